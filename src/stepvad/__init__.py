@@ -1,0 +1,86 @@
+"""Pose-based video anomaly detection: fit on normal motion, score new motion."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepvad.config import Config
+    from stepvad.detector import Detector
+    from stepvad.errors import (
+        ConfigError,
+        DataError,
+        MissingExtraError,
+        ModelFileError,
+        StepvadError,
+    )
+    from stepvad.formats import read_clip, read_clips, write_clip, write_clips
+    from stepvad.poses import Clip, Pose, Track
+    from stepvad.scoring import Scores, WindowScores
+    from stepvad.skeletons import Skeleton
+    from stepvad.stream import Stream
+    from stepvad.windows import Windows
+
+__version__ = version("stepvad")
+
+_HOME = {
+    "Clip": "poses",
+    "Config": "config",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Detector": "detector",
+    "MissingExtraError": "errors",
+    "ModelFileError": "errors",
+    "Pose": "poses",
+    "Scores": "scoring",
+    "Skeleton": "skeletons",
+    "StepvadError": "errors",
+    "Stream": "stream",
+    "Track": "poses",
+    "WindowScores": "scoring",
+    "Windows": "windows",
+    "read_clip": "formats",
+    "read_clips": "formats",
+    "write_clip": "formats",
+    "write_clips": "formats",
+}
+
+__all__ = [
+    "Clip",
+    "Config",
+    "ConfigError",
+    "DataError",
+    "Detector",
+    "MissingExtraError",
+    "ModelFileError",
+    "Pose",
+    "Scores",
+    "Skeleton",
+    "StepvadError",
+    "Stream",
+    "Track",
+    "WindowScores",
+    "Windows",
+    "read_clip",
+    "read_clips",
+    "write_clip",
+    "write_clips",
+]
+
+
+if not TYPE_CHECKING:  # a type checker sees the imports above, and no other name
+
+    def __getattr__(name: str) -> object:
+        """A public name, loaded on first use: importing the package alone is quick."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'stepvad' has no attribute {name!r}")
+        value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,168 @@
+"""Data sets behind one small interface: training clips, test clips, their labels (Sec. 4.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from stepvad import formats
+from stepvad.errors import ConfigError, DataError
+from stepvad.formats import labels as truth
+from stepvad.formats.labels import FrameLabels
+from stepvad.poses import Clip
+from stepvad.scoring import Smoothing
+from stepvad.skeletons import COCO17
+
+Layout = Literal["shanghaitech", "ubnormal", "msad", "poselift"]
+Split = Literal["full", "hr", "st", "ub"]
+
+SMOOTHING: Mapping[Layout, tuple[float, float, Smoothing]] = {
+    "shanghaitech": (0.0, 13.0, "filled"),
+    "ubnormal": (1.0, 21.0, "filled"),
+    "msad": (0.0, 0.0, "filled"),
+    # No published setting. Its clips are so short that the floor, smoothed into their scored
+    # frames, would decide everything: even a constant score falls to 29 on covered frames.
+    "poselift": (0.0, 13.0, "scored"),
+}
+"""Reference smoothing: σ over a person's scores, σ over a clip's frames, and over which frames."""
+SNIFFED_BYTES = 1 << 16
+"""How much of a pose file is looked at to tell PoseLift's layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Clips to fit on, clips to measure on, and which of their frames are abnormal.
+
+    `labels` are those of the chosen split; `left_out` names test clips that it does not measure.
+    """
+
+    name: str
+    train: Callable[[], Iterable[Clip]]
+    test: Callable[[], Iterable[Clip]]
+    labels: Mapping[str, FrameLabels]
+    left_out: Mapping[str, FrameLabels]
+    person_sigma: float
+    frame_sigma: float
+    smoothing: Smoothing
+    """Whether smoothing runs over all frames, the floor filled in, or over scored frames alone."""
+
+    def train_clips(self) -> Iterator[Clip]:
+        """Clips that show normal behaviour only, one at a time."""
+        yield from self.train()
+
+    def test_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
+        """Every labelled test clip once, with its labels and their number of frames.
+
+        Clips and labels belong together by name; leading zeros of numbers do not matter. Labelled
+        clips without poses come last, as clips in which nobody was found; poses without labels are
+        an error unless the split leaves the clip out.
+        """
+        without_poses = {id(labels): name for name, labels in self.labels.items()}
+        fps, skeleton = None, COCO17
+        for clip in self.test():
+            labels = truth.find(self.labels, clip.name)
+            fps, skeleton = clip.fps, clip.skeleton
+            if labels is None:
+                self._check_left_out(clip)
+                continue
+            if id(labels) not in without_poses:
+                raise DataError(
+                    f"{self.name}, clip {clip.name}: expected one pose file for each clip, got two",
+                    hint="keep one of the files that differ in leading zeros alone",
+                )
+            del without_poses[id(labels)]
+            yield clip.with_length(len(labels)), labels
+        for name in without_poses.values():
+            labels = self.labels[name]
+            yield Clip(name, fps, len(labels), (), skeleton), labels
+
+    def _check_left_out(self, clip: Clip) -> None:
+        if truth.find(self.left_out, clip.name) is None:
+            raise DataError(
+                f"{self.name}, clip {clip.name}: expected frame labels for every test clip, "
+                "got poses without labels",
+                hint="add its labels, or move its poses out of the test set",
+            )
+
+
+def open_dataset(
+    root: Path | str, *, split: Split = "full", format: Layout | Literal["auto"] = "auto"
+) -> Dataset:
+    """The data set in a directory with `pose/train`, `pose/test` and `gt`.
+
+    Splits: `full` and `hr` (human-related) for ShanghaiTech and UBnormal, `full`, `st` and `ub` for
+    MSAD, `full` alone for PoseLift. Footage of one's own has ShanghaiTech's layout: one mask
+    `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal.
+    """
+    root = Path(root)
+    layout = recognise(root) if format == "auto" else format
+    if layout not in SMOOTHING:
+        raise ConfigError(f"format: expected auto, {', '.join(SMOOTHING)}, got {layout!r}")
+    if not (root / "pose" / "test").is_dir():
+        raise DataError(
+            f"{root}: expected poses of the test clips in {root / 'pose' / 'test'}, "
+            "got no such directory",
+            hint="put one pose file per clip there, and those to fit on in pose/train",
+        )
+    labels = _labels(root, layout, split)
+    full = labels if split == "full" else _labels(root, layout, "full")
+    person_sigma, frame_sigma, smoothing = SMOOTHING[layout]
+    pose_format: formats.Format = "poselift" if layout == "poselift" else "auto"
+    return Dataset(
+        name=root.resolve().name,
+        train=partial(formats.read_clips, root / "pose" / "train", format=pose_format),
+        test=partial(formats.read_clips, root / "pose" / "test", format=pose_format),
+        labels=labels,
+        left_out={name: full[name] for name in full.keys() - labels.keys()},
+        person_sigma=person_sigma,
+        frame_sigma=frame_sigma,
+        smoothing=smoothing,
+    )
+
+
+def recognise(root: Path) -> Layout:
+    """The layout of a data set, by what it names its labels and how its poses are scored."""
+    if any((root / "gt").glob("*_tracks.txt")):
+        return "ubnormal"
+    names = [path.stem for path in (root / "gt" / "test_frame_mask").glob("*.npy")]
+    if not names:
+        raise DataError(
+            f"{root}: expected a data set, got neither gt/test_frame_mask/<clip>.npy "
+            "(ShanghaiTech, PoseLift, MSAD, your own) nor gt/<clip>_tracks.txt (UBnormal)",
+            hint="give the directory that holds gt and pose",
+        )
+    if any(map(_is_msad, names)):
+        return "msad"
+    poses = sorted((root / "pose" / "test").glob("*.json"))
+    return "poselift" if poses and _has_null_scores(poses[0]) else "shanghaitech"
+
+
+def _labels(root: Path, layout: Layout, split: Split) -> dict[str, FrameLabels]:
+    match layout, split:
+        case "shanghaitech", "full" | "hr":
+            return truth.shanghaitech(root, split=split)
+        case "ubnormal", "full" | "hr":
+            return truth.ubnormal(root, split=split)
+        case "msad", "full" | "st" | "ub":
+            return truth.msad(root, split=split)
+        case "poselift", "full":
+            return truth.poselift(root)
+        case _:
+            expected = {"msad": "full, st or ub", "poselift": "full"}.get(layout, "full or hr")
+            raise ConfigError(f"split: expected {expected} for {layout}, got {split!r}")
+
+
+def _is_msad(name: str) -> bool:
+    """Whether a clip is named as MSAD names its clips: `Fighting_3`, `MSAD_normal_testing_7`."""
+    category = re.sub("_[0-9]+$", "", name).lower()
+    return category.startswith("msad_") or category in truth.MSAD_HUMAN + truth.MSAD_NOT_HUMAN
+
+
+def _has_null_scores(path: Path) -> bool:
+    """Whether the poses of a file come without a detection score, as PoseLift's do."""
+    with path.open("rb") as file:
+        return re.search(rb'"scores"\s*:\s*null', file.read(SNIFFED_BYTES)) is not None

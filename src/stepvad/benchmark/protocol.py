@@ -1,0 +1,293 @@
+"""The frame-level protocol (Sec. 4.1, Supp. C), with trivial scores beside the detector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad import scoring
+from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.metrics import auroc, average_precision, equal_error_rate
+from stepvad.config import Aggregation, Config
+from stepvad.errors import DataError
+from stepvad.formats.labels import FrameLabels
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+from stepvad.scoring import Floor, Placement, Scores, Smoothing
+from stepvad.windows import Counts
+
+Method = Literal["detector", "persons", "random"]
+Selection = Literal["all", "covered", "one-person"]
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
+"""Online and Backtrack, the two protocols of the paper's tables."""
+METHODS: tuple[Method, ...] = ("detector", "persons", "random")
+METRICS = (auroc, average_precision, equal_error_rate)
+RANDOM_DRAWS = 10
+"""Draws of the random score; its metrics are their means."""
+
+
+class Scorer(Protocol):
+    """What can be evaluated: a fitted detector, or anything that scores as one does."""
+
+    @property
+    def config(self) -> Config:
+        """The settings it was fitted with."""
+        ...
+
+    def score(self, clip: Clip) -> Scores:
+        """Score every window of a clip; higher is more abnormal."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredClip:
+    """What the protocol needs of one test clip: scores, truth, and `persons (n_frames,)`."""
+
+    scores: Scores
+    labels: FrameLabels
+    persons: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Check that scores, labels and persons speak of the same frames."""
+        n_frames = self.scores.n_frames
+        for what, values in (("labels", self.labels.abnormal), ("persons", self.persons)):
+            if values.shape != (n_frames,):
+                raise DataError(
+                    f"clip {self.scores.clip}: expected {what} of shape ({n_frames},), "
+                    f"got {values.shape}",
+                    hint="give the clip the length of its labels before it is scored",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: a score, the frames it is measured on, and how well it does.
+
+    `frames` are all that count, those of them for which a window of this placement has a score
+    (`covered`), or those of the latter that show exactly one person. Method `persons` takes the
+    number of people with a score in the frame as its score, `random` a random number as the score
+    of each window. A metric is NaN where only one class is left.
+    """
+
+    method: Method
+    placement: Placement
+    smoothed: bool
+    frames: Selection
+    auroc: float
+    ap: float
+    eer: float
+    n_frames: int
+    n_abnormal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The table of one detector on one data set, and what stands behind it."""
+
+    rows: tuple[Row, ...]
+    n_clips: int
+    empty_clips: int
+    """Clips in which nobody was found; their frames count nevertheless."""
+    n_frames: int
+    """Frames of all test clips."""
+    n_counted: int
+    """Frames that count in this split."""
+    n_covered: Mapping[Placement, int]
+    """Counted frames with a score of their own."""
+    n_windows: int
+    flat_windows: int
+    """Windows with too little spread to be scaled by it."""
+    mended: Counts
+    """What was mended in the test poses."""
+
+    def row(
+        self,
+        *,
+        method: Method = "detector",
+        placement: Placement = "latest",
+        smoothed: bool = True,
+        frames: Selection = "all",
+    ) -> Row:
+        """The row with these choices."""
+        wanted = (method, placement, smoothed, frames)
+        for row in self.rows:
+            if (row.method, row.placement, row.smoothed, row.frames) == wanted:
+                return row
+        raise DataError(
+            f"expected a row of this table, got {wanted}",
+            hint=f"it was made for the placements {', '.join(self.n_covered)}",
+        )
+
+
+def evaluate(
+    scorer: Scorer,
+    dataset: Dataset,
+    *,
+    placements: Sequence[Placement] = PLACEMENTS,
+    floor: Floor = "global",
+    aggregation: Aggregation | None = None,
+    report: Report = silent,
+) -> Evaluation:
+    """Score the test clips of a data set one after the other and measure, see `tabulate`.
+
+    Smoothing is the data set's. `aggregation` takes the place of the model's own.
+    """
+    clips = []
+    for clip, labels in dataset.test_clips():
+        scores = scorer.score(clip)
+        if aggregation is not None:
+            scores = reaggregate(scores, aggregation, confidence=scorer.config.confidence)
+        # the energies are by far the largest part, and frame scores do not need them
+        windows = replace(scores.windows, E=scores.windows.E[:, :0].copy())
+        clips.append(ScoredClip(replace(scores, windows=windows), labels, clip.persons_per_frame()))
+        report(Progress("evaluating", len(clips), len(dataset.labels), clip.name))
+    return tabulate(
+        clips,
+        person_sigma=dataset.person_sigma,
+        frame_sigma=dataset.frame_sigma,
+        placements=placements,
+        floor=floor,
+        smoothing=dataset.smoothing,
+    )
+
+
+def reaggregate(scores: Scores, aggregation: Aggregation, *, confidence: bool = True) -> Scores:
+    """The same scores with another aggregation over the noise scales (Eq. 8, Supp. Table S6)."""
+    c = scores.windows.c if confidence else 1.0
+    values = scoring.anomaly_score(scores.windows.E, c, aggregation)
+    return replace(scores, windows=replace(scores.windows, A=values))
+
+
+def tabulate(
+    clips: Sequence[ScoredClip],
+    *,
+    person_sigma: float,
+    frame_sigma: float,
+    placements: Sequence[Placement] = PLACEMENTS,
+    floor: Floor = "global",
+    smoothing: Smoothing = "filled",
+) -> Evaluation:
+    """AUROC, AP and EER over the frames of all clips together, no clip normalised by itself.
+
+    Smoothing `scored` is a weighted mean of the scored frames around a frame, and the floor fills
+    the other frames afterwards. Smoothing `filled` comes after the floor, which then pulls down
+    whatever is near a frame without a score: even a random score is no longer at 50 on one-person
+    frames. Either runs over whole clips, and frames that do not count are left out after it.
+    """
+    abnormal = _joined([clip.labels.abnormal for clip in clips], np.bool_)
+    rows: list[Row] = []
+    n_covered: dict[Placement, int] = {}
+    for placement in placements:
+        selections = _selections(clips, placement)
+        n_covered[placement] = int(selections["covered"].sum())
+        for smoothed in (False, True):
+            sigmas = (person_sigma, frame_sigma) if smoothed else (0.0, 0.0)
+            choice = _Choice(placement, *sigmas, floor, smoothing)
+            for method in METHODS:
+                series = list(_series(method, clips, choice))
+                for frames, selected in selections.items():
+                    metrics = _measure(abnormal[selected], [s[selected] for s in series])
+                    size = int(selected.sum()), int(abnormal[selected].sum())
+                    rows.append(Row(method, placement, smoothed, frames, *metrics, *size))
+    return Evaluation(
+        rows=tuple(rows),
+        n_clips=len(clips),
+        empty_clips=sum(not clip.persons.any() for clip in clips),
+        n_frames=len(abnormal),
+        n_counted=sum(int(clip.labels.counted.sum()) for clip in clips),
+        n_covered=n_covered,
+        n_windows=sum(len(clip.scores.windows) for clip in clips),
+        flat_windows=sum(clip.scores.flat_windows for clip in clips),
+        mended=sum((clip.scores.counts for clip in clips), Counts()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """How window scores become frame scores."""
+
+    placement: Placement
+    person_sigma: float
+    frame_sigma: float
+    floor: Floor
+    smoothing: Smoothing
+
+    def place(self, scores: Scores) -> NDArray[np.float32]:
+        """Score of each frame of a clip, NaN where it has none."""
+        return scoring.frame_scores(
+            scores.windows,
+            scores.n_frames,
+            scores.T,
+            placement=self.placement,
+            person_sigma=self.person_sigma,
+        )
+
+    def finish(self, clips: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """Frame scores of all clips in a row, smoothed and without NaN."""
+        if self.smoothing == "scored":
+            clips = [scoring.smooth_scored(frames, self.frame_sigma) for frames in clips]
+        filled = scoring.fill_uncovered(clips, self.floor)
+        if self.smoothing == "filled":
+            filled = [scoring.smooth(frames, self.frame_sigma) for frames in filled]
+        return _joined(filled, np.float32)
+
+
+def _selections(
+    clips: Sequence[ScoredClip], placement: Placement
+) -> dict[Selection, NDArray[np.bool_]]:
+    """Which frames of all clips in a row each selection takes."""
+    n_scored = _joined([_people_scored(clip.scores, placement) for clip in clips], np.float32)
+    counted = _joined([clip.labels.counted for clip in clips], np.bool_)
+    alone = _joined([clip.persons for clip in clips], np.int64) == 1
+    covered = counted & ~np.isnan(n_scored)
+    return {"all": counted, "covered": covered, "one-person": covered & alone}
+
+
+def _series(
+    method: Method, clips: Sequence[ScoredClip], choice: _Choice
+) -> Iterator[NDArray[np.float32]]:
+    """Scores of the frames of all clips in a row: one series, or one per random draw."""
+    match method:
+        case "detector":
+            yield choice.finish([choice.place(clip.scores) for clip in clips])
+        case "persons":
+            yield choice.finish([_people_scored(clip.scores, choice.placement) for clip in clips])
+        case "random":
+            for draw in range(RANDOM_DRAWS):
+                rng = np.random.default_rng(draw)
+                drawn = (_with_random_scores(clip.scores, rng) for clip in clips)
+                yield choice.finish([choice.place(scores) for scores in drawn])
+
+
+def _people_scored(scores: Scores, placement: Placement) -> NDArray[np.float32]:
+    """How many people have a score in each frame; NaN instead of 0."""
+    people = np.zeros(scores.n_frames, dtype=np.float32)
+    for frame, _ in scoring.person_scores(scores.windows, scores.T, placement=placement):
+        people[frame] += 1
+    people[people == 0] = np.nan
+    return people
+
+
+def _with_random_scores(scores: Scores, rng: np.random.Generator) -> Scores:
+    values = rng.standard_normal(len(scores.windows), dtype=np.float32)
+    return replace(scores, windows=replace(scores.windows, A=values))
+
+
+def _measure(
+    abnormal: NDArray[np.bool_], series: Sequence[NDArray[np.float32]]
+) -> tuple[float, float, float]:
+    """AUROC, AP and EER, each the mean over the series."""
+    each = [[metric(abnormal, scores) for metric in METRICS] for scores in series]
+    area, precision, error = np.mean(each, axis=0).tolist()
+    return area, precision, error
+
+
+def _joined(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
+    """All parts in a row; an empty array where there is none."""
+    return np.concatenate([np.empty(0, dtype=dtype), *parts])

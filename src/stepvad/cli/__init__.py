@@ -1,0 +1,57 @@
+"""The command line: one file per verb, each parses, calls the library and prints."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from stepvad.cli.benchmark import benchmark
+from stepvad.cli.convert import convert
+from stepvad.cli.evaluate import evaluate
+from stepvad.cli.fit import fit
+from stepvad.cli.inspect import inspect
+from stepvad.cli.score import score
+from stepvad.errors import StepvadError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
+    """Learn how people normally move, and say when someone does not.
+
+    A first run, on synthetic people:
+
+        stepvad benchmark walkers people
+
+        stepvad fit people/pose/train -o model.safetensors
+
+        stepvad evaluate model.safetensors people
+    """
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(installed("stepvad"))
+        raise typer.Exit
+
+
+for verb in (fit, score, evaluate, convert, inspect):
+    app.command(verb.__name__, no_args_is_help=True)(verb)
+app.add_typer(benchmark, name="benchmark")
+
+
+def main() -> None:
+    """Run the command line; an error is a sentence and a hint, never a traceback."""
+    try:
+        app()
+    except StepvadError as error:
+        hint = f"\n\nhint: {error.hint}" if error.hint else ""
+        typer.echo(f"error: {error.problem}{hint}", err=True)
+        sys.exit(1)

@@ -1,0 +1,132 @@
+"""Everything that makes one model differ from another, with the paper's defaults (Sec. 4.1)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from stepvad.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Profile = Literal["step", "stgnf"]
+Aggregation = Literal["max", "sum", "top2", "top3"] | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings of one model: windows, PC-space, energy, noise scales, training and score.
+
+    The defaults are the paper's (Sec. 4.1, Implementation Details). A model file carries them.
+    """
+
+    T: int = 12
+    """Frames in a window."""
+    profile: Profile = "step"
+    """`stgnf` first divides x by 856 and y by 480, whatever the video's size."""
+    drop_last_window: bool = False
+    """Leave out the last window of every track, as the reference loaders do."""
+    spread_floor: float = 0.01
+    """A window's spread in y counts as at least this share of its spread in x."""
+
+    K: int = 48
+    """Principal components kept (Eq. 6)."""
+    whiten: bool = True
+    """Divide each component by its standard deviation (Eq. 6)."""
+
+    width: int = 1024
+    """Hidden units of every block (Fig. 3)."""
+    blocks: int = 4
+    """Residual blocks (Fig. 3)."""
+    sigma_width: int = 256
+    """Hidden units of a block's σ branch (Fig. 3)."""
+    block_jitter: float = 0.0
+    """Gaussian noise added before every block in training; the reference uses 0.1."""
+
+    L: int = 10
+    """Noise scales."""
+    sigma_low: float = 0.1
+    """Smallest noise scale."""
+    sigma_high: float = 1.0
+    """Largest noise scale."""
+
+    epochs: int = 400
+    """Passes over the training windows."""
+    max_steps: int | None = None
+    """Steps after which training ends, whatever the epochs; None trains all epochs."""
+    batch_size: int = 1024
+    """Windows per step."""
+    learning_rate: float = 2e-4
+    """Peak rate: 2e-4 on ShanghaiTech and MSAD, 5e-4 on UBnormal."""
+    final_rate: float = 0.5
+    """Share of the peak rate at the end of the cosine."""
+    beta_1: float = 0.5
+    """AdamW's decay of the gradient's mean."""
+    beta_2: float = 0.9
+    """AdamW's decay of the gradient's square."""
+    weight_decay: float = 1e-2
+    """AdamW's weight decay."""
+    ema_decay: float = 0.999
+    """Decay of the averaged weights that score."""
+    ema_warmup: bool = False
+    """Average with decay min(ema_decay, (1 + t) / (10 + t)), which lags less on short trainings."""
+    patience: int | None = None
+    """Validations without a better model before training stops; None trains to the end."""
+    seed: int = 0
+    """Seed of weights, batches and noise."""
+
+    confidence: bool = True
+    """Weight loss and score by the pose confidence c(x) (Eq. 7, Eq. 8)."""
+    aggregation: Aggregation = "max"
+    """How the L standardised energies become one score (Eq. 8); a number picks one scale."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no model can have."""
+        for name in ("T", "K", "width", "blocks", "sigma_width", "L", "epochs", "batch_size"):
+            self._check(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("learning_rate", "sigma_low"):
+            self._check(name, 0 < getattr(self, name) < math.inf, "a positive number")
+        for name in ("beta_1", "beta_2", "ema_decay"):
+            self._check(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
+        for name in ("spread_floor", "block_jitter", "weight_decay"):
+            self._check(name, 0 <= getattr(self, name) < math.inf, "zero or positive")
+        self._check("final_rate", 0 < self.final_rate <= 1, "above 0 and at most 1")
+        for name in ("patience", "max_steps"):
+            value = getattr(self, name)
+            self._check(name, value is None or value >= 1, "at least 1, or None")
+        self._check("seed", 0 <= self.seed < 2**63, "from 0 to 2**63 - 1")
+        self._check("profile", self.profile in ("step", "stgnf"), "'step' or 'stgnf'")
+        self._check(
+            "sigma_high",
+            self.sigma_low < self.sigma_high < math.inf
+            or (self.L == 1 and self.sigma_low == self.sigma_high),
+            f"above sigma_low = {self.sigma_low}",
+        )
+        self._check(
+            "aggregation",
+            self.aggregation in ("max", "sum")
+            or (self.aggregation == "top2" and self.L >= 2)
+            or (self.aggregation == "top3" and self.L >= 3)
+            or (isinstance(self.aggregation, int) and 0 <= self.aggregation < self.L),
+            f"'max', 'sum', 'top2', 'top3' or a scale from 0 to {self.L - 1}",
+        )
+
+    @property
+    def sigmas(self) -> NDArray[np.float64]:
+        """The noise scales {σ_i}, `(L,)`, a geometric sequence from low to high (Sec. 4.1)."""
+        import numpy as np  # here, so that reading the settings alone is quick
+
+        return np.geomspace(self.sigma_low, self.sigma_high, self.L)
+
+    def _check(self, name: str, holds: bool, expected: str) -> None:
+        if not holds:
+            raise ConfigError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
+
+
+PAPER = Config()
+"""The paper's own training (Sec. 4.1)."""
+FOOTAGE = Config(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True)
+"""A training of minutes on two cores, for a user's own footage."""

@@ -1,0 +1,168 @@
+"""AlphaPose tracked-person JSON, as ShanghaiTech, UBnormal and PoseLift poses come (Sec. 4.1).
+
+`{person: {frame: {"keypoints": [x, y, confidence] * V, "scores": number}}}`; a person may also be
+a list of such frame tables. PoseLift gives (y, x, confidence) and a null score.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from stepvad.errors import DataError
+from stepvad.formats import files
+from stepvad.formats.jsonfile import Repeated, shown, whole_number
+from stepvad.formats.triplets import Order, Person, clip_of
+from stepvad.poses import MAX_FRAME, Clip, Track
+
+Layout = Literal["auto", "alphapose", "poselift"]
+SUFFIX = "_alphapose_tracked_person"
+"""What the public releases put between a clip's name and `.json`."""
+
+_log = logging.getLogger(__name__)
+
+
+def clip_name(path: Path) -> str:
+    """The clip that a file holds, after the naming of the public releases.
+
+    >>> clip_name(Path("01_0014_alphapose_tracked_person.json"))
+    '01_0014'
+    """
+    return path.stem.removesuffix(SUFFIX)
+
+
+def parse(document: object, path: Path, *, layout: Layout = "auto", fps: float | None) -> Clip:
+    """The clip in the JSON value of a file.
+
+    Under `auto`, a file in which every score is null is read as PoseLift's, and the log says so.
+    A score is the detector's and not bounded by 1: it is never taken for a confidence.
+    """
+    people = list(_people(document))
+    order: Order = "xyc"
+    if layout == "poselift":
+        order = "yxc"
+    elif layout == "auto" and _all_scores_null(document):
+        _log.info(
+            "%s: every score is null, so joints are read as PoseLift gives them, (y, x, "
+            "confidence); choose format 'alphapose' if they are (x, y, confidence)",
+            path,
+        )
+        order = "yxc"
+    return clip_of(people, name=clip_name(path), fps=fps, order=order)
+
+
+def write(clip: Clip, path: Path) -> None:
+    """Write a clip in AlphaPose's layout, which has no room for fps, length or joint names.
+
+    The detection score is not kept by a clip: the mean confidence of the pose stands in for it.
+    """
+    with files.replacing(path) as temporary, temporary.open("w", encoding="utf-8") as out:
+        json.dump({_key(track): _frames(track) for track in clip.tracks}, out)
+
+
+def _people(document: object) -> Iterator[Person]:
+    """The persons of a file with their poses, which are not looked into yet."""
+    if not isinstance(document, dict):
+        got = f"{document.key!r} twice" if isinstance(document, Repeated) else shown(document)
+        raise DataError(
+            f"expected an object of tracked persons, each with its own id, got {got}",
+            hint="give AlphaPose's tracked-person JSON, or say which format it is",
+        )
+    for key, value in document.items():
+        track_id = whole_number(key)
+        if track_id is None:
+            raise DataError(
+                f"expected whole numbers as track ids, got {shown(key)}",
+                hint="give AlphaPose's tracked-person JSON, or say which format it is",
+            )
+        yield _person(track_id, value if isinstance(value, list) else [value])
+
+
+def _person(track_id: int, tables: Iterable[object]) -> Person:
+    """One person out of one or more tables of frames."""
+    frames: list[int] = []
+    poses: list[Any] = []
+    for table in tables:
+        if not isinstance(table, dict):
+            raise _not_frames(track_id, table)
+        frames += [_frame(track_id, key) for key in table]
+        poses += table.values()
+    try:
+        keypoints = [pose["keypoints"] for pose in poses]
+    except (KeyError, TypeError) as error:
+        raise _not_a_pose(track_id, frames, poses) from error
+    return Person(track_id, frames, keypoints)
+
+
+def _frame(track_id: int, key: str) -> int:
+    frame = whole_number(key)
+    if frame is None:
+        raise DataError(
+            f"track {track_id}, frame {shown(key)}: expected a frame number from 0 to {MAX_FRAME}",
+            hint="number the frames from the start of the clip",
+        )
+    return frame
+
+
+def _not_frames(track_id: int, table: object) -> DataError:
+    """The error for a person who is not a table of frames."""
+    if isinstance(table, Repeated):
+        return DataError(
+            f"track {track_id}, frame {table.key}: expected one pose per frame, got more",
+            hint="keep one of them, or give the second person another track id",
+        )
+    return DataError(
+        f"track {track_id}: expected an object of frames, got {shown(table)}",
+        hint="give each person its poses by frame number",
+    )
+
+
+def _not_a_pose(track_id: int, frames: list[int], poses: list[Any]) -> DataError:
+    """The error for the first pose without keypoints."""
+    frame, pose = next(
+        (frame, pose)
+        for frame, pose in zip(frames, poses, strict=True)
+        if not (isinstance(pose, dict) and "keypoints" in pose)
+    )
+    got = f"{pose.key!r} twice" if isinstance(pose, Repeated) else shown(pose)
+    return DataError(
+        f"track {track_id}, frame {frame}: expected an object with keypoints, got {got}",
+        hint="give keypoints as x, y and confidence of every joint in one flat list",
+    )
+
+
+def _all_scores_null(document: Any) -> bool:
+    """Whether there are poses and none has a score; the document has passed `_people`."""
+    tables = [
+        table
+        for value in document.values()
+        for table in (value if isinstance(value, list) else [value])
+    ]
+    scores = {type(pose.get("scores", 0)) for table in tables for pose in table.values()}
+    return scores == {type(None)}
+
+
+def _key(track: Track) -> str:
+    """The person's key, which a reader takes only if it is a whole number from 0 up."""
+    if track.id < 0:
+        raise DataError(
+            f"track {track.id}: expected a track id from 0 up, got {track.id}",
+            hint="number the tracks anew, or write Parquet",
+        )
+    return str(track.id)
+
+
+def _frames(track: Track) -> dict[str, dict[str, object]]:
+    """The person's table of frames; float64 writes every float32 exactly."""
+    joined = np.concatenate([track.keypoints, track.confidence[..., None]], axis=2)
+    keypoints = joined.reshape(len(track), -1).astype(np.float64).tolist()
+    scores = np.clip(np.nan_to_num(track.confidence), 0, 1).mean(axis=1).tolist()
+    return {
+        f"{frame:04d}": {"keypoints": values, "scores": score}
+        for frame, values, score in zip(track.frames.tolist(), keypoints, scores, strict=True)
+    }

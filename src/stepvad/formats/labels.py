@@ -1,0 +1,319 @@
+"""Official ground truth: which frames of a clip are abnormal, and which a split counts (Sec. 4.1).
+
+Every reader takes the root directory of a data set and returns labels by clip name, sorted. A clip
+that a split leaves out altogether is not among them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from tokenize import TokenError
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import ConfigError, DataError
+from stepvad.formats import files
+
+SHANGHAITECH_NOT_HUMAN = ("01_0130", "01_0135", "01_0136", "06_0144", "06_0145", "12_0152")
+"""Test clips that the human-related split of ShanghaiTech leaves out."""
+UBNORMAL_VARIANTS = {"": 0, "fog": 51, "fire": 52, "smoke": 53}
+"""How the human-related masks of UBnormal number the variant of a scenario."""
+MSAD_HUMAN = (
+    "assault",
+    "fighting",
+    "people_falling",
+    "robbery",
+    "shooting",
+    "traffic_accident",
+    "vandalism",
+)
+"""Human-related anomalies of MSAD (supplementary, Evaluation MSAD-HR Dataset)."""
+MSAD_NOT_HUMAN = ("explosion", "fire", "object_falling", "water_incident")
+"""Anomalies of MSAD without people (supplementary, Evaluation MSAD-HR Dataset)."""
+
+_NPY_MAGIC = b"\x93NUMPY"
+# The header of an NPY array is Python text: a damaged one fails wherever Python's parser does.
+_NPY_ERRORS = (
+    EOFError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLabels:
+    """Whether each frame of a clip is abnormal, `(n,)`, and whether the split counts it, `(n,)`."""
+
+    abnormal: NDArray[np.bool_]
+    counted: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        """Check that both speak of the same frames."""
+        for name in ("abnormal", "counted"):
+            values = getattr(self, name)
+            if values.dtype != np.bool_ or values.shape != (len(self.abnormal),):
+                raise DataError(
+                    f"{name}: expected booleans of shape ({len(self.abnormal)},), "
+                    f"got {values.dtype} of shape {values.shape}",
+                    hint="give one boolean per frame",
+                )
+
+    @classmethod
+    def all_counted(cls, abnormal: NDArray[np.bool_]) -> FrameLabels:
+        """Labels of which every frame counts."""
+        return cls(abnormal, np.ones(len(abnormal), dtype=np.bool_))
+
+    def __len__(self) -> int:
+        """Number of frames."""
+        return len(self.abnormal)
+
+
+def find(labels: Mapping[str, FrameLabels], clip_name: str) -> FrameLabels | None:
+    """The labels of a clip, or None; names that differ in leading zeros alone are the same.
+
+    PoseLift, for one, pads its clip numbers differently in poses and masks.
+    """
+    if clip_name in labels:
+        return labels[clip_name]
+    wanted = _unpadded(clip_name)
+    return next((labels[name] for name in labels if _unpadded(name) == wanted), None)
+
+
+def shanghaitech(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, FrameLabels]:
+    """ShanghaiTech: `gt/test_frame_mask/SS_CCCC.npy`, 1 = abnormal.
+
+    The human-related split leaves six clips out.
+    """
+    masks = _masks(root / "gt" / "test_frame_mask")
+    match split:
+        case "full":
+            names = list(masks)
+        case "hr":
+            names = [name for name in masks if name not in SHANGHAITECH_NOT_HUMAN]
+        case _:
+            raise _unknown_split(split, "full or hr")
+    return {name: FrameLabels.all_counted(masks[name]) for name in names}
+
+
+def poselift(root: Path) -> dict[str, FrameLabels]:
+    """PoseLift: `gt/test_frame_mask/<camera>_<video>.npy`, 1 = abnormal."""
+    masks = _masks(root / "gt" / "test_frame_mask")
+    return {name: FrameLabels.all_counted(mask) for name, mask in masks.items()}
+
+
+def msad(root: Path, *, split: Literal["full", "st", "ub"] = "full") -> dict[str, FrameLabels]:
+    """MSAD: `gt/test_frame_mask/<clip>.npy`, 1 = abnormal, for all 360 test clips.
+
+    A clip is named `<Category>_<n>`, such as `People_falling_7`; any other name, such as
+    `MSAD_normal_testing_7`, must be a normal clip. The data set itself comes with a table of
+    anomalous intervals, which does not tell how long normal clips are, so it is not read here.
+    Split `st` drops the clips of anomalies without people, as ShanghaiTech's human-related split
+    does; `ub` keeps them and calls their frames normal.
+    """
+    if split not in ("full", "st", "ub"):
+        raise _unknown_split(split, "full, st or ub")
+    labels: dict[str, FrameLabels] = {}
+    for name, mask in _masks(root / "gt" / "test_frame_mask").items():
+        category = re.sub("_[0-9]+$", "", name).lower()
+        if category not in MSAD_HUMAN + MSAD_NOT_HUMAN and mask.any():
+            raise DataError(
+                f"{root}, clip {name}: expected an anomaly category of MSAD in the name of a clip "
+                "with abnormal frames, got none",
+                hint="name it as MSAD does, such as People_falling_7",
+            )
+        human = category not in MSAD_NOT_HUMAN
+        if human or split == "full":
+            labels[name] = FrameLabels.all_counted(mask)
+        elif split == "ub":
+            labels[name] = FrameLabels.all_counted(np.zeros_like(mask))
+    return labels
+
+
+def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, FrameLabels]:
+    """UBnormal's test clips: `gt/<clip>_tracks.txt`, an NPY array despite its name, 1 = normal.
+
+    The human-related split counts the frames that `hr_bool_masks/testing/test_frame_mask/<id>.npy`
+    keeps. There, <id> is the clip's name or four numbers: `KSS_NNVV` with K = 1 for normal, scene
+    SS, scenario NN, and VV = 51 fog, 52 fire, 53 smoke, another part's number, or 00.
+    """
+    if split not in ("full", "hr"):
+        raise _unknown_split(split, "full or hr")
+    labels: dict[str, FrameLabels] = {}
+    for path in files.children(root / "gt", suffixes=("_tracks.txt",)):
+        if _is_npy(path):
+            name = path.name.removesuffix("_tracks.txt")
+            abnormal = ~_mask(path)
+            counted = _ubnormal_counted(root, name, len(abnormal)) if split == "hr" else None
+            labels[name] = (
+                FrameLabels.all_counted(abnormal)
+                if counted is None
+                else FrameLabels(abnormal, counted)
+            )
+        else:
+            _intervals(path)  # a damaged test mask must not pass for a text file
+    if not labels:
+        raise DataError(
+            f"{root / 'gt'}: expected test labels named <clip>_tracks.txt, got none",
+            hint="get the frame labels of UBnormal's test clips",
+        )
+    return dict(sorted(labels.items()))
+
+
+def ubnormal_validation(root: Path, lengths: Mapping[str, int]) -> dict[str, FrameLabels]:
+    """UBnormal's validation clips, whose labels do not tell how many frames a clip has.
+
+    `lengths` gives that for each clip to label. `gt/<clip>_tracks.txt` lists `person,first,last`
+    with both frames abnormal; a clip named `normal_…` needs no file.
+    """
+    labels: dict[str, FrameLabels] = {}
+    for name in sorted(lengths):
+        abnormal = np.zeros(lengths[name], dtype=np.bool_)
+        if not name.startswith("normal_"):
+            for _, first, last in _intervals(root / "gt" / f"{name}_tracks.txt"):
+                abnormal[first : last + 1] = True
+        labels[name] = FrameLabels.all_counted(abnormal)
+    return labels
+
+
+def _masks(directory: Path) -> dict[str, NDArray[np.bool_]]:
+    """Every `<clip>.npy` of a directory as a mask, by clip name and sorted."""
+    paths = files.children(directory, suffixes=(".npy",))
+    masks = {path.stem: _mask(path) for path in sorted(paths, key=lambda path: path.stem)}
+    if not masks:
+        raise DataError(
+            f"{directory}: expected frame masks named <clip>.npy, got none",
+            hint="give the root of the data set, above gt",
+        )
+    return masks
+
+
+def _mask(path: Path) -> NDArray[np.bool_]:
+    """A mask of zeros and ones, `(n,)`."""
+    values = _npy(path)
+    if values.ndim != 1 or values.dtype.kind not in "biuf":
+        raise DataError(
+            f"{path}: expected a mask of shape (n,) with one number per frame, "
+            f"got {values.dtype} of shape {values.shape}",
+            hint="get the official frame masks",
+        )
+    wrong = np.flatnonzero((values != 0) & (values != 1))
+    if len(wrong):
+        raise DataError(
+            f"{path}, frame {wrong[0]}: expected 0 or 1, got {values[wrong[0]]}",
+            hint="get the official frame masks",
+        )
+    return values.astype(np.bool_)
+
+
+def _is_npy(path: Path) -> bool:
+    """Whether a file begins as NPY arrays do, whatever its suffix."""
+    return files.read_bytes(path).startswith(_NPY_MAGIC)
+
+
+def _npy(path: Path) -> NDArray[np.generic]:
+    """The array in a file; pickled objects are refused, since they could run code."""
+    data = files.read_bytes(path)
+    if not data.startswith(_NPY_MAGIC):  # np.load would take other kinds of files too
+        raise DataError(
+            f"{path}: expected an NPY array, got another kind of file",
+            hint="get the official frame labels",
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return np.load(BytesIO(data), allow_pickle=False)
+    except _NPY_ERRORS as error:
+        raise DataError(
+            f"{path}: expected an NPY array of numbers, got: {error}",
+            hint="the file may be cut off or damaged; copy it again",
+        ) from error
+
+
+def _intervals(path: Path) -> list[tuple[int, int, int]]:
+    """Lines of `person,first,last`, which may be written as decimals."""
+    text = files.read_bytes(path).decode("ascii", errors="replace")
+    intervals: list[tuple[int, int, int]] = []
+    for line in filter(str.strip, text.splitlines()):
+        numbers = [_number(part) for part in line.split(",")]
+        match numbers:
+            case [int(person), int(first), int(last)] if first <= last:
+                intervals.append((person, first, last))
+            case _:
+                raise DataError(
+                    f"{path}: expected lines of person,first,last, got {line[:60]!r}",
+                    hint="get the official frame labels",
+                )
+    if not intervals:
+        raise DataError(
+            f"{path}: expected lines of person,first,last, got none",
+            hint="get the official frame labels",
+        )
+    return intervals
+
+
+def _number(text: str) -> int | None:
+    """A whole number from 0 up, as `450` or `4.500e+02`."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if value.is_integer() and 0 <= value < math.inf else None
+
+
+def _ubnormal_counted(root: Path, name: str, n_frames: int) -> NDArray[np.bool_]:
+    """The frames of a clip that the human-related split of UBnormal keeps, `(n,)`."""
+    directory = root / "hr_bool_masks" / "testing" / "test_frame_mask"
+    candidates = [directory / f"{name}.npy", directory / f"{_ubnormal_number(name)}.npy"]
+    path = next((candidate for candidate in candidates if candidate.exists()), None)
+    if path is None:
+        raise DataError(
+            f"{directory}: expected {candidates[0].name} or {candidates[1].name}, got neither",
+            hint="get hr_bool_masks, the human-related masks released with MoCoDAD",
+        )
+    counted = _mask(path)
+    if len(counted) != n_frames:
+        raise DataError(
+            f"{path}: expected {n_frames} frames, as in the labels of {name}, got {len(counted)}",
+            hint="get masks and labels of the same release",
+        )
+    return counted
+
+
+def _ubnormal_number(name: str) -> str:
+    """The numbers by which the human-related masks go, see `ubnormal`.
+
+    >>> _ubnormal_number("normal_scene_7_scenario_3_fog")
+    '107_0351'
+    """
+    parts = re.fullmatch("(normal|abnormal)_scene_([0-9]+)_scenario_?([0-9]+)_?(.*)", name)
+    kind, scene, scenario, variant = parts.groups() if parts else ("", "", "", "?")
+    number = int(variant) if variant.isdecimal() else UBNORMAL_VARIANTS.get(variant)
+    if number is None:
+        raise DataError(
+            f"clip {name}: expected a name like abnormal_scene_1_scenario_2 or …_2_fog",
+            hint="name the clips as UBnormal does",
+        )
+    return f"{int(kind == 'normal')}{int(scene):02d}_{int(scenario):02d}{number:02d}"
+
+
+def _unpadded(name: str) -> str:
+    """A name without leading zeros in its numbers: `1_14` for `01_0014`."""
+    return re.sub("0*([0-9]+)", r"\1", name)
+
+
+def _unknown_split(split: object, expected: str) -> ConfigError:
+    """The error for a split that does not exist, lest it pass for another."""
+    return ConfigError(f"split: expected {expected}, got {split!r}")

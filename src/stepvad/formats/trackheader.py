@@ -1,0 +1,115 @@
+"""What a track file says of itself: skeleton, and the rate and length of each clip.
+
+It stands in the metadata of the Parquet file, as JSON under the key `stepvad`:
+`{"format": 1, "skeleton": {"name", "joints", "bones"}, "clips": {name: {"fps", "n_frames"}}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+from stepvad.errors import DataError
+from stepvad.formats.jsonfile import parse, shown, whole_number
+from stepvad.skeletons import Skeleton
+
+FORMAT = 1
+"""Number of the format written; older ones stay readable."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClipFacts:
+    """What the rows of a clip do not tell: its rate, if known, and how long it is."""
+
+    fps: float | None
+    n_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The metadata of a track file; clips in the order in which they were written."""
+
+    skeleton: Skeleton
+    clips: dict[str, ClipFacts]
+
+    def encode(self) -> bytes:
+        """The header as JSON in UTF-8."""
+        skeleton = self.skeleton
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "skeleton": {
+                    "name": skeleton.name,
+                    "joints": skeleton.joints,
+                    "bones": skeleton.bones,
+                },
+                "clips": {
+                    name: {"fps": facts.fps, "n_frames": facts.n_frames}
+                    for name, facts in self.clips.items()
+                },
+            }
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """The header in JSON, whoever wrote it.
+
+        Raises:
+            DataError: If it is not JSON, lacks something, or is of a newer format than ours.
+        """
+        match parse(data):
+            case {"format": int(number)} if number > FORMAT:
+                raise DataError(
+                    f"metadata: expected track format {FORMAT} or older, got {number}",
+                    hint="update stepvad",
+                )
+            case {
+                "format": int(number),
+                "skeleton": {"name": str(name), "joints": list(joints), "bones": list(bones)},
+                "clips": dict(clips),
+            } if number == FORMAT and not isinstance(number, bool):
+                skeleton = Skeleton(name, _joints(joints), tuple(map(_bone, bones)))
+                return cls(skeleton, {clip: _facts(clip, clips[clip]) for clip in clips})
+            case other:
+                raise DataError(
+                    "metadata: expected format, skeleton (name, joints, bones) and clips, "
+                    f"got {shown(other)}",
+                    hint="write the file again, or without its stepvad metadata",
+                )
+
+
+def _joints(joints: list[object]) -> tuple[str, ...]:
+    """Joint names, once it is known that they are text."""
+    names = tuple(joint for joint in joints if isinstance(joint, str))
+    if len(names) != len(joints):
+        raise DataError(
+            f"metadata: expected joint names, got {shown(joints)}",
+            hint="name every joint in text",
+        )
+    return names
+
+
+def _bone(bone: object) -> tuple[int, int]:
+    """A pair of joint numbers; `Skeleton` checks that the joints exist."""
+    match bone:
+        case [int(a), int(b)]:
+            return int(a), int(b)
+        case _:
+            raise DataError(
+                f"metadata: expected a bone as two joint numbers, got {shown(bone)}",
+                hint="number the joints from 0",
+            )
+
+
+def _facts(clip: str, facts: object) -> ClipFacts:
+    """Rate and length of a clip; `Clip` checks that its tracks fit in."""
+    match facts:
+        case {"fps": None | float() | int() as fps, "n_frames": int(n_frames)}:
+            if (fps is None or 0 < fps < math.inf) and whole_number(n_frames) is not None:
+                return ClipFacts(fps, n_frames)
+    raise DataError(
+        f"metadata of clip {clip!r}: expected fps (a positive number or null) and n_frames, "
+        f"got {shown(facts)}",
+        hint="write the file again, or without its stepvad metadata",
+    )

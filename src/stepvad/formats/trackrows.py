@@ -1,0 +1,190 @@
+"""Rows of a track file: Arrow columns become arrays and back.
+
+One row is one person in one frame. `clip` is text, `track` and `frame` are whole numbers, and `x`,
+`y` and `confidence` are lists with one number per joint. pyarrow is handed in by who needs it, so
+that this module loads without it.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+from stepvad.poses import Track
+
+JOINT_COLUMNS = ("x", "y", "confidence")
+COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
+ROWS_AT_ONCE = 65_536
+"""Rows of a row group, and rows held in memory beside the clip in hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of one clip: track `(n,)`, frame `(n,)`, and x, y, confidence `(n, V, 3)`."""
+
+    track: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    joints: NDArray[np.float32]
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Rows:
+        """A part of the rows, or the rows in another order."""
+        return Rows(self.track[rows], self.frame[rows], self.joints[rows])
+
+    @classmethod
+    def joined(cls, parts: list[Rows]) -> Rows:
+        """The rows of all parts."""
+        return cls(
+            np.concatenate([part.track for part in parts]),
+            np.concatenate([part.frame for part in parts]),
+            np.concatenate([part.joints for part in parts]),
+        )
+
+    def tracks(self) -> tuple[Track, ...]:
+        """The tracks these rows make up, sorted by id."""
+        rows = self[np.lexsort((self.frame, self.track))]
+        return tuple(
+            Track(int(part.track[0]), part.frame, part.joints[..., :2], part.joints[..., 2])
+            for part in (rows[stretch] for stretch in _stretches(rows.track))
+        )
+
+
+def schema(n_joints: int, pyarrow: Any) -> Any:
+    """The Arrow schema of poses with so many joints.
+
+    Lists have a fixed size: Parquet stores them as any list, and Arrow reads them back as blocks.
+    """
+    whole, joints = pyarrow.int64(), pyarrow.list_(pyarrow.float32(), n_joints)
+    types = dict.fromkeys(JOINT_COLUMNS, joints) | {"track": whole, "frame": whole}
+    types["clip"] = pyarrow.string()
+    return pyarrow.schema([pyarrow.field(name, types[name], nullable=False) for name in COLUMNS])
+
+
+def encode(clip_name: str, track: Track, schema: Any, pyarrow: Any) -> Any:
+    """The rows of a track as an Arrow table."""
+    n_joints = track.keypoints.shape[1]
+    joints = (track.keypoints[..., 0], track.keypoints[..., 1], track.confidence)
+    columns = [
+        pyarrow.repeat(clip_name, len(track)),
+        np.full(len(track), track.id, dtype=np.int64),
+        track.frames,
+        *(pyarrow.FixedSizeListArray.from_arrays(part.ravel(), n_joints) for part in joints),
+    ]
+    return pyarrow.table(columns, schema=schema)
+
+
+def check_columns(schema: Any, types: Any) -> None:
+    """Refuse a file that does not have our columns, each once and of a kind that fits.
+
+    Other tools may have other widths: any integer, any float or integer in lists, text that is
+    stored as categories. Further columns are left alone.
+    """
+    for name in COLUMNS:
+        match name:
+            case "clip":
+                expected, fits = "text", _is_text
+            case "track" | "frame":
+                expected, fits = "whole numbers", _is_whole
+            case _:
+                expected, fits = "a list of V numbers in each row", _is_joints
+        found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
+        if len(found) != 1 or not fits(found[0], types):
+            raise DataError(
+                f"column {name}: expected {expected}, got {', '.join(map(str, found)) or 'none'}",
+                hint=f"give the columns {', '.join(COLUMNS)}, each once",
+            )
+
+
+def decode(file: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, Rows]]:
+    """Stretches of rows with the name of their clip, which may go on in the next stretch.
+
+    Without `n_joints` the first row tells it. Memory is bounded by the batch, not by the file.
+    """
+    n_rows = 0
+    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(COLUMNS)):
+        batch.validate(full=True)
+        if n_joints is None and len(batch):
+            n_joints = len(batch.column("x")[0].as_py() or ())
+        yield from _decode_batch(batch, n_joints or 0, pyarrow)
+        n_rows += len(batch)
+    if n_rows != file.metadata.num_rows:
+        raise DataError(
+            f"expected {file.metadata.num_rows} rows, as the file says, got {n_rows}",
+            hint="the file is damaged; write or copy it again",
+        )
+
+
+def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, Rows]]:
+    """The stretches within one batch."""
+    for name in ("clip", "track", "frame"):
+        _check_nulls(batch.column(name), name)
+    clip = batch.column("clip").cast(pyarrow.string()).dictionary_encode()
+    names, codes = clip.dictionary.to_pylist(), clip.indices.to_numpy()
+    track = batch.column("track").cast(pyarrow.int64()).to_numpy()
+    frame = batch.column("frame").cast(pyarrow.int64()).to_numpy()
+
+    def where(row: int) -> str:
+        return f"clip {names[codes[row]]!r}, track {track[row]}, frame {frame[row]}"
+
+    joints = [_joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS]
+    rows = Rows(track, frame, np.stack(joints, axis=-1))
+    for stretch in _stretches(codes):
+        yield names[codes[stretch.start]], rows[stretch]
+
+
+def _joints(
+    column: Any, name: str, n_joints: int, where: Callable[[int], str], pyarrow: Any
+) -> NDArray[np.float32]:
+    """A column of lists as an array, `(n, V)`; `where` names a row for the error."""
+    values = column.flatten().cast(pyarrow.float32(), safe=False)
+    if name == "confidence":
+        values = values.fill_null(math.nan)  # pandas writes a NaN inside a list as null
+    lengths = pyarrow.compute.list_value_length(column).fill_null(0).to_numpy()
+    wrong = np.flatnonzero((lengths != n_joints) | (lengths == 0))
+    if values.null_count and not len(wrong):
+        wrong = np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)) // n_joints
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            f"{where(row)}: expected {n_joints or 'some'} numbers in {name}, "
+            f"got {reprlib.repr(column[row].as_py())}",
+            hint="give one number per joint",
+        )
+    return values.to_numpy().reshape(len(column), n_joints)
+
+
+def _stretches(keys: NDArray[np.int64]) -> Iterator[slice]:
+    """Where the same key stands in consecutive rows."""
+    changes = np.flatnonzero(np.diff(keys)) + 1
+    bounds = [0, *changes.tolist(), len(keys)] if len(keys) else []
+    return (slice(first, end) for first, end in pairwise(bounds))
+
+
+def _check_nulls(column: Any, name: str) -> None:
+    """Refuse empty cells where a row must say whose it is."""
+    if column.null_count:
+        raise DataError(
+            f"column {name}: expected a value in every row, got {column.null_count} empty ones",
+            hint="leave out rows without a pose",
+        )
+
+
+def _is_text(kind: Any, types: Any) -> bool:
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _is_whole(kind: Any, types: Any) -> bool:
+    return types.is_integer(kind)
+
+
+def _is_joints(kind: Any, types: Any) -> bool:
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))

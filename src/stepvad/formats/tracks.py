@@ -1,0 +1,164 @@
+"""Our own track files: Parquet, one row per person and frame, any number of clips in a file.
+
+The rows of a clip stand together, sorted by track and frame. The file's metadata holds under
+`stepvad` what rows cannot tell; a file without it is read all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any
+
+from stepvad import skeletons
+from stepvad.errors import DataError, MissingExtraError
+from stepvad.formats import files, trackrows
+from stepvad.formats.trackheader import ClipFacts, Header
+from stepvad.formats.trackrows import Rows
+from stepvad.poses import Clip, Track, n_frames_of
+from stepvad.skeletons import COCO17
+
+METADATA_KEY = b"stepvad"
+
+
+def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
+    """The clips of a file, one at a time and in the file's order; clips without poses come last.
+
+    Without our metadata the rate is unknown, a clip ends with its last pose, and joints have names
+    if there are 17 or 18. Pages carry checksums, so damaged numbers do not pass for poses.
+
+    Args:
+        fps: The frame rate where the file does not tell it; wins where it does.
+    """
+    pyarrow, parquet = _pyarrow("reading Parquet tracks")
+    with (
+        _named(path, pyarrow),
+        parquet.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file,
+    ):
+        trackrows.check_columns(file.schema_arrow, pyarrow.types)
+        metadata = (file.metadata.metadata or {}).get(METADATA_KEY)
+        header = None if metadata is None else Header.decode(metadata)
+        seen: set[str] = set()
+        for name, tracks in _grouped(file, header, pyarrow):
+            if name in seen:
+                raise DataError(
+                    f"clip {name!r}: expected its rows to stand together, got other clips between",
+                    hint="sort the rows by clip, track and frame",
+                )
+            seen.add(name)
+            yield _clip(name, tracks, header, fps)
+        for name in header.clips if header else ():
+            if name not in seen:
+                yield _clip(name, (), header, fps)
+
+
+def write(clips: Iterable[Clip], path: Path) -> None:
+    """Write clips as they come; they must share a skeleton and have distinct names.
+
+    Small clips share a row group, large ones take several. A track without poses has no row, so
+    it is not stored.
+    """
+    pyarrow, parquet = _pyarrow("writing Parquet tracks")
+    clips = iter(clips)
+    first = next(clips, None)
+    if first is None:
+        raise DataError(f"{path}: expected at least one clip, got none", hint="check the input")
+    header = Header(first.skeleton, {})
+    schema = trackrows.schema(first.skeleton.V, pyarrow)
+    with (
+        files.replacing(path) as temporary,
+        parquet.ParquetWriter(
+            temporary,
+            schema,
+            compression="zstd",
+            use_dictionary=["clip", "track"],
+            write_page_checksum=True,
+        ) as writer,
+    ):
+        for group in _row_groups(chain([first], clips), header, schema, pyarrow):
+            writer.write_table(group, row_group_size=trackrows.ROWS_AT_ONCE)
+        writer.add_key_value_metadata({METADATA_KEY: header.encode()})
+
+
+def _pyarrow(feature: str) -> tuple[Any, Any]:
+    """`pyarrow` and `pyarrow.parquet`, which only Parquet files need."""
+    try:
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingExtraError(feature, "parquet") from error
+    return pyarrow, pyarrow.parquet
+
+
+@contextmanager
+def _named(path: Path, pyarrow: Any) -> Iterator[None]:
+    """Let every error name the file, whoever raises it."""
+    try:
+        yield
+    except DataError as error:
+        raise error.located(str(path)) from error
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"{path}: expected a Parquet file of tracks, got: {reason}",
+            hint="check the path; if the file is cut off or damaged, write or copy it again",
+        ) from error
+
+
+def _grouped(
+    file: Any, header: Header | None, pyarrow: Any
+) -> Iterator[tuple[str, tuple[Track, ...]]]:
+    """The tracks of each clip, which may span many row groups."""
+    parts = trackrows.decode(file, header.skeleton.V if header else None, pyarrow)
+    for name, group in groupby(parts, key=lambda part: part[0]):
+        try:
+            yield name, Rows.joined([rows for _, rows in group]).tracks()
+        except DataError as error:
+            raise error.located(f"clip {name!r}") from error
+
+
+def _clip(name: str, tracks: tuple[Track, ...], header: Header | None, fps: float | None) -> Clip:
+    """A clip out of its tracks and what the metadata says of it, if anything."""
+    if header is None:
+        skeleton = skeletons.of_size(tracks[0].keypoints.shape[1]) if tracks else COCO17
+        return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
+    facts = header.clips.get(name)
+    if facts is None:
+        raise DataError(
+            f"clip {name!r}: expected only clips that the file's metadata lists, got one more",
+            hint="write the file with stepvad, or without its stepvad metadata",
+        )
+    rate = facts.fps if fps is None else fps
+    return Clip(name, rate, facts.n_frames, tracks, header.skeleton)
+
+
+def _row_groups(clips: Iterable[Clip], header: Header, schema: Any, pyarrow: Any) -> Iterator[Any]:
+    """The rows of the clips in tables worth a row group; the header learns of each clip."""
+    waiting: list[Any] = []
+    for clip in clips:
+        _enter(clip, header)
+        tracks = sorted(clip.tracks, key=lambda track: track.id)
+        waiting += (trackrows.encode(clip.name, track, schema, pyarrow) for track in tracks)
+        if sum(len(table) for table in waiting) >= trackrows.ROWS_AT_ONCE:
+            yield pyarrow.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pyarrow.concat_tables(waiting)
+
+
+def _enter(clip: Clip, header: Header) -> None:
+    """Note a clip in the header, unless it cannot share the file with those before it."""
+    if clip.name in header.clips:
+        raise DataError(
+            f"clip {clip.name!r}: expected distinct clip names, got it twice",
+            hint="rename one, or write the clips into different files",
+        )
+    if clip.skeleton != header.skeleton:
+        raise DataError(
+            f"clip {clip.name!r}: expected skeleton {header.skeleton.name}, as in the file's first "
+            f"clip, got {clip.skeleton.name}",
+            hint="write clips of different skeletons into different files",
+        )
+    header.clips[clip.name] = ClipFacts(clip.fps, clip.n_frames)

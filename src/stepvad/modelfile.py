@@ -1,0 +1,203 @@
+"""One model in one .safetensors file: tensors, settings, skeleton and where it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from stepvad.config import Config
+from stepvad.errors import ModelFileError, StepvadError
+from stepvad.folded import Weights, weight_shapes
+from stepvad.pcspace import PCSpace
+from stepvad.skeletons import Skeleton
+from stepvad.windows import Counts
+
+FORMAT = 1
+"""Number of this file layout; older ones always load."""
+KEY = "stepvad"
+"""The one metadata entry: one, because several would be written in no fixed order."""
+NETWORK = "network."
+"""Prefix of the energy model's tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a model came from."""
+
+    library: str
+    """Version of stepvad that fitted it."""
+    data_sha256: str
+    """Digest of the training clips."""
+    clips: int
+    windows: int
+    epochs: int
+    """Epochs trained; fewer than the settings ask for if training stopped early."""
+    counts: Counts
+    """What was mended in the training poses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Everything a fitted detector knows."""
+
+    config: Config
+    skeleton: Skeleton
+    space: PCSpace
+    weights: Weights
+    E_mean: NDArray[np.float64]
+    """Ē_i over the training windows, `(L,)`."""
+    E_var: NDArray[np.float64]
+    """Var(E_i) over the training windows, `(L,)`."""
+    origin: Origin
+
+
+def write(model: Model, path: Path) -> None:
+    """Write a model; the same model gives the same bytes, and the file is whole or absent."""
+    meta = {
+        "format": FORMAT,
+        "config": asdict(model.config),
+        "skeleton": asdict(model.skeleton),
+        "origin": asdict(model.origin),
+    }
+    tensors: dict[str, NDArray[Any]] = {
+        "mu": model.space.mu,
+        "W_K": model.space.W_K,
+        "Lambda_K": model.space.Lambda_K,
+        "E_mean": model.E_mean,
+        "E_var": model.E_var,
+        **{NETWORK + name: value for name, value in model.weights.items()},
+    }
+    write_tensors(tensors, meta, path)
+
+
+def write_tensors(
+    tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object], path: Path
+) -> None:
+    """Write named arrays with one JSON text beside them, in one step that cannot be cut in half."""
+    text = json.dumps(meta, sort_keys=True)
+    contiguous = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_bytes(save(contiguous, metadata={KEY: text}))
+        part.replace(path)
+    except OSError as error:
+        raise ModelFileError(
+            f"{path}: cannot be written: {error.strerror}",
+            hint="choose a directory that exists and has room",
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Model:
+    """Read a model and check that it is whole."""
+    tensors, meta = read_tensors(path)
+    if not isinstance(meta.get("format"), int) or meta["format"] > FORMAT:
+        raise ModelFileError(
+            f"{path}: expected format {FORMAT} or older, got {meta.get('format')!r}",
+            hint="update stepvad to use this model",
+        )
+    try:
+        return _model(tensors, meta)
+    except (KeyError, TypeError, ValueError, AttributeError, StepvadError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ModelFileError(
+            f"{path}: expected a whole stepvad model, but {reason}",
+            hint="fit it again or copy the file again",
+        ) from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Named arrays and the JSON text beside them; nothing in the file is ever executed."""
+    try:
+        raw = path.read_bytes()
+        tensors = load(raw)
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+        meta = json.loads(header["__metadata__"][KEY])
+    except OSError as error:
+        raise ModelFileError(
+            f"{path}: cannot be read: {error.strerror}", hint="check the path"
+        ) from error
+    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelFileError(
+            f"{path}: expected a .safetensors file written by stepvad, got another or a cut one",
+            hint="fit a model with: stepvad fit POSES -o model.safetensors",
+        ) from error
+    if not isinstance(meta, dict):
+        raise ModelFileError(f"{path}: expected a stepvad model, got other metadata")
+    return tensors, meta
+
+
+def sha256(path: Path) -> str:
+    """Digest of a file, to name a model by."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _model(tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Model:
+    config = config_from_json(meta["config"])
+    skeleton = _skeleton(meta["skeleton"])
+    numbers = 2 * skeleton.V * config.T
+    weights = weight_shapes(config)
+    shapes = {NETWORK + name: shape for name, shape in weights.items()} | {
+        "mu": (numbers,),
+        "W_K": (numbers, config.K),
+        "Lambda_K": (config.K,),
+        "E_mean": (config.L,),
+        "E_var": (config.L,),
+    }
+    for name, shape in shapes.items():
+        _check_tensor(name, tensors[name], shape)
+    for name in ("Lambda_K", "E_var"):
+        if not (tensors[name] > 0).all():
+            raise ValueError(f"tensor {name} must be positive")
+    origin = meta["origin"]
+    return Model(
+        config=config,
+        skeleton=skeleton,
+        space=PCSpace(tensors["mu"], tensors["W_K"], tensors["Lambda_K"], config.whiten),
+        weights={name: tensors[NETWORK + name] for name in weights},
+        E_mean=tensors["E_mean"],
+        E_var=tensors["E_var"],
+        origin=Origin(**{**origin, "counts": Counts(**origin["counts"])}),
+    )
+
+
+def _check_tensor(name: str, tensor: NDArray[Any], shape: tuple[int, ...]) -> None:
+    dtype = np.float64 if name in ("E_mean", "E_var") else np.float32
+    if tensor.shape != shape or tensor.dtype != dtype:
+        raise ValueError(
+            f"tensor {name} must be {np.dtype(dtype).name} of shape {shape}, "
+            f"got {tensor.dtype} of {tensor.shape}"
+        )
+    if not np.isfinite(tensor).all():
+        raise ValueError(f"tensor {name} must be finite")
+
+
+def _skeleton(values: dict[str, Any]) -> Skeleton:
+    bones = tuple((int(a), int(b)) for a, b in values["bones"])
+    return Skeleton(str(values["name"]), tuple(str(joint) for joint in values["joints"]), bones)
+
+
+def config_from_json(values: dict[str, Any]) -> Config:
+    """Settings read from a file: every one known, and of its type."""
+    defaults = Config()
+    for field in fields(Config):
+        kinds: tuple[type, ...] = (type(getattr(defaults, field.name)),)
+        if kinds == (float,):
+            kinds = (float, int)
+        elif field.name in ("patience", "max_steps"):
+            kinds = (int, type(None))
+        elif field.name == "aggregation":
+            kinds = (str, int)
+        if type(values[field.name]) not in kinds:
+            raise TypeError(f"setting {field.name} is {values[field.name]!r}")
+    return Config(**values)

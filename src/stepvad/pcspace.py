@@ -1,0 +1,87 @@
+"""The whitened space of principal components π(x) (Sec. 3.2, Eq. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+
+RANK_TOLERANCE = 1e-9
+"""An eigenvalue below this share of the largest is rounding noise, not motion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Count, mean `(D,)` and covariance `(D, D)` of vectors seen in batches, in float64."""
+
+    n: int
+    mean: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, batches: Iterable[NDArray[np.float32]], D: int) -> Moments:
+        """One pass over batches `(n, D)`; each is centred on its own mean, so sums stay small."""
+        n = 0
+        mean, scatter = np.zeros(D), np.zeros((D, D))
+        for batch in batches:
+            rows = batch.astype(np.float64)
+            batch_mean = rows.mean(axis=0)
+            rows -= batch_mean
+            shift = batch_mean - mean
+            total = n + len(rows)
+            scatter += rows.T @ rows + np.outer(shift, shift) * (n * len(rows) / total)
+            mean = mean + shift * (len(rows) / total)
+            n = total
+        return cls(n, mean, scatter / max(n, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class PCSpace:
+    """Mean `mu (D,)`, top-K components `W_K (D, K)`, their eigenvalues `Lambda_K (K,)`; D = 2VT."""
+
+    mu: NDArray[np.float32]
+    W_K: NDArray[np.float32]
+    Lambda_K: NDArray[np.float32]
+    whiten: bool = True
+
+    @classmethod
+    def fit(cls, moments: Moments, K: int, *, whiten: bool = True) -> PCSpace:
+        """The K directions along which the training windows vary most."""
+        eigenvalues, eigenvectors = np.linalg.eigh(moments.covariance)
+        Lambda, W = eigenvalues[::-1], eigenvectors[:, ::-1]
+        rank = int((Lambda > RANK_TOLERANCE * Lambda[0]).sum()) if Lambda[0] > 0 else 0
+        if rank < K:
+            raise DataError(
+                f"K: expected at most {rank}, the rank of {moments.n} windows of "
+                f"{len(moments.mean)} numbers, got {K}",
+                hint="choose a smaller K or fit on more footage",
+            )
+        largest = np.abs(W).argmax(axis=0)
+        W = W * np.sign(W[largest, np.arange(W.shape[1])])  # a fixed sign per component
+        return cls(
+            moments.mean.astype(np.float32),
+            np.ascontiguousarray(W[:, :K], dtype=np.float32),
+            Lambda[:K].astype(np.float32),
+            whiten,
+        )
+
+    @property
+    def scale(self) -> NDArray[np.float32]:
+        """Λ_K^(1/2), `(K,)`: what each component is divided by; ones without whitening."""
+        return np.sqrt(self.Lambda_K) if self.whiten else np.ones_like(self.Lambda_K)
+
+    def project(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """π(x) = Λ_K^(-1/2) W_Kᵀ (x - μ) (Eq. 6): windows `(N, 2, V, T)` to `(N, K)`."""
+        pi_x = (x.reshape(len(x), len(self.mu)) - self.mu) @ self.W_K / self.scale
+        return pi_x.astype(np.float32, copy=False)
+
+    def reconstruct(
+        self, pi_x: NDArray[np.float32], shape: tuple[int, int, int]
+    ) -> NDArray[np.float32]:
+        """μ + W_K Λ_K^(1/2) π(x): points `(N, K)` back to windows of `shape` (2, V, T)."""
+        x = self.mu + (pi_x * self.scale) @ self.W_K.T
+        return x.reshape(-1, *shape).astype(np.float32, copy=False)

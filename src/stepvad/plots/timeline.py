@@ -1,0 +1,50 @@
+"""The scores of one clip over time, as in the paper's supplement (Supp. A)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import MissingExtraError
+from stepvad.scoring import Scores, person_scores
+
+PERSON_COLOUR = "#999999"
+WORST_COLOUR = "#0072B2"
+TRUTH_COLOUR = "#D55E00"
+"""Colours that colour-blind readers tell apart."""
+
+
+def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | None = None) -> None:
+    """Write a PNG: every person a thin line, the worst one thick, true anomalies shaded."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("plot", "plots") from error
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    for number, (frame, score) in enumerate(person_scores(scores.windows, scores.T)):
+        label = "one person" if number == 0 else None
+        axes.plot(frame, score, color=PERSON_COLOUR, linewidth=0.8, label=label)
+    axes.plot(scores.frames, color=WORST_COLOUR, linewidth=1.6, label="worst person")
+    if abnormal is not None:
+        for number, (first, last) in enumerate(_stretches(abnormal)):
+            label = "true anomaly" if number == 0 else None
+            axes.axvspan(first, last, color=TRUTH_COLOUR, alpha=0.2, linewidth=0, label=label)
+    axes.set(
+        title=scores.clip,
+        xlabel="frame",
+        ylabel="anomaly score A(x)",
+        xlim=(0, max(scores.n_frames - 1, 1)),
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper left", frameon=False, fontsize="small")
+    figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+def _stretches(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """First and last frame of every stretch that is true, `(n, 2)`."""
+    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
+    return edges.reshape(-1, 2) - np.array([0, 1])

@@ -1,0 +1,217 @@
+"""People in front of a camera: one pose, one track of poses, one clip of tracks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+from stepvad.skeletons import COCO17, Skeleton
+
+MAX_FRAME = 100_000_000
+"""Largest frame number of a clip: 38 days at 30 frames a second."""
+MAX_COORDINATE = 1e7
+"""Largest coordinate in pixels: far beyond any picture, and safe to square."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pose:
+    """One person in one frame: keypoints `(V, 2)` in pixels and their confidence `(V,)`.
+
+    A confidence may be NaN or above 1, as pose estimators give it; a coordinate must be finite.
+    """
+
+    track_id: int
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        """Check shapes and coordinates."""
+        keypoints = _as_float32(self.keypoints)
+        confidence = _as_float32(self.confidence)
+        _check_joints(keypoints, confidence, shape="(V, 2)", who=f"track {self.track_id}")
+        object.__setattr__(self, "keypoints", keypoints)
+        object.__setattr__(self, "confidence", confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One person over time: frames `(n,)`, keypoints `(n, V, 2)` in pixels, confidence `(n, V)`.
+
+    Frames are strictly increasing and may have gaps.
+    """
+
+    id: int
+    frames: NDArray[np.int64]
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        """Check shapes, the order of frames, and coordinates."""
+        frames = np.ascontiguousarray(self.frames, dtype=np.int64)
+        keypoints = _as_float32(self.keypoints)
+        confidence = _as_float32(self.confidence)
+        who = f"track {self.id}"
+        _check_frames(frames, who)
+        _check_joints(keypoints, confidence, shape="(n, V, 2)", who=who, frames=frames)
+        object.__setattr__(self, "frames", frames)
+        object.__setattr__(self, "keypoints", keypoints)
+        object.__setattr__(self, "confidence", confidence)
+
+    def __len__(self) -> int:
+        """Number of poses."""
+        return len(self.frames)
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """One video as pose tracks; `fps` is None where the file does not tell."""
+
+    name: str
+    fps: float | None
+    n_frames: int
+    tracks: tuple[Track, ...]
+    skeleton: Skeleton = field(default=COCO17)
+
+    def __post_init__(self) -> None:
+        """Check that tracks are distinct, fit the skeleton and lie inside the clip."""
+        object.__setattr__(self, "tracks", tuple(self.tracks))
+        if self.fps is not None and not 0 < self.fps < np.inf:
+            raise DataError(
+                f"clip {self.name}: fps must be a positive number, got {self.fps}",
+                hint="leave it out where it is unknown",
+            )
+        if not 0 <= self.n_frames <= MAX_FRAME + 1:
+            raise DataError(
+                f"clip {self.name}: expected 0 to {MAX_FRAME + 1} frames, got {self.n_frames}",
+                hint="split the recording",
+            )
+        seen: set[int] = set()
+        for track in self.tracks:
+            self._check_track(track, seen)
+
+    def _check_track(self, track: Track, seen: set[int]) -> None:
+        if track.id in seen:
+            raise DataError(
+                f"clip {self.name}: track ids must be distinct, got {track.id} twice",
+                hint="merge the poses of one person, or number the tracks anew",
+            )
+        seen.add(track.id)
+        if track.keypoints.shape[1] != self.skeleton.V:
+            raise DataError(
+                f"clip {self.name}, track {track.id}: expected {self.skeleton.V} joints "
+                f"({self.skeleton.name}), got {track.keypoints.shape[1]}",
+                hint="give the clip the skeleton of its poses",
+            )
+        if len(track) and track.frames[-1] >= self.n_frames:
+            raise DataError(
+                f"clip {self.name}, track {track.id}: expected frames below {self.n_frames}, "
+                f"got {track.frames[-1]}",
+                hint="frames count from 0; check the clip's length",
+            )
+
+    @property
+    def n_poses(self) -> int:
+        """Number of poses over all tracks."""
+        return sum(len(track) for track in self.tracks)
+
+    def persons_per_frame(self) -> NDArray[np.int64]:
+        """How many people each frame shows, `(n_frames,)`."""
+        if not self.tracks:
+            return np.zeros(self.n_frames, dtype=np.int64)
+        frames = np.concatenate([track.frames for track in self.tracks])
+        return np.bincount(frames, minlength=self.n_frames)
+
+    def n_upright(self) -> int | None:
+        """Poses with the ankles below the nose (y grows downwards); None without such joints.
+
+        Few of them in a clip of pedestrians mean that x and y were swapped.
+        """
+        names = self.skeleton.joints
+        if not {"nose", "left_ankle", "right_ankle"} <= set(names):
+            return None
+        nose, left, right = (names.index(j) for j in ("nose", "left_ankle", "right_ankle"))
+        y = np.concatenate([np.empty((0, len(names))), *(t.keypoints[..., 1] for t in self.tracks)])
+        return int(((y[:, left] + y[:, right]) / 2 > y[:, nose]).sum())
+
+    def digest(self) -> bytes:
+        """SHA-256 over name, skeleton and every pose: equal clips have equal digests."""
+        sha = hashlib.sha256(repr((self.name, self.skeleton.joints)).encode())
+        for track in self.tracks:
+            sha.update(repr((track.id, len(track))).encode())
+            for array in (track.frames, track.keypoints, track.confidence):
+                sha.update(array.data)
+        return sha.digest()
+
+    def with_length(self, n_frames: int) -> Clip:
+        """The same clip with another number of frames; poses beyond it are an error."""
+        return Clip(self.name, self.fps, n_frames, self.tracks, self.skeleton)
+
+
+def n_frames_of(tracks: Iterable[Track]) -> int:
+    """Frames up to the last pose: the clip's length where nothing else tells it."""
+    return max((int(track.frames[-1]) + 1 for track in tracks if len(track)), default=0)
+
+
+def _as_float32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _check_frames(frames: NDArray[np.int64], who: str) -> None:
+    if frames.ndim != 1:
+        raise DataError(
+            f"{who}: frames must have shape (n,), got {frames.shape}",
+            hint="give one number per pose",
+        )
+    if len(frames) and (frames[0] < 0 or frames[-1] > MAX_FRAME):
+        wrong = frames[0] if frames[0] < 0 else frames[-1]
+        raise DataError(
+            f"{who}, frame {wrong}: expected frames from 0 to {MAX_FRAME}, got {wrong}",
+            hint="count frames from the start of the clip",
+        )
+    steps = np.diff(frames)
+    if len(steps) and steps.min() <= 0:
+        at = int(np.argmin(steps > 0)) + 1
+        raise DataError(
+            f"{who}, frame {frames[at]}: expected strictly increasing frames, "
+            f"got {frames[at]} after {frames[at - 1]}",
+            hint="sort the poses and keep one per frame",
+        )
+
+
+def _check_joints(
+    keypoints: NDArray[np.float32],
+    confidence: NDArray[np.float32],
+    *,
+    shape: str,
+    who: str,
+    frames: NDArray[np.int64] | None = None,
+) -> None:
+    if keypoints.ndim != shape.count(",") + 1 or keypoints.shape[-1] != 2:
+        raise DataError(
+            f"{who}: keypoints must have shape {shape}, got {keypoints.shape}",
+            hint="reshape to pairs of x and y first",
+        )
+    if confidence.shape != keypoints.shape[:-1]:
+        raise DataError(
+            f"{who}: confidence must have shape {keypoints.shape[:-1]}, got {confidence.shape}",
+            hint="give one confidence per keypoint",
+        )
+    if frames is not None and len(frames) != len(keypoints):
+        raise DataError(
+            f"{who}: expected {len(frames)} poses, one per frame, got {len(keypoints)}",
+            hint="give one frame number per pose",
+        )
+    bad = np.argwhere(~(np.abs(keypoints) <= MAX_COORDINATE))  # NaN compares false
+    if len(bad):
+        value = keypoints[tuple(bad[0])]
+        place = "" if frames is None else f", frame {frames[bad[0][0]]}"
+        raise DataError(
+            f"{who}{place}, joint {bad[0][-2]}: expected coordinates within "
+            f"±{MAX_COORDINATE:.0e}, got {value}",
+            hint="leave the pose out, or put the joint at (0, 0) with confidence 0",
+        )

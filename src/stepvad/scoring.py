@@ -1,0 +1,187 @@
+"""From energies to anomaly scores (Eq. 8), and from windows to frames (Sec. 4.1, Supp. C)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+
+from stepvad.config import Aggregation
+from stepvad.windows import Counts
+
+Placement = Literal["latest", "center", "backtrack", "backtrack_max"]
+Floor = Literal["global", "per_clip"]
+Smoothing = Literal["filled", "scored"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowScores:
+    """Scores of N windows: `track_id`, last `frame`, confidence `c` and score `A`, all `(N,)`.
+
+    `E (N, L)` are the energies standardised per noise scale, the fraction in Eq. 8.
+    """
+
+    track_id: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    c: NDArray[np.float32]
+    E: NDArray[np.float32]
+    A: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """Number of windows N."""
+        return len(self.A)
+
+    @classmethod
+    def join(cls, parts: Sequence[WindowScores], L: int) -> WindowScores:
+        """All parts in order."""
+        empty = cls(
+            *(np.empty(0, dtype=d) for d in "qqf"), *(np.empty(s, "f") for s in ((0, L), 0))
+        )
+        return cls(
+            *(
+                np.concatenate([getattr(part, name) for part in (empty, *parts)])
+                for name in cls.__slots__
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a detector says of one clip."""
+
+    clip: str
+    n_frames: int
+    T: int
+    windows: WindowScores
+    counts: Counts
+    """What was mended before scoring."""
+    flat_windows: int
+    """Windows with too little spread to be scaled by it."""
+
+    @property
+    def A(self) -> NDArray[np.float32]:
+        """A(x) of every window, `(N,)`; higher is more abnormal."""
+        return self.windows.A
+
+    @property
+    def frames(self) -> NDArray[np.float32]:
+        """Online score of every frame, `(n_frames,)`: its worst person, NaN where there is none."""
+        return frame_scores(self.windows, self.n_frames, self.T)
+
+
+def standardise_energies(
+    energies: NDArray[np.float32], E_mean: NDArray[np.float64], E_var: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """(f(π(x), σ_i) - Ē_i) / √Var(E_i), `(N, L)` (the fraction in Eq. 8)."""
+    return ((energies - E_mean) / np.sqrt(E_var)).astype(np.float32)
+
+
+def anomaly_score(
+    E: NDArray[np.float32], c: NDArray[np.float32] | float, aggregation: Aggregation = "max"
+) -> NDArray[np.float32]:
+    """A(x) = c(x) max_i E_i, `(N,)`, from standardised energies `E (N, L)` (Eq. 8).
+
+    Other aggregations as in Supp. Table S6: the sum, the mean of the two or three largest, or the
+    one scale with the given number.
+    """
+    return np.asarray(c * aggregate(E, aggregation), dtype=np.float32)
+
+
+def aggregate(E: NDArray[np.float32], aggregation: Aggregation) -> NDArray[np.float32]:
+    """One number per window from its L standardised energies."""
+    match aggregation:
+        case "max":
+            return E.max(axis=1)
+        case "sum":
+            return E.sum(axis=1)
+        case "top2" | "top3":
+            largest = int(aggregation[-1])
+            return np.sort(E, axis=1)[:, -largest:].mean(axis=1)
+        case _:
+            return E[:, aggregation]
+
+
+def frame_scores(
+    windows: WindowScores,
+    n_frames: int,
+    T: int,
+    *,
+    placement: Placement = "latest",
+    person_sigma: float = 0.0,
+) -> NDArray[np.float32]:
+    """The score of each frame's worst person, `(n_frames,)`; NaN where no person has a score.
+
+    A person's own scores are smoothed first, by a Gaussian of `person_sigma` frames.
+    """
+    worst = np.full(n_frames, np.nan, dtype=np.float32)
+    for frame, score in person_scores(windows, T, placement=placement):
+        np.fmax.at(worst, frame, smooth(score, person_sigma))
+    return worst
+
+
+def person_scores(
+    windows: WindowScores, T: int, *, placement: Placement = "latest"
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+    """Frames and scores of each person, one consecutive stretch at a time.
+
+    `latest` and `center` give a window's score to its last or middle frame; `backtrack` to all its
+    frames, each keeping the mean (`backtrack_max`: the maximum) of the windows that cover it.
+    """
+    order = np.lexsort((windows.frame, windows.track_id))
+    track_id, frame, A = windows.track_id[order], windows.frame[order], windows.A[order]
+    broken = (np.diff(track_id) != 0) | (np.diff(frame) != 1)
+    for part in np.split(np.arange(len(A)), np.flatnonzero(broken) + 1):
+        if len(part):
+            yield _place(frame[part], A[part], T, placement)
+
+
+def _place(
+    frame: NDArray[np.int64], A: NDArray[np.float32], T: int, placement: Placement
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Scores of consecutive windows on the frames they speak for."""
+    match placement:
+        case "latest":
+            return frame, A
+        case "center":
+            return frame - (T - 1) + T // 2, A
+        case "backtrack" | "backtrack_max":
+            covered = np.arange(frame[0] - T + 1, frame[-1] + 1)
+            reach = np.full((T, len(covered)), np.nan, dtype=np.float32)
+            for late in range(T):  # row `late`: the window that ends `late` frames after the frame
+                reach[late, T - 1 - late : T - 1 - late + len(A)] = A
+            merge = np.nanmean if placement == "backtrack" else np.nanmax
+            return covered, merge(reach, axis=0).astype(np.float32)
+
+
+def fill_uncovered(
+    clips: Sequence[NDArray[np.float32]], floor: Floor = "global"
+) -> list[NDArray[np.float32]]:
+    """Frame scores of all test clips with the frames nobody was scored in put at the floor.
+
+    `global` is the lowest score of all clips minus 1, `per_clip` the lowest of the clip itself
+    minus 1; a clip without any score falls back on the global floor.
+    """
+    lowest = min((float(np.nanmin(f)) for f in clips if not np.isnan(f).all()), default=0.0)
+    filled = []
+    for frames in clips:
+        scored = frames[~np.isnan(frames)]
+        local = float(scored.min()) if floor == "per_clip" and len(scored) else lowest
+        filled.append(np.where(np.isnan(frames), np.float32(local - 1), frames))
+    return filled
+
+
+def smooth(scores: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+    """One Gaussian of `sigma` frames over a clip's scores; 0 leaves them as they are."""
+    return gaussian_filter1d(scores, sigma) if sigma > 0 else scores
+
+
+def smooth_scored(scores: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
+    """The same Gaussian over the frames with a score alone; NaN stays where there is none."""
+    scored = ~np.isnan(scores)
+    weight = smooth(scored.astype(np.float32), sigma)
+    total = smooth(np.where(scored, scores, np.float32(0)), sigma)
+    return np.divide(total, weight, out=np.full_like(scores, np.nan), where=scored)

@@ -1,0 +1,158 @@
+"""Joint names and bones: COCO-17, the paper's 18 joints (Sec. 4.1), or any other set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """Names of the V joints and the bones between them, as pairs of joint numbers."""
+
+    name: str
+    joints: tuple[str, ...]
+    bones: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse an empty skeleton and bones that lead nowhere."""
+        if not self.joints:
+            raise DataError(
+                f"skeleton {self.name}: expected at least one joint, got none",
+                hint="name the joints",
+            )
+        ends = [end for bone in self.bones for end in bone]
+        if any(not 0 <= end < self.V for end in ends):
+            raise DataError(
+                f"skeleton {self.name}: bones must join joints 0 to {self.V - 1}, got {self.bones}",
+                hint="number the joints from 0",
+            )
+
+    @property
+    def V(self) -> int:
+        """Number of joints."""
+        return len(self.joints)
+
+
+COCO17 = Skeleton(
+    "coco17",
+    (
+        "nose",
+        "left_eye",
+        "right_eye",
+        "left_ear",
+        "right_ear",
+        "left_shoulder",
+        "right_shoulder",
+        "left_elbow",
+        "right_elbow",
+        "left_wrist",
+        "right_wrist",
+        "left_hip",
+        "right_hip",
+        "left_knee",
+        "right_knee",
+        "left_ankle",
+        "right_ankle",
+    ),
+    (
+        (0, 1),
+        (0, 2),
+        (1, 3),
+        (2, 4),
+        (5, 6),
+        (5, 7),
+        (7, 9),
+        (6, 8),
+        (8, 10),
+        (5, 11),
+        (6, 12),
+        (11, 12),
+        (11, 13),
+        (13, 15),
+        (12, 14),
+        (14, 16),
+    ),
+)
+
+STEP18 = Skeleton(
+    "step18",
+    (
+        "nose",
+        "neck",
+        "right_shoulder",
+        "right_elbow",
+        "right_wrist",
+        "left_shoulder",
+        "left_elbow",
+        "left_wrist",
+        "right_hip",
+        "right_knee",
+        "right_ankle",
+        "left_hip",
+        "left_knee",
+        "left_ankle",
+        "right_eye",
+        "left_eye",
+        "right_ear",
+        "left_ear",
+    ),
+    (
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 4),
+        (1, 5),
+        (5, 6),
+        (6, 7),
+        (1, 8),
+        (8, 9),
+        (9, 10),
+        (1, 11),
+        (11, 12),
+        (12, 13),
+        (0, 14),
+        (14, 16),
+        (0, 15),
+        (15, 17),
+    ),
+)
+
+BUILT_IN = {skeleton.name: skeleton for skeleton in (COCO17, STEP18)}
+
+
+def of_size(V: int) -> Skeleton:
+    """The built-in skeleton with V joints, or V joints without names or bones."""
+    for skeleton in BUILT_IN.values():
+        if skeleton.V == V:
+            return skeleton
+    return Skeleton(f"joints{V}", tuple(f"joint_{v}" for v in range(V)))
+
+
+def modelled(skeleton: Skeleton) -> Skeleton:
+    """The skeleton a model sees: the paper's 18 joints for COCO-17, any other as it is."""
+    return STEP18 if skeleton == COCO17 else skeleton
+
+
+def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> NDArray[np.float32]:
+    """Values per joint, `(n, V, …)`, rearranged from one skeleton to another.
+
+    COCO-17 becomes the paper's 18 joints with the neck as the mean of both shoulders.
+    """
+    if source.joints == target.joints:
+        return joints
+    if (source, target) != (COCO17, STEP18):
+        raise DataError(
+            f"expected poses of skeleton {target.name} (V = {target.V}), "
+            f"got {source.name} (V = {source.V})",
+            hint="score a model on the skeleton it was fitted on",
+        )
+    left, right = source.joints.index("left_shoulder"), source.joints.index("right_shoulder")
+    neck = (joints[:, left] + joints[:, right]) / np.float32(2)
+    with_neck = np.concatenate([joints, neck[:, None]], axis=1)
+    names = (*source.joints, "neck")
+    return with_neck[:, [names.index(joint) for joint in target.joints]]

@@ -1,0 +1,224 @@
+"""The training loop: AdamW, warm-up, cosine, averaged weights, best epoch, resume (Sec. 4.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from stepvad import dsm, modelfile
+from stepvad.config import Config
+from stepvad.energy import Energy
+from stepvad.errors import ModelFileError
+from stepvad.folded import Weights
+from stepvad.progress import Progress, Report
+
+Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""π(x) `(n, K)` and c(x) `(n,)` of some training windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSet:
+    """The training windows, made batch by batch: `batch(rows)` gives π(x) and c(x)."""
+
+    n_windows: int
+    batch: Callable[[NDArray[np.int64]], Batch]
+    digest: str
+
+    def steps_per_epoch(self, config: Config) -> int:
+        """Batches in one pass over the windows."""
+        return math.ceil(self.n_windows / config.batch_size)
+
+    def n_steps(self, config: Config) -> int:
+        """Steps of the whole training."""
+        steps = config.epochs * self.steps_per_epoch(config)
+        return min(steps, config.max_steps or steps)
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that changes while training."""
+
+    f: Energy
+    ema: Energy
+    optimiser: torch.optim.AdamW
+    generator: torch.Generator
+    epoch: int = 0
+    step: int = 0
+    best: float | None = None
+    best_weights: dict[str, Tensor] | None = None
+    misses: int = 0
+    """Validations since the best one."""
+
+    @classmethod
+    def start(cls, config: Config) -> State:
+        """A fresh network, its average (an exact copy) and its optimiser."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            f, ema = Energy(config), Energy(config).requires_grad_(False)
+        ema.load_state_dict(f.state_dict())
+        optimiser = torch.optim.AdamW(
+            f.parameters(),
+            lr=config.learning_rate,
+            betas=(config.beta_1, config.beta_2),
+            weight_decay=config.weight_decay,
+        )
+        return cls(f, ema, optimiser, torch.Generator().manual_seed(config.seed))
+
+
+def train(
+    data: TrainingSet,
+    config: Config,
+    *,
+    report: Report,
+    validate: Callable[[Weights, int], float] | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+) -> tuple[Weights, int]:
+    """The averaged weights at the end, or at the best validation; and the epochs trained.
+
+    `validate` is asked after every epoch; higher is better. `checkpoint` is written after every
+    epoch, and `resume` goes on from it to the same bytes as without the break.
+    """
+    torch.set_flush_denormal(True)  # trained networks make denormals, which halve the speed
+    state = State.start(config)
+    if resume and checkpoint is not None:
+        load_checkpoint(state, data, config, checkpoint)
+    while state.step < data.n_steps(config) and not _out_of_patience(state, config):
+        run_epoch(state, data, config, report)
+        if validate is not None:
+            _keep_best(state, validate(to_numpy(state.ema.state_dict()), state.epoch))
+        if checkpoint is not None:
+            save_checkpoint(state, data, config, checkpoint)
+    weights = state.ema.state_dict() if state.best_weights is None else state.best_weights
+    return to_numpy(weights), state.epoch
+
+
+def run_epoch(state: State, data: TrainingSet, config: Config, report: Report) -> None:
+    """One pass over the training windows in random order, or up to the last step."""
+    sigmas = torch.tensor(config.sigmas, dtype=torch.float32)
+    warmup, n_steps = data.steps_per_epoch(config), data.n_steps(config)
+    for rows in _shuffled(data.n_windows, config.batch_size, state.generator):
+        if state.step == n_steps:
+            break
+        pi_x, c = (torch.from_numpy(array) for array in data.batch(rows))
+        for group in state.optimiser.param_groups:
+            group["lr"] = learning_rate(state.step, warmup, n_steps, config)
+        loss = dsm.loss(state.f, pi_x, c, sigmas, generator=state.generator)
+        state.optimiser.zero_grad()
+        loss.backward()
+        state.optimiser.step()
+        state.step += 1
+        update_ema(state.ema, state.f, ema_decay(state.step, config))
+        note = f"epoch {state.epoch + 1}, loss {loss.item():.3f}"
+        report(Progress("training", state.step, n_steps, note))
+    state.epoch += 1
+
+
+def learning_rate(step: int, warmup: int, n_steps: int, config: Config) -> float:
+    """Linear warm-up over the first epoch, then a cosine down to `final_rate` of the peak.
+
+    In a training of less than two epochs the warm-up takes half of it.
+    """
+    warmup = min(warmup, max(n_steps // 2, 1))
+    if step < warmup:
+        return config.learning_rate * (step + 1) / warmup
+    done = (step - warmup) / max(n_steps - warmup - 1, 1)
+    share = config.final_rate + (1 - config.final_rate) * (1 + math.cos(math.pi * done)) / 2
+    return config.learning_rate * share
+
+
+def ema_decay(step: int, config: Config) -> float:
+    """The average's decay after `step` steps: constant, or warmed up for short trainings."""
+    if config.ema_warmup:
+        return min(config.ema_decay, (1 + step) / (10 + step))
+    return config.ema_decay
+
+
+@torch.no_grad()
+def update_ema(ema: Energy, f: Energy, decay: float) -> None:
+    """θ_ema ← decay · θ_ema + (1 - decay) · θ."""
+    for averaged, current in zip(ema.parameters(), f.parameters(), strict=True):
+        averaged.lerp_(current, 1 - decay)
+
+
+def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path) -> None:
+    """Write the whole training state, so that a later run can go on as if never stopped."""
+    tensors = {f"f.{name}": value for name, value in state.f.state_dict().items()}
+    tensors |= {f"ema.{name}": value for name, value in state.ema.state_dict().items()}
+    tensors |= {f"best.{name}": value for name, value in (state.best_weights or {}).items()}
+    for i, moments in state.optimiser.state_dict()["state"].items():
+        tensors |= {f"adam.{i}.{name}": value for name, value in moments.items()}
+    tensors["generator"] = state.generator.get_state()
+    meta = _identity(data, config) | {
+        "epoch": state.epoch,
+        "step": state.step,
+        "best": state.best,
+        "misses": state.misses,
+    }
+    modelfile.write_tensors(to_numpy(tensors), meta, path)
+
+
+def load_checkpoint(state: State, data: TrainingSet, config: Config, path: Path) -> None:
+    """Put a fresh state where a checkpoint of the same settings and data left off."""
+    tensors, meta = modelfile.read_tensors(path)
+    for key, expected in _identity(data, config).items():
+        if meta.get(key) != expected:
+            raise ModelFileError(
+                f"{path}: expected a checkpoint of the same {key}, got another",
+                hint="resume with the options and poses of the first run, or start anew",
+            )
+    torches = {name: torch.from_numpy(value) for name, value in tensors.items()}
+    state.f.load_state_dict(_under("f.", torches))
+    state.ema.load_state_dict(_under("ema.", torches))
+    state.best_weights = _under("best.", torches) or None
+    adam: dict[int, dict[str, Tensor]] = {}
+    for name, value in _under("adam.", torches).items():
+        number, _, moment = name.partition(".")
+        adam.setdefault(int(number), {})[moment] = value
+    state.optimiser.load_state_dict({**state.optimiser.state_dict(), "state": adam})
+    state.generator.set_state(torches["generator"])
+    state.epoch, state.step = meta["epoch"], meta["step"]
+    state.best, state.misses = meta["best"], meta["misses"]
+
+
+def to_numpy(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Copies of tensors as arrays."""
+    return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
+
+
+def _identity(data: TrainingSet, config: Config) -> dict[str, object]:
+    return {"settings": asdict(config), "poses": data.digest, "kind": "checkpoint"}
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _keep_best(state: State, quality: float) -> None:
+    if state.best is None or quality > state.best:
+        state.best, state.misses = quality, 0
+        state.best_weights = {k: v.clone() for k, v in state.ema.state_dict().items()}
+    else:
+        state.misses += 1
+
+
+def _out_of_patience(state: State, config: Config) -> bool:
+    return config.patience is not None and state.misses >= config.patience
+
+
+def _shuffled(n: int, size: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
+    order = torch.randperm(n, generator=generator).numpy()
+    for first in range(0, n, size):
+        yield order[first : first + size]

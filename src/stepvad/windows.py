@@ -1,0 +1,256 @@
+"""Tracks become windows X ∈ R^(2×V×T), standardised one by one (Sec. 3, Sec. 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad import skeletons
+from stepvad.config import Config
+from stepvad.errors import DataError
+from stepvad.poses import Clip, Track
+from stepvad.skeletons import Skeleton
+
+STGNF_SIZE = (856.0, 480.0)
+"""What profile `stgnf` divides x and y by, whatever the video's size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was mended on the way from poses to windows, so that nothing is mended silently."""
+
+    poses: int = 0
+    """Poses read."""
+    nan_confidences: int = 0
+    """Confidences that were NaN and count as 0."""
+    clipped_confidences: int = 0
+    """Confidences outside [0, 1], clipped."""
+    missing_joints: int = 0
+    """Joints at (0, 0) with confidence 0, put at the middle of the pose's other joints."""
+    filled_poses: int = 0
+    """Poses interpolated inside a gap of at most T frames."""
+    short_runs: int = 0
+    """Stretches of a track with fewer than T frames, which give no window."""
+
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of both together."""
+        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A batch of N standardised windows.
+
+    `x (N, 2, V, T)`, mean confidence `c (N,)`, `track_id (N,)`, last frame covered `frame (N,)`,
+    and `flat (N,)`: whether the window had too little spread to be scaled by it.
+    """
+
+    x: NDArray[np.float32]
+    c: NDArray[np.float32]
+    track_id: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    flat: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        """Check that all arrays speak of the same N windows."""
+        if self.x.ndim != 4 or self.x.shape[1] != 2:
+            raise DataError(
+                f"windows: x must have shape (N, 2, V, T), got {self.x.shape}",
+                hint="put the two coordinates on the second axis",
+            )
+        for name in ("c", "track_id", "frame", "flat"):
+            shape = getattr(self, name).shape
+            if shape != (len(self),):
+                raise DataError(
+                    f"windows: {name} must have shape ({len(self)},), got {shape}",
+                    hint="give one value per window",
+                )
+
+    def __len__(self) -> int:
+        """Number of windows N."""
+        return len(self.x)
+
+    def weight(self, config: Config) -> NDArray[np.float32]:
+        """c(x) as it weighs loss and score, `(N,)`: ones where confidence is switched off."""
+        return self.c if config.confidence else np.ones_like(self.c)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive frames of a track, gaps filled: keypoints `(n, V, 2)`, mean confidence `(n,)`."""
+
+    track_id: int
+    first_frame: int
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        """Number of poses n."""
+        return len(self.keypoints)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowIndex:
+    """Every window of some runs, as views on their poses until `windows` asks for a batch."""
+
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+    start: NDArray[np.int64]
+    track_id: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    config: Config
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], config: Config, V: int) -> WindowIndex:
+        """All windows of these runs, T frames long, one frame apart."""
+        T = config.T
+        lengths = np.array([len(run) for run in runs], dtype=np.int64)
+        n_windows = np.maximum(lengths - T + 1, 0)
+        # position of each window within its run: 0, 1, … for the first run, 0, 1, … for the next
+        offset = np.arange(n_windows.sum()) - np.repeat(np.cumsum(n_windows) - n_windows, n_windows)
+        first_pose = np.cumsum(lengths) - lengths
+        first_frame = np.array([run.first_frame for run in runs], dtype=np.int64)
+        track_id = np.array([run.track_id for run in runs], dtype=np.int64)
+        empty = np.empty((0, V, 2), dtype=np.float32)
+        return cls(
+            keypoints=np.concatenate([empty, *(run.keypoints for run in runs)]),
+            confidence=np.concatenate([empty[:, 0, 0], *(run.confidence for run in runs)]),
+            start=np.repeat(first_pose, n_windows) + offset,
+            track_id=np.repeat(track_id, n_windows),
+            frame=np.repeat(first_frame, n_windows) + offset + T - 1,
+            config=config,
+        )
+
+    def __len__(self) -> int:
+        """Number of windows N."""
+        return len(self.start)
+
+    def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
+        """The windows at these rows, cut and standardised."""
+        poses = self.start[rows][:, None] + np.arange(self.config.T)  # (n, T)
+        x, flat = standardise(self.keypoints[poses].transpose(0, 3, 2, 1), self.config)
+        c = self.confidence[poses].astype(np.float64).mean(axis=1).astype(np.float32)
+        return Windows(x, c, self.track_id[rows], self.frame[rows], flat)
+
+    def batches(self, size: int) -> Iterator[Windows]:
+        """All windows in order, at most `size` at a time."""
+        for first in range(0, len(self), size):
+            yield self.windows(slice(first, first + size))
+
+
+def cut(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[WindowIndex, Counts]:
+    """Every window of a clip, as the given skeleton sees it, and what was mended."""
+    runs, counts = clip_runs(clip, config, skeleton)
+    return WindowIndex.of(runs, config, skeleton.V), counts
+
+
+def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[list[Run], Counts]:
+    """The tracks of a clip as runs of consecutive frames."""
+    runs: list[Run] = []
+    counts = Counts()
+    for track in clip.tracks:
+        keypoints, confidence, mended = prepare(
+            track.keypoints, track.confidence, clip.skeleton, skeleton
+        )
+        track_runs = list(_split(track, keypoints, confidence, config.T))
+        if config.drop_last_window and track_runs:
+            track_runs[-1] = _without_last_pose(track_runs[-1])
+        n_filled = sum(len(run) for run in track_runs) - len(track)
+        n_short = sum(len(run) < config.T for run in track_runs)
+        runs += track_runs
+        counts += mended + Counts(
+            filled_poses=n_filled + (config.drop_last_window and bool(track_runs)),
+            short_runs=n_short,
+        )
+    return runs, counts
+
+
+def prepare(
+    keypoints: NDArray[np.float32],
+    confidence: NDArray[np.float32],
+    source: Skeleton,
+    target: Skeleton,
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Counts]:
+    """Poses as a model sees them: keypoints `(n, V, 2)` and mean confidence `(n,)`.
+
+    NaN confidence counts as 0, others are clipped to [0, 1]; a joint that was not found, at (0, 0)
+    with confidence 0, goes to the middle of the joints that were.
+    """
+    nan = np.isnan(confidence)
+    in_range = np.clip(np.where(nan, np.float32(0), confidence), np.float32(0), np.float32(1))
+    missing = (keypoints == 0).all(axis=-1) & (in_range == 0)
+    counts = Counts(
+        poses=len(keypoints),
+        nan_confidences=int(nan.sum()),
+        clipped_confidences=int((in_range != confidence)[~nan].sum()),
+        missing_joints=int(missing.sum()),
+    )
+    if missing.any():
+        found = np.maximum((~missing).sum(axis=1, dtype=np.float32), 1)[:, None]
+        middle = keypoints.sum(axis=1) / found  # missing joints add (0, 0)
+        keypoints = np.where(missing[..., None], middle[:, None], keypoints)
+    converted = skeletons.convert(in_range, source, target).astype(np.float64)
+    mean_confidence = np.ascontiguousarray(converted).mean(axis=1).astype(np.float32)
+    return skeletons.convert(keypoints, source, target), mean_confidence, counts
+
+
+def fill_gaps(
+    frames: NDArray[np.int64], keypoints: NDArray[np.float32], confidence: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Poses of every frame from the first to the last, linear between the given ones."""
+    wanted = np.arange(frames[0], frames[-1] + 1)
+    if len(wanted) == len(frames):
+        return keypoints, confidence
+    before = np.searchsorted(frames, wanted, side="right") - 1
+    after = np.minimum(before + 1, len(frames) - 1)
+    span = np.maximum(frames[after] - frames[before], 1)
+    share = ((wanted - frames[before]) / span).astype(np.float32)
+    step = keypoints[after] - keypoints[before]
+    confidence_step = confidence[after] - confidence[before]
+    return (
+        keypoints[before] + step * share[:, None, None],
+        confidence[before] + confidence_step * share,
+    )
+
+
+def standardise(
+    x: NDArray[np.float32], config: Config
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Windows `(N, 2, V, T)`, centred, both axes divided by the spread of y; and which were flat.
+
+    A spread below `spread_floor` of the spread of x counts as that much; a window without any
+    spread stays at zero. Each window is computed alone, so a batch gives the same bits.
+    """
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    if config.profile == "stgnf":
+        x = x / np.reshape(STGNF_SIZE, (2, 1, 1))
+    rows = x.reshape(len(x), 2, x.shape[2] * x.shape[3])  # sums run along the last, dense axis
+    rows = rows - rows.mean(axis=2, keepdims=True)
+    spread_x, spread_y = np.sqrt(np.square(rows).mean(axis=2)).T
+    floor = config.spread_floor * spread_x
+    flat = spread_y <= floor
+    scale = np.where(flat, floor, spread_y)
+    scale[scale == 0] = 1.0
+    return (rows / scale[:, None, None]).reshape(x.shape).astype(np.float32), flat
+
+
+def _split(
+    track: Track,
+    keypoints: NDArray[np.float32],
+    confidence: NDArray[np.float32],
+    T: int,
+) -> Iterable[Run]:
+    """Cut a track where more than T frames are missing; fill the shorter gaps."""
+    ends = np.flatnonzero(np.diff(track.frames) > T + 1) + 1
+    for part in np.split(np.arange(len(track)), ends):
+        if len(part):
+            frames = track.frames[part]
+            filled = fill_gaps(frames, keypoints[part], confidence[part])
+            yield Run(track.id, int(frames[0]), *filled)
+
+
+def _without_last_pose(run: Run) -> Run:
+    return Run(run.track_id, run.first_frame, run.keypoints[:-1], run.confidence[:-1])

@@ -1,0 +1,247 @@
+"""Walkers look and move like people, and the same seed makes the same bytes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stepvad.benchmark import walkers as kinematic
+from stepvad.benchmark.metrics import auroc
+from stepvad.errors import DataError
+from stepvad.formats import read_clip
+from stepvad.formats.labels import FrameLabels
+from stepvad.poses import Clip, Track
+from stepvad.skeletons import COCO17
+
+NOSE, LEFT_HIP, LEFT_ANKLE, RIGHT_ANKLE = (
+    COCO17.joints.index(name) for name in ("nose", "left_hip", "left_ankle", "right_ankle")
+)
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    paths = sorted(path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
+def height_px(track: Track) -> NDArray[np.float32]:
+    """How tall each pose stands in the picture."""
+    return (
+        track.keypoints[:, [LEFT_ANKLE, RIGHT_ANKLE], 1].max(axis=1) - track.keypoints[:, NOSE, 1]
+    )
+
+
+def eventful(kind: kinematic.Event) -> list[tuple[Track, NDArray[np.bool_]]]:
+    """Who runs or falls in the clips of that event, and in which of their poses."""
+    clips = kinematic.make_clips(30, seed=5, anomalies=True)
+    found = [pair for number, pair in enumerate(clips) if kinematic.EVENTS[number % 5] == kind]
+    return [(clip.tracks[0], truth.abnormal[clip.tracks[0].frames]) for clip, truth in found]
+
+
+def test_the_same_seed_makes_the_same_bytes(tmp_path: Path) -> None:
+    for folder in ("once", "again"):
+        kinematic.write_dataset(tmp_path / folder, seed=7, train_clips=2, test_clips=3, seconds=4)
+    assert files_below(tmp_path / "once") == files_below(tmp_path / "again")
+
+
+def test_another_seed_makes_other_clips() -> None:
+    for one, other in zip(*(kinematic.make_clips(4, seed=s, anomalies=True) for s in (0, 1)),
+                          strict=True):  # fmt: skip
+        assert not np.array_equal(one[1].abnormal, other[1].abnormal)
+        assert not np.array_equal(one[0].tracks[0].keypoints[0], other[0].tracks[0].keypoints[0])
+
+
+def test_a_clip_does_not_depend_on_how_many_are_made() -> None:
+    few, many = list(kinematic.make_clips(2, seed=3)), list(kinematic.make_clips(6, seed=3))
+    for (clip, _), (same, _) in zip(few, many, strict=False):
+        assert clip.name == same.name
+        for track, same_track in zip(clip.tracks, same.tracks, strict=True):
+            np.testing.assert_array_equal(track.keypoints, same_track.keypoints)
+
+
+def test_training_and_test_clips_of_one_seed_differ() -> None:
+    train, _ = next(kinematic.make_clips(1, seed=0))
+    test, _ = next(kinematic.make_clips(1, seed=0, anomalies=True))
+    assert len(train.tracks[0]) != len(test.tracks[0])
+
+
+def test_clips_without_anomalies_are_normal_throughout() -> None:
+    for clip, truth in kinematic.make_clips(4, seed=0):
+        assert truth.abnormal.shape == (clip.n_frames,) == truth.counted.shape
+        assert not truth.abnormal.any()
+        assert truth.counted.all()
+
+
+def test_four_of_five_test_clips_hold_an_anomaly_that_is_not_all_of_them() -> None:
+    abnormal = [t.abnormal.mean() for _, t in kinematic.make_clips(10, seed=0, anomalies=True)]
+    assert [share > 0 for share in abnormal] == [True, True, True, True, False] * 2
+    assert 0.1 < np.mean(abnormal) < 0.4
+
+
+def test_normal_people_have_their_ankles_below_the_nose(walkers: list[Clip]) -> None:
+    for clip in walkers:
+        for track in clip.tracks:
+            sure = track.confidence.min(axis=1) > 0.3
+            assert (height_px(track)[sure] > 40).all()
+
+
+def strolling(speed: float) -> NDArray[np.float64]:
+    """Joints `(n, 17, 3)` of somebody on the spot at this speed, facing along x."""
+    n = 50
+    still = np.zeros(n)
+    motion = kinematic.Motion(
+        np.zeros((n, 2)), still, np.full(n, speed), still, np.ones(n, dtype=np.bool_)
+    )
+    return kinematic._joints(np.random.default_rng(0), motion)
+
+
+@pytest.mark.parametrize("speed", [0.0, 1.3, 3.6])
+def test_bones_keep_their_length_and_one_foot_is_on_the_ground(speed: float) -> None:
+    joints = strolling(speed)
+    limbs = [bone for bone in COCO17.bones if min(bone) >= COCO17.joints.index("left_shoulder")]
+    for a, b in limbs:
+        assert np.ptp(np.linalg.norm(joints[:, a] - joints[:, b], axis=1)) < 1e-9
+    ankles = joints[:, [LEFT_ANKLE, RIGHT_ANKLE], 2]
+    np.testing.assert_allclose(ankles.min(axis=1), 0.06)
+
+
+@pytest.mark.parametrize("speed", [0.0, 1.3, 3.6])
+def test_knees_bend_backwards_and_elbows_forwards(speed: float) -> None:
+    joints = strolling(speed)
+    for side in ("left", "right"):
+        for limb, bends in (("hip knee ankle", -1), ("shoulder elbow wrist", 1)):
+            root, middle, end = (
+                joints[:, COCO17.joints.index(f"{side}_{name}")] for name in limb.split()
+            )
+            upper, lower = (
+                np.arctan2(to[:, 0] - at[:, 0], at[:, 2] - to[:, 2])  # forward of straight down
+                for at, to in ((root, middle), (middle, end))
+            )
+            assert (bends * (lower - upper) > 0).all()
+
+
+def test_people_stay_inside_the_picture(walkers: list[Clip]) -> None:
+    middle = np.concatenate([t.keypoints.mean(axis=1) for clip in walkers for t in clip.tracks])
+    assert (middle > 0).all()
+    assert (middle < (1280, 720)).all()
+
+
+def test_a_fall_ends_lying() -> None:
+    for track, abnormal in eventful("fall"):
+        standing = height_px(track)[~abnormal].mean()
+        lying = np.ptp(track.keypoints[-5:, :, 1], axis=1).mean()
+        assert lying < 0.75 * standing
+        assert abnormal[-1]
+
+
+def test_a_lying_person_lies_still() -> None:
+    for track, _ in eventful("fall"):
+        hips = track.keypoints[-20:, LEFT_HIP]
+        assert np.ptp(hips, axis=0).max() < 0.6 * height_px(track)[0]
+
+
+def test_running_legs_are_wider_and_faster_than_walking_ones() -> None:
+    stride = {True: [0.0], False: [0.0]}
+    pace = {True: [0.0], False: [0.0]}
+    for track, runs in eventful("run"):
+        legs = (track.keypoints[:, LEFT_ANKLE] - track.keypoints[:, RIGHT_ANKLE])[:, 0]
+        legs = legs / height_px(track)
+        follows = np.diff(track.frames) == 1
+        for state in (True, False):
+            stride[state] += np.abs(legs[runs == state]).tolist()
+            moving = follows & (runs[1:] == state)
+            pace[state] += np.abs(np.diff(legs)[moving]).tolist()
+    assert np.quantile(stride[True], 0.9) > 1.3 * np.quantile(stride[False], 0.9)
+    assert np.quantile(pace[True], 0.9) > 1.5 * np.quantile(pace[False], 0.9)
+
+
+def test_keypoints_err_more_where_confidence_is_low() -> None:
+    confidence, bend = [], []
+    for clip, _ in kinematic.make_clips(8, seed=4):
+        for track in clip.tracks:
+            whole = np.diff(track.frames, n=1)[:-1] + np.diff(track.frames)[1:] == 2
+            second = np.diff(track.keypoints, n=2, axis=0)[whole] / height_px(track).mean()
+            bend.append(np.linalg.norm(second, axis=2).ravel())
+            confidence.append(track.confidence[1:-1][whole].ravel())
+    sure = np.concatenate(confidence) > 0.9
+    unsure = np.concatenate(confidence) < 0.4
+    jitter = np.concatenate(bend)
+    assert unsure.sum() > 100
+    assert np.median(jitter[unsure]) > 3 * np.median(jitter[sure])
+
+
+def test_people_come_go_and_are_missed_now_and_then() -> None:
+    clips = [clip for clip, _ in kinematic.make_clips(8, seed=0)]
+    tracks = [track for clip in clips for track in clip.tracks]
+    assert any(track.frames[0] > 0 for track in tracks)
+    assert any(track.frames[-1] < 299 for track in tracks)
+    gaps = [(np.diff(track.frames) > 1).sum() for track in tracks]
+    assert 0 < np.mean(gaps) < 10
+
+
+def test_the_number_of_people_tells_little_of_the_anomalies() -> None:
+    pairs = list(kinematic.make_clips(60, seed=0, anomalies=True))
+    people = np.concatenate([clip.persons_per_frame() for clip, _ in pairs])
+    abnormal = np.concatenate([truth.abnormal for _, truth in pairs])
+    assert auroc(abnormal[people > 0], people[people > 0]) == pytest.approx(0.5, abs=0.08)
+    assert (people == 1).mean() > 0.2
+
+
+def test_a_minute_takes_less_than_a_twentieth_of_a_minute() -> None:
+    begin = time.perf_counter()
+    list(kinematic.make_clips(5, seed=0, seconds=12))
+    assert time.perf_counter() - begin < 3
+
+
+def test_a_data_set_has_the_layout_of_shanghaitech(walker_dataset: Path) -> None:
+    assert sorted(files_below(walker_dataset)) == [
+        *(f"gt/test_frame_mask/{name}.npy" for name in (
+            "01_0001", "01_0005", "02_0002", "03_0003", "04_0004"
+        )),
+        *(f"pose/test/{name}_alphapose_tracked_person.json" for name in (
+            "01_0001", "01_0005", "02_0002", "03_0003", "04_0004"
+        )),
+        *(f"pose/train/{name}_alphapose_tracked_person.json" for name in (
+            "01_0001", "02_0002", "03_0003"
+        )),
+    ]  # fmt: skip
+
+
+def test_a_written_clip_reads_as_it_was_made(walker_dataset: Path) -> None:
+    made = list(kinematic.make_clips(5, seed=3, seconds=8.0, anomalies=True))
+    for clip, truth in made:
+        mask = np.load(walker_dataset / "gt" / "test_frame_mask" / f"{clip.name}.npy")
+        assert mask.dtype == np.uint8
+        np.testing.assert_array_equal(mask, truth.abnormal)
+        file = f"{clip.name}_alphapose_tracked_person.json"
+        read = read_clip(walker_dataset / "pose" / "test" / file)
+        assert read.name == clip.name
+        for track, same in zip(clip.tracks, read.tracks, strict=True):
+            np.testing.assert_array_equal(track.frames, same.frames)
+            np.testing.assert_array_equal(track.keypoints, same.keypoints)
+            np.testing.assert_array_equal(track.confidence, same.confidence)
+
+
+@pytest.mark.parametrize(
+    ("n_clips", "seconds", "people"),
+    [(-1, 1.0, 1), (1, 0.01, 1), (1, 1.0, -1), (1, np.nan, 1), (1, np.inf, 1)],
+)
+def test_a_scene_that_cannot_be_is_refused(n_clips: int, seconds: float, people: int) -> None:
+    with pytest.raises(DataError, match=f"got {n_clips} clips, {people} people, {seconds} s"):
+        list(kinematic.make_clips(n_clips, seed=0, seconds=seconds, people=people))
+
+
+@pytest.mark.parametrize("seconds", [0.04, 0.1, 1.0])
+def test_the_shortest_clips_can_be_made(seconds: float) -> None:
+    for clip, truth in kinematic.make_clips(5, seed=0, seconds=seconds, anomalies=True):
+        assert clip.n_frames == len(truth.abnormal) == round(25 * seconds)
+
+
+def test_an_empty_street_has_no_tracks_and_nothing_abnormal() -> None:
+    clip, truth = next(kinematic.make_clips(1, seed=0, people=0, anomalies=True))
+    assert clip.tracks == ()
+    assert isinstance(truth, FrameLabels)
+    assert not truth.abnormal.any()

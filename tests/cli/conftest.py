@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stepvad.benchmark.walkers import write_dataset
+from stepvad.cli import main
+
+QUICK = ("--width", "16", "--max-steps", "8", "--K", "12")
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Run]
+
+
+@pytest.fixture
+def stepvad(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line, run in this process."""
+
+    def run(*words: str | Path) -> Run:
+        monkeypatch.setattr(sys, "argv", ["stepvad", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return Run(int(end.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny data set in ShanghaiTech's layout."""
+    root = tmp_path_factory.mktemp("data") / "people"
+    write_dataset(root, seed=3, train_clips=4, test_clips=4, seconds=5.0)
+    return root
+
+
+@pytest.fixture(scope="session")
+def model(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A quickly fitted model file."""
+    from stepvad import Config, Detector, read_clips
+
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    config = Config(K=12, width=16, max_steps=8, ema_warmup=True)
+    Detector.fit(read_clips(people / "pose" / "train"), config).save(path)
+    return path

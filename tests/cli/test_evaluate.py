@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stepvad import Detector
+from stepvad.benchmark.datasets import open_dataset
+from stepvad.benchmark.protocol import evaluate
+from tests.cli.conftest import Command
+
+
+def test_the_table_holds_what_the_library_measures(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    run = stepvad("evaluate", model, people)
+    assert run.code == 0
+    result = evaluate(Detector.load(model), open_dataset(people))
+    row = result.row(placement="latest", smoothed=True, frames="all")
+    line = next(
+        line for line in run.out.splitlines() if line.split()[:3] == ["online", "smoothed", "all"]
+    )
+    assert line.split()[3:8] == [
+        f"{row.n_frames:,}",
+        f"{row.n_abnormal:,}",
+        *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer)),
+    ]
+    assert len(run.out.splitlines()) == 2 + 12
+    assert "with an online score" in run.err
+
+
+def test_json_carries_every_row_and_the_trivial_scores(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    rows = json.loads(stepvad("evaluate", model, people, "--json", "--center").out)["rows"]
+    assert len(rows) == 3 * 2 * 3 * 3
+    assert {row["method"] for row in rows} == {"detector", "persons", "random"}
+
+
+def test_floor_smoothing_and_aggregation_can_be_chosen(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    def rows(*words: str) -> list[dict[str, object]]:
+        return json.loads(stepvad("evaluate", model, people, "--json", *words).out)["rows"]
+
+    default = rows()
+    assert rows("--aggregation", "max") == default
+    assert rows("--aggregation", "sum") != default
+    assert rows("--floor", "per_clip") != default
+    assert rows("--frame-sigma", "40") != default
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--aggregation", "best"), 1, "aggregation: expected"),
+        (("--aggregation", "10"), 1, "a scale from 0 to 9"),
+        (("--split", "none"), 2, "--split"),
+        (("--frame-sigma", "-1"), 2, "--frame-sigma"),
+    ],
+)
+def test_a_wrong_choice_is_refused(
+    stepvad: Command, model: Path, people: Path, words: tuple[str, ...], code: int, message: str
+) -> None:
+    run = stepvad("evaluate", model, people, *words)
+    assert run.code == code
+    assert message in run.err
+
+
+def test_a_directory_without_labels_says_what_was_looked_for(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(people / "pose", tmp_path / "pose")
+    run = stepvad("evaluate", model, tmp_path)
+    assert run.code == 1
+    assert "gt" in run.err
+    assert "hint: " in run.err

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepvad import Detector
+from tests.cli.conftest import QUICK, Command
+
+
+def test_fit_writes_a_model_and_prints_its_name(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "m.safetensors"
+    run = stepvad("fit", people / "pose" / "train", "-o", output, *QUICK)
+    assert run.code == 0
+    assert run.out.strip() == str(output)
+    assert "windows of 4 clips" in run.err
+    detector = Detector.load(output)
+    assert (detector.config.width, detector.config.K, detector.config.max_steps) == (16, 12, 8)
+    assert not list(tmp_path.glob("*.checkpoint"))
+
+
+def test_fit_as_json_tells_the_origin(stepvad: Command, people: Path, tmp_path: Path) -> None:
+    run = stepvad(
+        "fit", people / "pose" / "train", "-o", tmp_path / "m.safetensors", *QUICK, "--json"
+    )
+    origin = json.loads(run.out)["origin"]
+    assert origin["clips"] == 4
+    assert origin["windows"] > 900
+
+
+def test_the_paper_preset_is_the_papers_training(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "m.safetensors"
+    words = ("--preset", "paper", "--width", "8", "--epochs", "1", "--T", "4", "--K", "6")
+    assert stepvad("fit", people / "pose" / "train", "-o", output, *words).code == 0
+    config = Detector.load(output).config
+    assert (config.max_steps, config.ema_warmup, config.learning_rate) == (None, False, 2e-4)
+    assert (config.T, config.K, config.epochs) == (4, 6, 1)
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        stepvad("fit", people / "pose" / "train", "-o", tmp_path / name, *QUICK, "--seed", seed)
+    a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
+    assert a == b
+    assert a != c
+
+
+def test_validation_keeps_the_best_epoch(stepvad: Command, people: Path, tmp_path: Path) -> None:
+    output = tmp_path / "m.safetensors"
+    words = ("--epochs", "3", "--patience", "1", "--width", "16", "--K", "12")
+    run = stepvad("fit", people / "pose" / "train", "-o", output, *words, "--validation", people)
+    assert run.code == 0
+    assert 1 <= Detector.load(output).model.origin.epochs <= 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--K", "500"), "K: expected at most"),
+        (("--T", "0"), "T: expected at least 1, got 0"),
+        (("--T", "5000"), "expected at least one track of 5000 consecutive frames"),
+        (("-o", "missing/dir/m.safetensors"), "expected a file name in a directory that exists"),
+        (("--format", "tracks"), "expected files that end in .parquet"),
+    ],
+)
+def test_fit_says_what_is_wrong_and_what_helps(
+    stepvad: Command, people: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    default = () if "-o" in words else ("-o", str(tmp_path / "m.safetensors"))
+    run = stepvad("fit", people / "pose" / "train", *default, *words)
+    assert run.code == 1
+    assert run.err.startswith("error: ") or "\nerror: " in run.err
+    assert message in run.err
+    assert "Traceback" not in run.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_option_is_a_usage_error(stepvad: Command, people: Path) -> None:
+    run = stepvad("fit", people / "pose" / "train", "--wings", "2")
+    assert run.code == 2
+    assert "--wings" in run.err
+
+
+def test_swapped_coordinates_are_noticed(stepvad: Command, people: Path, tmp_path: Path) -> None:
+    words = ("-o", tmp_path / "m.safetensors", *QUICK, "--format", "poselift")
+    run = stepvad("fit", people / "pose" / "train", *words)
+    assert "x and y may be swapped" in run.err
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_last_epoch_and_resume_ends_at_the_same_bytes(
+    people: Path, tmp_path: Path
+) -> None:
+    def command(output: Path, *more: str) -> list[str]:
+        words = ["-m", "stepvad", "fit", str(people / "pose" / "train"), "-o", str(output)]
+        size = ["--epochs", "30", "--width", "64", "--K", "12"]
+        return [sys.executable, *words, *size, *more]
+
+    whole, broken = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors"
+    checkpoint = tmp_path / "broken.safetensors.checkpoint"
+    subprocess.run(command(whole), check=True, capture_output=True)
+    fit = subprocess.Popen(command(broken), stderr=subprocess.PIPE, text=True, env=os.environ)
+    deadline = time.monotonic() + 60
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    fit.send_signal(signal.SIGINT)
+    _, err = fit.communicate(timeout=60)
+    assert fit.returncode == 130
+    assert "--resume" in err
+    assert "Traceback" not in err
+    assert not broken.exists()
+    subprocess.run(command(broken, "--resume"), check=True, capture_output=True)
+    assert broken.read_bytes() == whole.read_bytes()
+    assert not checkpoint.exists()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad import Detector, read_clips
+from tests.cli.conftest import Command
+
+
+def test_score_names_the_strangest_moment_of_every_clip(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    run = stepvad("score", model, people / "pose" / "test")
+    assert run.code == 0
+    detector = Detector.load(model)
+    for clip in read_clips(people / "pose" / "test"):
+        scores = detector.score(clip)
+        line = next(line for line in run.out.splitlines() if line.startswith(clip.name))
+        top = int(scores.A.argmax())
+        assert line.split()[3:] == [
+            f"{scores.A[top]:.2f}",
+            str(scores.windows.frame[top]),
+            str(scores.windows.track_id[top]),
+        ]
+
+
+def test_csv_and_json_hold_the_score_of_every_frame(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    file = sorted((people / "pose" / "test").iterdir())[0]
+    run = stepvad("score", model, file, "-o", tmp_path / "s.csv", "--json")
+    (clip,) = read_clips(file)
+    expected = Detector.load(model).score(clip).frames
+    with (tmp_path / "s.csv").open(encoding="utf-8") as table:
+        rows = list(csv.DictReader(table))
+    from_csv = [float(row["score"]) if row["score"] else math.nan for row in rows]
+    np.testing.assert_allclose(from_csv, expected, rtol=1e-5)
+    from_json = [math.nan if v is None else v for v in json.loads(run.out)[0]["frames"]]
+    np.testing.assert_allclose(from_json, expected, rtol=1e-6)
+    assert np.isnan(expected).any()
+
+
+def test_plots_are_written_for_one_clip_and_for_many(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    poses = people / "pose" / "test"
+    file = sorted(poses.iterdir())[0]
+    assert stepvad("score", model, file, "--plot", tmp_path / "one.png").code == 0
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+    folder = tmp_path / "many"
+    folder.mkdir()
+    assert stepvad("score", model, poses, "--plot", folder).code == 0
+    assert len(list(folder.glob("*.png"))) == 4
+    run = stepvad("score", model, poses, "--plot", tmp_path / "x.png")
+    assert run.code == 1
+    assert "expected a directory for the plots of 4 clips" in run.err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "expected a .safetensors file"),
+        (b"\x80\x04\x95pickle", "expected a .safetensors file"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(
+    stepvad: Command, people: Path, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "no.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    run = stepvad("score", path, people / "pose" / "test")
+    assert run.code == 1
+    assert message in run.err
+    assert "hint: " in run.err
+
+
+def test_a_truncated_pose_file_is_named(stepvad: Command, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text('{"1": {"0": {"keypoints": [1, 2', encoding="utf-8")
+    run = stepvad("score", model, path)
+    assert run.code == 1
+    assert "cut.json" in run.err
+    assert "Traceback" not in run.err
+
+
+def test_an_empty_clip_and_a_short_track_have_no_score(
+    stepvad: Command, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.json").write_text("{}", encoding="utf-8")
+    pose = {"keypoints": [float(i) for i in range(51)], "scores": 1.0}
+    (tmp_path / "short.json").write_text(json.dumps({"1": {"0": pose}}), encoding="utf-8")
+    run = stepvad("score", model, tmp_path)
+    assert run.code == 0
+    assert [line.split()[1:] for line in run.out.splitlines()[2:]] == [
+        ["0", "0", "-", "-", "-"],
+        ["1", "0", "-", "-", "-"],
+    ]

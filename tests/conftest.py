@@ -1,0 +1,53 @@
+"""What tests of several rooms share: walkers, the public data, and how hard hypothesis tries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from stepvad.benchmark import walkers as kinematic
+from stepvad.formats.labels import FrameLabels
+from stepvad.poses import Clip
+
+# `pytest --hypothesis-profile thorough` looks further, at other cases every time
+unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "fast", max_examples=50, deadline=None, derandomize=True, suppress_health_check=unhurried
+)
+settings.register_profile(
+    "thorough", max_examples=5000, deadline=None, suppress_health_check=unhurried
+)
+settings.load_profile("fast")
+
+
+@pytest.fixture(scope="session")
+def walkers() -> list[Clip]:
+    """Training clips: people who walk and stand, four clips of eight seconds."""
+    return [clip for clip, _ in kinematic.make_clips(4, seed=1, seconds=8.0)]
+
+
+@pytest.fixture(scope="session")
+def walker_test() -> list[tuple[Clip, FrameLabels]]:
+    """Test clips with their truth: somebody runs or falls in four of five clips."""
+    return list(kinematic.make_clips(5, seed=2, seconds=8.0, anomalies=True))
+
+
+@pytest.fixture(scope="session")
+def walker_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data set of walkers in ShanghaiTech's layout: three training and five test clips."""
+    root = tmp_path_factory.mktemp("walkers")
+    kinematic.write_dataset(root, seed=3, train_clips=3, test_clips=5, seconds=8.0)
+    return root
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The public data sets, for tests with the marker `data`."""
+    beside_the_project = Path(__file__).parents[2] / "shared" / "data"
+    root = Path(os.environ.get("STEPVAD_DATA", beside_the_project))
+    if not root.is_dir():
+        pytest.skip(f"no public data at {root}; name its directory in STEPVAD_DATA")
+    return root

@@ -1,0 +1,256 @@
+"""AlphaPose tracked-person JSON and PoseLift's variant of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad.errors import DataError
+from stepvad.formats import Format, read_clip, read_clips, write_clip
+from stepvad.poses import Clip
+from stepvad.skeletons import COCO17
+from tests.formats.examples import clip, empty_clip, joints, pose, same, track, write_json
+
+SHANGHAITECH = "01_0014_alphapose_tracked_person.json"
+UBNORMAL = "abnormal_scene_1_scenario_1_alphapose_tracked_person.json"
+
+
+def read(tmp_path: Path, document: object, format: Format = "auto") -> Clip:
+    return read_clip(write_json(tmp_path / SHANGHAITECH, document), format=format)
+
+
+def error_of(tmp_path: Path, document: object) -> str:
+    """What the reader says of a document; every message names the file and a remedy."""
+    path = write_json(tmp_path / SHANGHAITECH, document)
+    return error_of_file(path)
+
+
+def error_of_file(path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        read_clip(path)
+    assert caught.value.problem.startswith(str(path))
+    assert caught.value.hint
+    return caught.value.problem.removeprefix(str(path))
+
+
+def test_keypoints_are_x_y_and_confidence(tmp_path: Path) -> None:
+    [person] = read(tmp_path, {"5": {"0003": pose()}}).tracks
+    assert person.id == 5
+    assert person.frames.tolist() == [3]
+    assert person.keypoints[0, :2].tolist() == [[0, 1], [3, 4]]
+    assert person.confidence[0, :2].tolist() == [2, 5]
+
+
+def test_clips_are_named_as_shanghaitech_and_ubnormal_name_them(tmp_path: Path) -> None:
+    for name in (SHANGHAITECH, UBNORMAL, "plain.json"):
+        write_json(tmp_path / name, {"1": {"0": pose()}})
+    names = [clip.name for clip in read_clips(tmp_path)]
+    assert names == ["01_0014", "abnormal_scene_1_scenario_1", "plain"]
+
+
+def test_frames_are_sorted_as_numbers_and_people_by_id(tmp_path: Path) -> None:
+    document = {"12": {"10": pose(first=10), "9": pose(first=9)}, "3": {"0100": pose()}}
+    found = read(tmp_path, document)
+    assert [track.id for track in found.tracks] == [3, 12]
+    assert found.tracks[1].frames.tolist() == [9, 10]
+    assert found.tracks[1].keypoints[:, 0, 0].tolist() == [9, 10]
+    assert found.n_frames == 101
+
+
+def test_a_person_given_as_a_list_of_tables_is_merged(tmp_path: Path) -> None:
+    found = read(tmp_path, {"1": [{"4": pose()}, {"2": pose()}, {}]})
+    assert found.tracks[0].frames.tolist() == [2, 4]
+
+
+def test_any_number_of_joints_is_read(tmp_path: Path) -> None:
+    assert read(tmp_path, {"1": {"0": pose(V=4)}}).skeleton.V == 4
+    assert read(tmp_path, {"1": {"0": pose(V=18)}}).skeleton.name == "step18"
+
+
+def test_a_file_without_poses_is_an_empty_clip(tmp_path: Path) -> None:
+    documents: list[object] = [{}, {"1": {}}, {"1": []}]
+    for document in documents:
+        found = read(tmp_path, document)
+        assert (found.tracks, found.n_frames, found.skeleton) == ((), 0, COCO17)
+
+
+def test_confidences_may_be_nan_or_above_one(tmp_path: Path) -> None:
+    keypoints = joints(V=3)
+    keypoints[2], keypoints[5] = float("nan"), 1.034
+    [person] = read(tmp_path, {"1": {"0": {"keypoints": keypoints, "scores": 1}}}).tracks
+    assert np.isnan(person.confidence[0, 0])
+    assert person.confidence[0, 1] == np.float32(1.034)
+
+
+def test_all_scores_null_means_poselift_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = {"1": {"0": pose(score=None)}, "2": {"1": pose(score=None)}}
+    with caplog.at_level(logging.INFO, logger="stepvad"):
+        found = read(tmp_path, document)
+    assert found.tracks[0].keypoints[0, 0].tolist() == [1, 0]
+    assert "PoseLift" in caplog.text
+    assert "'alphapose'" in caplog.text
+
+
+def test_one_score_means_alphapose(tmp_path: Path) -> None:
+    found = read(tmp_path, {"1": {"0": pose(score=None), "1": pose(score=0.0)}})
+    assert found.tracks[0].keypoints[0, 0].tolist() == [0, 1]
+    found = read(tmp_path, {"1": {"0": {"keypoints": joints()}}})
+    assert found.tracks[0].keypoints[0, 0].tolist() == [0, 1]
+
+
+def test_a_format_that_is_named_wins_over_the_guess(tmp_path: Path) -> None:
+    null, scored = {"1": {"0": pose(score=None)}}, {"1": {"0": pose()}}
+    assert read(tmp_path, null, "alphapose").tracks[0].keypoints[0, 0].tolist() == [0, 1]
+    assert read(tmp_path, scored, "poselift").tracks[0].keypoints[0, 0].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("V", [1, 4, 17, 18])
+def test_writing_and_reading_gives_the_same_clip(tmp_path: Path, V: int) -> None:
+    written = clip("01_0014", V=V)
+    path = tmp_path / SHANGHAITECH
+    write_clip(written, path)
+    assert same(read_clip(path), written)
+    before = path.read_bytes()
+    write_clip(written, path)
+    assert path.read_bytes() == before
+
+
+def test_odd_confidences_survive_writing(tmp_path: Path) -> None:
+    written = clip()
+    written.tracks[0].confidence[0, :4] = [np.nan, np.inf, -np.inf, 1.5]
+    written.tracks[0].confidence[1] = np.nan
+    write_clip(written, tmp_path / "01_0014.json")
+    assert same(read_clip(tmp_path / "01_0014.json"), written)
+
+
+def test_an_empty_clip_is_written(tmp_path: Path) -> None:
+    write_clip(empty_clip("x"), tmp_path / "x.json")
+    assert read_clip(tmp_path / "x.json").tracks == ()
+
+
+def test_a_negative_track_id_is_not_written(tmp_path: Path) -> None:
+    bad = Clip("x", None, 9, (track(-1, [0]),))
+    with pytest.raises(DataError, match="track -1: expected a track id from 0 up"):
+        write_clip(bad, tmp_path / "x.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("keypoints", "said"),
+    [
+        (joints()[:-1], "track 1, frame 7: expected three numbers for each joint, got 50"),
+        ([], "track 1, frame 7: expected three numbers for each joint, got 0"),
+        (None, "track 1, frame 7: expected keypoints as a list of numbers, got null"),
+        ("abc", "track 1, frame 7: expected keypoints as a list of numbers, got 'abc'"),
+        ([0, 0, True], "track 1, frame 7: expected a number at place 2 of keypoints, got true"),
+        (["1", 0, 0], "track 1, frame 7: expected a number at place 0 of keypoints, got '1'"),
+        ([0, None, 0], "track 1, frame 7: expected a number at place 1 of keypoints, got null"),
+        ([[0, 1, 1]] * 3, "track 1, frame 7: expected a number at place 0 of keypoints, got a li"),
+        ([float("nan"), 0, 0], "track 1, frame 7, joint 0: expected coordinates within ±1e+07"),
+        ([0, float("inf"), 0], "track 1, frame 7, joint 0: expected coordinates within ±1e+07"),
+        ([0, 1e300, 0], "track 1, frame 7, joint 0: expected coordinates within ±1e+07, got inf"),
+        ([0, 10**400, 0], "track 1, frame 7: expected numbers in pixels, got one above 1e308"),
+    ],
+)
+def test_keypoints_that_are_not_are_refused(tmp_path: Path, keypoints: object, said: str) -> None:
+    assert said in error_of(tmp_path, {"1": {"7": {"keypoints": keypoints, "scores": 1}}})
+
+
+def test_the_number_of_joints_is_the_same_throughout(tmp_path: Path) -> None:
+    said = error_of(tmp_path, {"1": {"0": pose()}, "2": {"5": pose(), "6": pose(V=16)}})
+    assert "track 2, frame 6: expected 51 numbers, as in the first pose, got 48" in said
+
+
+@pytest.mark.parametrize(
+    "frame",
+    ["-1", "7.5", "abc", "", " 7", "+7", "1_0", "\N{ARABIC-INDIC DIGIT SEVEN}", str(10**30)],
+)
+def test_frames_are_whole_numbers(tmp_path: Path, frame: str) -> None:
+    said = error_of(tmp_path, {"4": {frame: pose()}})
+    assert "track 4, frame " in said
+    assert "expected a frame number from 0 to 100000000" in said
+
+
+@pytest.mark.parametrize("person", ["-1", "a", "", "1.0", str(10**30), "images"])
+def test_people_have_whole_numbers(tmp_path: Path, person: str) -> None:
+    assert "expected whole numbers as track ids, got '" in error_of(tmp_path, {person: {}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"1": {"7": POSE, "8": POSE, "007": POSE}}',
+        '{"1": {"7": POSE, "8": POSE, "7": POSE}}',
+        '{"1": [{"7": POSE}, {"8": POSE, "7": POSE}]}',
+    ],
+)
+def test_a_repeated_frame_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / SHANGHAITECH
+    path.write_text(text.replace("POSE", json.dumps(pose())))
+    assert "track 1, frame 7: expected one pose per frame, got more" in error_of_file(path)
+
+
+def test_a_repeated_person_is_refused(tmp_path: Path) -> None:
+    assert "got 1 twice" in error_of(tmp_path, {"1": {"0": pose()}, "01": {"0": pose()}})
+    path = tmp_path / SHANGHAITECH
+    path.write_text('{"1": {}, "2": {}, "1": {}}')
+    assert "each with its own id, got '1' twice" in error_of_file(path)
+
+
+def test_a_repeated_key_in_a_pose_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / SHANGHAITECH
+    path.write_text('{"1": {"7": {"keypoints": [1, 2, 3], "keypoints": [1, 2, 3]}}}')
+    assert "track 1, frame 7: expected an object with keypoints, got 'keypoints' twice" in (
+        error_of_file(path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (None, "expected an object of tracked persons, each with its own id, got null"),
+        (3, "each with its own id, got 3"),
+        ("text", "each with its own id, got 'text'"),
+        ({"1": None}, "track 1: expected an object of frames, got null"),
+        ({"1": [[]]}, "track 1: expected an object of frames, got a list of 0"),
+        ({"1": {"2": pose(), "7": None}}, "track 1, frame 7: expected an object with keypoints"),
+        ({"1": {"7": [1]}}, "track 1, frame 7: expected an object with keypoints, got a list of 1"),
+        ({"1": {"7": {}}}, "track 1, frame 7: expected an object with keypoints, got an object"),
+    ],
+)
+def test_another_structure_is_refused(tmp_path: Path, document: object, said: str) -> None:
+    assert said in error_of(tmp_path, document)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"1": {"0": {"keypoi', "expected JSON, got: Unterminated string"),
+        (b"", "expected JSON, got: Expecting value"),
+        (b'{"1": \xff}', "expected JSON in UTF-8, got byte 0xff at 6"),
+        (b"[" * 100_000, "expected JSON of usual size, got: "),
+        (b'{"1": ' + b"9" * 5000 + b"}", "expected JSON of usual size, got: "),
+    ],
+)
+def test_what_is_not_json_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / SHANGHAITECH
+    path.write_bytes(content)
+    assert said in error_of_file(path)
+
+
+@pytest.mark.data
+def test_poselift_is_read_whole(data_dir: Path) -> None:
+    counts = {"train": (104, 566, 79_632), "test": (47, 78, 4_620)}
+    for part, expected in counts.items():
+        clips = list(read_clips(data_dir / "PoseLift" / "pose" / part, fps=15))
+        n_tracks = sum(len(clip.tracks) for clip in clips)
+        assert (len(clips), n_tracks, sum(clip.n_poses for clip in clips)) == expected
+        highest = np.array([t.keypoints.max(axis=(0, 1)) for c in clips for t in c.tracks])
+        assert highest[:, 0].max() > 1080  # wider than the picture is high: x stands first
+        assert highest[:, 1].max() <= 1080

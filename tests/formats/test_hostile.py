@@ -1,0 +1,239 @@
+"""Whatever a file holds, a reader gives valid clips or labels, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepvad.errors import StepvadError
+from stepvad.formats import Format, labels, read_clips, write_clip
+from stepvad.poses import MAX_COORDINATE, MAX_FRAME, Clip
+from tests.formats.examples import clip, result
+
+odd_numbers = st.floats() | st.sampled_from(
+    [-1, 0.5, -0.0, 1e7, 1.1e7, 1e39, 1e308, 2**31, 2**63, 10**30, 10**400, True, None, "7", "x"]
+)
+odd_keys = st.sampled_from(["01", "007", "-1", "1.5", "x", "", "9" * 25]) | st.text()
+anything = st.recursive(
+    odd_numbers | st.text() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(odd_keys, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def mostly(
+    usual: st.SearchStrategy[Any], odd: st.SearchStrategy[Any] = anything
+) -> st.SearchStrategy[Any]:
+    """What belongs there, and once in twenty times what does not."""
+    return st.integers(0, 19).flatmap(lambda chance: usual if chance else odd)
+
+
+def document_bytes(document: object) -> bytes:
+    return json.dumps(document).encode()
+
+
+numbers = mostly(st.floats(0, 1000, width=16), odd_numbers)
+keys = mostly(st.integers(0, 12).map(str), odd_keys)
+keypoints = mostly(st.lists(numbers, min_size=6, max_size=6), st.lists(numbers, max_size=9))
+poses = st.fixed_dictionaries(
+    {"keypoints": mostly(keypoints)}, optional={"scores": mostly(st.none())}
+)
+tables = mostly(st.dictionaries(keys, mostly(poses), max_size=4))
+alphapose = st.dictionaries(keys, tables | st.lists(tables, max_size=2), max_size=3)
+results = st.fixed_dictionaries(
+    {"image_id": mostly(keys), "keypoints": mostly(keypoints), "track_id": mostly(keys)},
+    optional={"idx": anything},
+)
+coco = st.lists(mostly(results), max_size=5)
+
+
+json_marks = st.sampled_from([b"", b"0", b"-", b"9" * 30, b"e9", b",", b"[", b"}", b"null", b"{}"])
+
+
+@st.composite
+def mutated(draw: st.DrawFn, valid: bytes) -> bytes:
+    """A valid file with some bytes changed, removed or put in, mostly where its end is."""
+    content = bytearray(valid)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(content)))
+        at = draw(st.sampled_from([at, max(0, len(content) - 1 - at % 300)]))
+        removed = draw(st.sampled_from([0, 1, 1, 1, 8, 1000]))
+        content[at : at + removed] = draw(st.binary(max_size=2) | json_marks)
+    return bytes(content)
+
+
+@cache
+def whole(suffix: str) -> bytes:
+    """A valid file."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / f"a{suffix}"
+        write_clip(clip("a", V=2), path)
+        return path.read_bytes()
+
+
+joints = mostly(
+    st.lists(numbers.filter(lambda value: isinstance(value, float)), min_size=2, max_size=2),
+    st.none() | st.lists(st.none() | st.floats(width=32), max_size=3),
+)
+facts = st.fixed_dictionaries({"fps": mostly(st.just(25.0)), "n_frames": mostly(st.just(99))})
+headers = st.fixed_dictionaries(
+    {
+        "format": mostly(st.just(1)),
+        "skeleton": mostly(
+            st.fixed_dictionaries(
+                {
+                    "name": mostly(st.just("pair")),
+                    "joints": mostly(st.just(["l", "r"])),
+                    "bones": mostly(st.just([[0, 1]])),
+                }
+            )
+        ),
+        "clips": mostly(st.fixed_dictionaries({"a": mostly(facts), "b": facts})),
+    }
+)
+
+
+@st.composite
+def parquet(draw: st.DrawFn) -> bytes:
+    """A Parquet file with nearly the right columns, and perhaps metadata."""
+    n = draw(st.integers(0, 4))
+
+    def column(values: st.SearchStrategy[Any], kind: Any) -> Any:
+        return pa.array(draw(st.lists(values, min_size=n, max_size=n)), kind)
+
+    joint_type = draw(st.sampled_from([pa.list_(pa.float32()), pa.large_list(pa.float64())]))
+    columns = {
+        "clip": column(st.just("a"), pa.string()),
+        "track": column(mostly(st.integers(0, 2), st.integers(-(2**63), 2**63 - 1)), pa.int64()),
+        "frame": column(mostly(st.integers(0, 50), st.integers(-1, 2**63 - 1)), pa.int64()),
+        **{name: column(joints, joint_type) for name in ("x", "y", "confidence")},
+    }
+    for name in draw(mostly(st.just([]), st.lists(st.sampled_from(sorted(columns)), max_size=1))):
+        columns[name] = pa.array(draw(st.sampled_from([[None] * n, ["x"] * n, [1.5] * n])))
+    rows = pa.table(columns)
+    if draw(st.booleans()):
+        rows = rows.replace_schema_metadata({"stepvad": document_bytes(draw(headers))})
+    out = io.BytesIO()
+    pq.write_table(rows, out)
+    return out.getvalue()
+
+
+def npy(values: object) -> bytes:
+    out = io.BytesIO()
+    np.save(out, np.array(values), allow_pickle=True)
+    return out.getvalue()
+
+
+masks = (
+    mutated(npy([0, 1, 1, 0]))
+    | st.binary(max_size=90).map(lambda tail: b"\x93NUMPY\x01\x00\x40\x00" + tail)
+    | st.text(max_size=60).map(lambda text: b"\x93NUMPY\x01\x00\x40\x00" + text.encode())
+    | st.lists(odd_numbers, max_size=3).map(npy)
+    | st.lists(mostly(st.booleans(), st.integers(0, 2)), max_size=5).map(npy)
+    | st.binary(max_size=40)
+)
+
+
+def check_clips(path: Path, format: Format = "auto") -> None:
+    for found in read_clips(path, format=format):
+        check_clip(found)
+
+
+def check_clip(found: Clip) -> None:
+    """Everything that the rest of the library relies on."""
+    assert 0 <= found.n_frames <= MAX_FRAME + 1
+    assert found.fps is None or 0 < found.fps < np.inf
+    for track in found.tracks:
+        n = len(track)
+        assert n > 0
+        assert -(2**63) <= track.id < 2**63
+        assert (track.keypoints.shape, track.confidence.shape) == (
+            (n, found.skeleton.V, 2),
+            (n, found.skeleton.V),
+        )
+        assert (np.abs(track.keypoints) <= MAX_COORDINATE).all()
+        assert (np.diff(track.frames) > 0).all()
+        assert track.frames[0] >= 0
+        assert track.frames[-1] < found.n_frames
+
+
+def check_masks(path: Path) -> None:
+    for one in labels.poselift(path.parents[2]).values():
+        assert one.abnormal.dtype == one.counted.dtype == np.bool_
+
+
+def check_ubnormal(root: Path) -> None:
+    for one in labels.ubnormal(root).values():
+        assert one.abnormal.dtype == one.counted.dtype == np.bool_
+
+
+Case = tuple[str, st.SearchStrategy[bytes], Callable[[Path], None]]
+CASES: dict[str, Case] = {
+    "AlphaPose structures": ("a.json", alphapose.map(document_bytes), check_clips),
+    "COCO structures": ("a.json", coco.map(document_bytes), check_clips),
+    "any JSON": (
+        "a.json",
+        anything.map(document_bytes),
+        lambda path: check_clips(path, "poselift"),
+    ),
+    "any bytes": ("a.json", st.binary(max_size=200), check_clips),
+    "damaged AlphaPose": ("a.json", mutated(whole(".json")), check_clips),
+    "damaged COCO": (
+        "a.json",
+        mutated(document_bytes([result(frame, 1, V=2) for frame in range(3)])),
+        lambda path: check_clips(path, "coco"),
+    ),
+    "Parquet tables": ("a.parquet", parquet(), check_clips),
+    "damaged Parquet": ("a.parquet", mutated(whole(".parquet")), check_clips),
+    "masks": ("gt/test_frame_mask/a.npy", masks, check_masks),
+    "UBnormal labels": (
+        "gt/abnormal_scene_1_scenario_1_tracks.txt",
+        masks | mutated(b"1,0,450\n2,17,450\n"),
+        lambda path: check_ubnormal(path.parents[1]),
+    ),
+}
+
+
+def survives(kind: str, directory: Path, data: st.DataObject) -> None:
+    name, contents, check = CASES[kind]
+    path = directory / kind / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.draw(contents))
+    try:
+        check(path)
+    except StepvadError as error:
+        refusal = error
+    else:
+        return
+    assert str(directory) in refusal.problem
+    assert refusal.hint
+
+
+@pytest.mark.parametrize("kind", CASES)
+@given(data=st.data())
+def test_a_reader_gives_valid_data_or_says_what_is_wrong(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    survives(kind, tmp_path_factory.getbasetemp(), data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CASES)
+@settings(max_examples=1000)
+@given(data=st.data())
+def test_a_reader_gives_valid_data_or_says_what_is_wrong_in_ten_thousand_cases(
+    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    survives(kind, tmp_path_factory.getbasetemp(), data)

@@ -1,0 +1,294 @@
+"""Official frame labels, on files of exactly the public naming."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad.errors import ConfigError, DataError
+from stepvad.formats import labels, read_clips
+from stepvad.formats.labels import FrameLabels
+from tests.formats.examples import pose, write_json, write_mask
+
+HR_MASKS = Path("hr_bool_masks") / "testing" / "test_frame_mask"
+
+
+def shanghaitech(root: Path) -> Path:
+    for name in ("01_0014", "01_0130", "12_0152", "12_0142"):
+        write_mask(root / "gt" / "test_frame_mask" / f"{name}.npy", [0, 1, 1])
+    return root
+
+
+def ubnormal(root: Path) -> Path:
+    for name in ("abnormal_scene_1_scenario_1", "normal_scene_2_scenario_3_fog"):
+        write_mask(root / "gt" / f"{name}_tracks.txt", [1, 1, 0], "float64")
+    (root / "gt" / "abnormal_scene_5_scenario_2_tracks.txt").write_text("1,0,2\n4,1,1\n\n")
+    (root / "gt" / "abnormal_test_video_names.txt").write_text("abnormal_scene_1_scenario_1")
+    return root
+
+
+def msad(root: Path) -> Path:
+    for name in ("People_falling_7", "Traffic_accident_2", "Fire_11", "Water_incident_1"):
+        write_mask(root / "gt" / "test_frame_mask" / f"{name}.npy", [0, 1, 1, 0])
+    write_mask(root / "gt" / "test_frame_mask" / "MSAD_normal_testing_3.npy", [0, 0])
+    return root
+
+
+def abnormal(found: dict[str, FrameLabels]) -> dict[str, list[int]]:
+    return {name: one.abnormal.astype(int).tolist() for name, one in found.items()}
+
+
+def test_shanghaitech_masks_say_one_for_abnormal(tmp_path: Path) -> None:
+    found = labels.shanghaitech(shanghaitech(tmp_path))
+    assert list(found) == ["01_0014", "01_0130", "12_0142", "12_0152"]
+    assert abnormal(found)["01_0014"] == [0, 1, 1]
+    assert found["01_0014"].counted.all()
+    assert len(found["01_0014"]) == 3
+
+
+def test_the_human_related_split_of_shanghaitech_leaves_clips_out(tmp_path: Path) -> None:
+    found = labels.shanghaitech(shanghaitech(tmp_path), split="hr")
+    assert list(found) == ["01_0014", "12_0142"]
+
+
+def test_shanghaitech_poses_load_beside_their_labels(tmp_path: Path) -> None:
+    shanghaitech(tmp_path)
+    poses = tmp_path / "pose" / "test"
+    write_json(poses / "01_0014_alphapose_tracked_person.json", {"1": {"0002": pose()}})
+    found = labels.shanghaitech(tmp_path)
+    for clip in read_clips(poses):
+        assert clip.with_length(len(found[clip.name])).n_frames == 3
+
+
+def test_ubnormal_test_labels_are_arrays_with_one_for_normal(tmp_path: Path) -> None:
+    found = labels.ubnormal(ubnormal(tmp_path))
+    assert abnormal(found) == {
+        "abnormal_scene_1_scenario_1": [0, 0, 1],
+        "normal_scene_2_scenario_3_fog": [0, 0, 1],
+    }
+
+
+def test_ubnormal_poses_load_beside_their_labels(tmp_path: Path) -> None:
+    ubnormal(tmp_path)
+    poses = tmp_path / "pose" / "test"
+    name = "abnormal_scene_1_scenario_1"
+    write_json(poses / f"{name}_alphapose_tracked_person.json", {"1": {"0002": pose()}})
+    found = labels.ubnormal(tmp_path)
+    assert [clip.with_length(len(found[clip.name])).n_frames for clip in read_clips(poses)] == [3]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("abnormal_scene_1_scenario_1", "normal_scene_2_scenario_3_fog"),
+        ("001_0100", "102_0351"),
+    ],
+)
+def test_the_human_related_split_of_ubnormal_counts_what_its_masks_keep(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    ubnormal(tmp_path)
+    write_mask(tmp_path / HR_MASKS / f"{names[0]}.npy", [True, False, True], "bool")
+    write_mask(tmp_path / HR_MASKS / f"{names[1]}.npy", [False, True, True], "bool")
+    first, second = labels.ubnormal(tmp_path, split="hr").values()
+    assert first.counted.tolist() == [True, False, True]
+    assert second.counted.tolist() == [False, True, True]
+    assert first.abnormal.tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("abnormal_scene_10_scenario_1", "010_0100"),
+        ("abnormal_scene_7_scenario_2_smoke", "007_0253"),
+        ("abnormal_scene_17_scenario_2_fire", "017_0252"),
+        ("normal_scene_7_scenario_3_fog", "107_0351"),
+        ("normal_scene_17_scenario_3_1", "117_0301"),
+        ("normal_scene_1_scenario1_10", "101_0110"),
+    ],
+)
+def test_human_related_masks_of_ubnormal_go_by_number(
+    tmp_path: Path, name: str, number: str
+) -> None:
+    write_mask(tmp_path / "gt" / f"{name}_tracks.txt", [1, 0], "float64")
+    write_mask(tmp_path / HR_MASKS / f"{number}.npy", [1, 0], "bool")
+    assert labels.ubnormal(tmp_path, split="hr")[name].counted.tolist() == [True, False]
+
+
+def test_missing_human_related_masks_say_what_to_get(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected abnormal_scene_1_scenario_1.* or 001_0100"):
+        labels.ubnormal(ubnormal(tmp_path), split="hr")
+    write_mask(tmp_path / HR_MASKS / "001_0100.npy", [1, 0], "bool")
+    with pytest.raises(DataError, match=r"expected 3 frames, as in the labels.*got 2"):
+        labels.ubnormal(tmp_path, split="hr")
+
+
+def test_a_clip_that_ubnormal_does_not_have_is_named(tmp_path: Path) -> None:
+    write_mask(tmp_path / "gt" / "abnormal_scene_1_scenario_1_snow_tracks.txt", [1])
+    with pytest.raises(DataError, match=r"expected a name like abnormal_scene_1_scenario_2"):
+        labels.ubnormal(tmp_path, split="hr")
+    write_mask(tmp_path / "gt" / "a_tracks.txt", [1])
+    with pytest.raises(DataError, match=r"clip a: expected a name like"):
+        labels.ubnormal(tmp_path, split="hr")
+
+
+def test_ubnormal_validation_labels_are_intervals_with_both_ends(tmp_path: Path) -> None:
+    ubnormal(tmp_path)
+    decimals = "1.000e+00,2.000e+00,3.000e+00\n"
+    (tmp_path / "gt" / "abnormal_scene_6_scenario_1_tracks.txt").write_text(decimals)
+    lengths = {
+        "normal_scene_1_scenario_1": 2,
+        "abnormal_scene_5_scenario_2": 5,
+        "abnormal_scene_6_scenario_1": 3,
+    }
+    assert abnormal(labels.ubnormal_validation(tmp_path, lengths)) == {
+        "abnormal_scene_5_scenario_2": [1, 1, 1, 0, 0],
+        "abnormal_scene_6_scenario_1": [0, 0, 1],
+        "normal_scene_1_scenario_1": [0, 0],
+    }
+    with pytest.raises(DataError, match=r"scene_9_scenario_9_tracks.txt: expected a readable file"):
+        labels.ubnormal_validation(tmp_path, {"abnormal_scene_9_scenario_9": 2})
+
+
+@pytest.mark.parametrize("text", ["", "1,2", "1,2,3,4", "a,b,c", "1,5,2", "1,-2,3", "1,nan,3"])
+def test_a_damaged_test_mask_does_not_pass_for_intervals(tmp_path: Path, text: str) -> None:
+    ubnormal(tmp_path)
+    (tmp_path / "gt" / "abnormal_scene_9_scenario_9_tracks.txt").write_text(text)
+    with pytest.raises(DataError, match=r"9_tracks\.txt: expected lines of person,first,last"):
+        labels.ubnormal(tmp_path)
+
+
+def test_msad_keeps_drops_or_relabels_anomalies_without_people(tmp_path: Path) -> None:
+    msad(tmp_path)
+    full = abnormal(labels.msad(tmp_path))
+    assert full == {
+        "Fire_11": [0, 1, 1, 0],
+        "MSAD_normal_testing_3": [0, 0],
+        "People_falling_7": [0, 1, 1, 0],
+        "Traffic_accident_2": [0, 1, 1, 0],
+        "Water_incident_1": [0, 1, 1, 0],
+    }
+    st_style = abnormal(labels.msad(tmp_path, split="st"))
+    assert st_style == {name: full[name] for name in full if name[0] not in "FW"}
+    ub_style = abnormal(labels.msad(tmp_path, split="ub"))
+    assert ub_style == full | {"Fire_11": [0] * 4, "Water_incident_1": [0] * 4}
+
+
+def test_an_anomaly_without_a_category_of_msad_is_refused(tmp_path: Path) -> None:
+    write_mask(msad(tmp_path) / "gt" / "test_frame_mask" / "Burglary_1.npy", [0, 1])
+    with pytest.raises(DataError, match="clip Burglary_1: expected an anomaly category of MSAD"):
+        labels.msad(tmp_path)
+
+
+def test_names_match_by_number(tmp_path: Path) -> None:
+    found = labels.poselift(shanghaitech(tmp_path))
+    assert labels.find(found, "01_0014") is found["01_0014"]
+    assert labels.find(found, "1_014") is found["01_0014"]
+    assert labels.find(found, "01_00140") is None
+    assert labels.find(found, "01_0015") is None
+
+
+def test_a_misspelt_split_never_passes_for_another(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="split: expected full or hr, got 'HR'"):
+        labels.shanghaitech(shanghaitech(tmp_path), split="HR")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="split: expected full or hr, got 'HR'"):
+        labels.ubnormal(tmp_path, split="HR")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="split: expected full, st or ub, got 'hr'"):
+        labels.msad(tmp_path, split="hr")  # type: ignore[arg-type]
+
+
+def test_missing_labels_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"test_frame_mask: expected a directory, got: No such"):
+        labels.shanghaitech(tmp_path)
+    (tmp_path / "gt" / "test_frame_mask").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"expected frame masks named <clip>\.npy, got none"):
+        labels.shanghaitech(tmp_path)
+    with pytest.raises(DataError, match=r"expected test labels named <clip>_tracks\.txt"):
+        labels.ubnormal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "said"),
+    [
+        ([[0, 1]], "uint8", r"expected a mask of shape \(n,\).*got uint8 of shape \(1, 2\)"),
+        (1, "uint8", r"got uint8 of shape \(\)"),
+        (["0", "1"], "U1", r"got <U1 of shape \(2,\)"),
+        ([0, 1], "complex64", "got complex64"),
+        ([0, 2], "int64", "frame 1: expected 0 or 1, got 2"),
+        ([0, 0.5], "float64", "frame 1: expected 0 or 1, got 0.5"),
+        ([float("nan")], "float64", "frame 0: expected 0 or 1, got nan"),
+        ([0, -1], "int8", "frame 1: expected 0 or 1, got -1"),
+        ([0, None], "object", "expected an NPY array of numbers, got: Object arrays"),
+    ],
+)
+def test_a_mask_holds_zeros_and_ones(tmp_path: Path, values: object, dtype: str, said: str) -> None:
+    path = write_mask(tmp_path / "gt" / "test_frame_mask" / "01_0014.npy", values, dtype)
+    with pytest.raises(DataError, match=said) as caught:
+        labels.shanghaitech(tmp_path)
+    assert caught.value.problem.startswith(str(path))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", ">f8"])
+def test_zeros_and_ones_may_have_any_type(tmp_path: Path, dtype: str) -> None:
+    write_mask(tmp_path / "gt" / "test_frame_mask" / "a.npy", [0, 1], dtype)
+    assert abnormal(labels.poselift(tmp_path)) == {"a": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "expected an NPY array, got another kind of file"),
+        (b"PK\x03\x04", "expected an NPY array, got another kind of file"),
+        (b"\x80\x04K\x01.", "expected an NPY array, got another kind of file"),
+        (b"\x93NUMPY", "expected an NPY array of numbers, got: "),
+        (b"\x93NUMPY\x01\x00\x04\x00((((", "expected an NPY array of numbers, got: "),
+    ],
+)
+def test_other_files_are_no_masks(tmp_path: Path, content: bytes, said: str) -> None:
+    path = write_mask(tmp_path / "gt" / "test_frame_mask" / "a.npy", [0])
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        labels.poselift(tmp_path)
+
+
+def test_labels_speak_of_the_same_frames() -> None:
+    one, two = np.zeros(1, dtype=bool), np.zeros(2, dtype=bool)
+    with pytest.raises(DataError, match=r"counted: expected booleans of shape \(1,\)"):
+        FrameLabels(one, two)
+    with pytest.raises(DataError, match=r"abnormal: expected booleans.*got int64"):
+        FrameLabels(np.zeros(1, dtype=np.int64), one)
+
+
+@pytest.mark.data
+def test_official_labels_are_read_right(data_dir: Path) -> None:
+    def figures(found: dict[str, FrameLabels]) -> tuple[int, int, int]:
+        n_abnormal = sum(int(one.abnormal[one.counted].sum()) for one in found.values())
+        return len(found), sum(int(one.counted.sum()) for one in found.values()), n_abnormal
+
+    root = data_dir / "ShanghaiTech"
+    assert figures(labels.shanghaitech(root)) == (107, 40_791, 17_326)
+    assert figures(labels.shanghaitech(root, split="hr")) == (101, 38_697, 16_122)
+    assert figures(labels.ubnormal(data_dir / "UBnormal")) == (211, 92_640, 49_650)
+    n_clips, n_frames, n_abnormal = figures(labels.poselift(data_dir / "PoseLift"))
+    assert (n_clips, n_frames, round(100 * n_abnormal / n_frames, 1)) == (47, 4_846, 31.7)
+
+
+@pytest.mark.data
+def test_every_poselift_clip_has_labels_as_long_as_itself(data_dir: Path) -> None:
+    found = labels.poselift(data_dir / "PoseLift")
+    for clip in read_clips(data_dir / "PoseLift" / "pose" / "test"):
+        matching = labels.find(found, clip.name)
+        assert matching is not None
+        assert clip.with_length(len(matching)).n_poses == clip.n_poses
+
+
+@pytest.mark.data
+def test_every_interval_file_of_ubnormal_is_read(data_dir: Path) -> None:
+    gt = data_dir / "UBnormal" / "gt"
+    names = (gt / "abnormal_validation_video_names.txt").read_text().split()
+    found = labels.ubnormal_validation(data_dir / "UBnormal", dict.fromkeys(names, 451))
+    assert len(found) == 38
+    assert all(one.abnormal.any() for one in found.values())

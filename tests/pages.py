@@ -1,0 +1,87 @@
+"""The pages of the documentation: their blocks, and how a reader would run them.
+
+A comment before a block says what is special: `<!-- not run: reason -->` or `<!-- fails -->`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>not run: [^\n]+|fails) -->\n+)?"
+    r"```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    mark: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """What a reader types: the lines of a console block after `$`."""
+        joined = self.text.replace("\\\n", " ")
+        return [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
+
+    @property
+    def output(self) -> list[str]:
+        """What the page shows as the answer of a console, without blank lines."""
+        if self.language != "console":
+            return []
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [line.strip() for line in lines if line.strip() and not line.startswith("$ ")]
+
+    def __str__(self) -> str:
+        """Where it stands."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def pages() -> list[Path]:
+    """The README and every page under docs."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page that can be run, in order."""
+    text = page.read_text(encoding="utf-8")
+    for found in BLOCK.finditer(text):
+        if found["language"] in ("console", "python"):
+            line = text.count("\n", 0, found.start("language")) + 1
+            yield Block(page, line, found["language"], found["mark"] or "", found["text"])
+
+
+def run(
+    block: Block, directory: Path, *, bin: Path = Path(sys.executable).parent, pip: bool = False
+) -> str:
+    """Run a block as written, in a directory, and return what it printed.
+
+    `bin` holds the python and stepvad to use; lines of pip are left out unless `pip` says so.
+    """
+    if block.language == "python":
+        words = [str(bin / "python"), "-W", "error", "-c", block.text]
+    else:
+        typed = [line for line in block.commands if pip or not line.startswith("pip ")]
+        words = ["bash", "-euo", "pipefail", "-c", "\n".join(typed)]
+    environment = os.environ | {"PATH": f"{bin}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        words, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    printed = done.stdout + done.stderr
+    failed = done.returncode != 0
+    assert failed == (block.mark == "fails"), f"{block}: exit code {done.returncode}\n{printed}"
+    assert "Traceback" not in printed, f"{block}: {printed}"
+    return printed

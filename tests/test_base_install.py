@@ -1,0 +1,221 @@
+"""The wheel in fresh environments: scoring without torch, and the quick start of a newcomer."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepvad.benchmark.walkers import write_dataset
+from tests.pages import ROOT, blocks, run
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(sys.executable).parent
+HELP_S = 0.5
+"""What `stepvad --help` may take."""
+IMPORT_S = 0.1
+"""What importing typer and rich takes on an idle core of 2026."""
+RUNS = 5
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def command(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, whatever that is."""
+    return subprocess.run(
+        [str(word) for word in words],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def succeed(*words: str | Path, **environment: str) -> str:
+    """What a program prints on stdout, if it ends well."""
+    done = command(*words, **environment)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def new_environment(directory: Path) -> Path:
+    """A fresh virtual environment; its directory of programs."""
+    succeed(sys.executable, "-m", "venv", directory)
+    return directory / "bin"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built as pip builds it."""
+    directory = tmp_path_factory.mktemp("wheel")
+    succeed(HERE / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", directory, ROOT)
+    (found,) = directory.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment with `pip install stepvad` and nothing more."""
+    programs = new_environment(tmp_path_factory.mktemp("base") / "venv")
+    succeed(programs / "python", "-m", "pip", "install", "-q", wheel)
+    return programs
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data set, and a model fitted on it with torch, here."""
+    root = tmp_path_factory.mktemp("data")
+    write_dataset(root / "people", seed=7, train_clips=3, test_clips=3, seconds=8.0)
+    train, model = root / "people" / "pose" / "train", root / "model.safetensors"
+    succeed(HERE / "stepvad", "fit", train, "-o", model, "--width", "32", "--max-steps", "40")
+    return root
+
+
+def test_the_base_install_has_no_torch_matplotlib_or_pyarrow(base: Path) -> None:
+    found = succeed(
+        base / "python",
+        "-c",
+        "from importlib.util import find_spec\n"
+        "for name in ('stepvad', 'numpy', 'torch', 'matplotlib', 'pyarrow'):\n"
+        "    print(name, find_spec(name) is not None)",
+    )
+    assert dict(line.split() for line in found.splitlines()) == {
+        "stepvad": "True",
+        "numpy": "True",
+        "torch": "False",
+        "matplotlib": "False",
+        "pyarrow": "False",
+    }
+
+
+def test_help_answers_at_once(
+    base: Path,
+    capsys: pytest.CaptureFixture[str],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """On a busy machine, help may take as much longer as a bare import of typer and rich does."""
+
+    def seconds(*words: str | Path) -> float:
+        begin = time.perf_counter()
+        succeed(*words)
+        return time.perf_counter() - begin
+
+    bare, helped = [], []
+    for _ in range(RUNS):
+        bare.append(seconds(base / "python", "-c", "import typer, rich"))
+        helped.append(seconds(base / "stepvad", "--help"))
+    import_s, help_s = statistics.median(bare), statistics.median(helped)
+    told = f"stepvad --help: {help_s:.3f} s (import typer, rich: {import_s:.3f} s)"
+    record_property("help", told)
+    with capsys.disabled():
+        sys.stdout.write(f"\n{told}\n")
+    assert help_s < HELP_S * max(1.0, import_s / IMPORT_S), told
+
+
+def test_help_does_not_even_import_numpy(base: Path) -> None:
+    done = command(base / "python", "-X", "importtime", "-m", "stepvad", "--help")
+    assert "stepvad.cli" in done.stderr
+    assert "numpy" not in done.stderr
+
+
+def test_scores_and_figures_are_the_same_without_torch(base: Path, people: Path) -> None:
+    model, data = people / "model.safetensors", people / "people"
+    for words in (("score", model, data / "pose" / "test"), ("evaluate", model, data)):
+        here = json.loads(succeed(HERE / "stepvad", *words, "--json"))
+        there = json.loads(succeed(base / "stepvad", *words, "--json"))
+        assert_same(here, there)
+
+
+def assert_same(a: Any, b: Any, where: str = "") -> None:
+    """Equal values, numbers to 1e-6."""
+    assert type(a) is type(b), where
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, list):
+        assert len(a) == len(b), where
+        for at, (one, other) in enumerate(zip(a, b, strict=True)):
+            assert_same(one, other, f"{where}[{at}]")
+    elif isinstance(a, float):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6, err_msg=where)
+    else:
+        assert a == b, where
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "extra"),
+    [
+        (["fit", "people/pose/train"], "fit needs the train extra", "train"),
+        (
+            ["score", "model.safetensors", "clip.json", "--plot", "p.png"],
+            "plot needs the plots extra",
+            "plots",
+        ),
+        (
+            ["score", "model.safetensors", "clip.parquet"],
+            "reading Parquet tracks needs the parquet extra",
+            "parquet",
+        ),
+        (
+            ["convert", "clip.json", "other.parquet"],
+            "writing Parquet tracks needs the parquet extra",
+            "parquet",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+def test_a_missing_extra_is_named_with_its_remedy(
+    base: Path, people: Path, words: list[str], problem: str, extra: str
+) -> None:
+    source = sorted((people / "people" / "pose" / "test").iterdir())[0]
+    (people / "clip.json").write_bytes(source.read_bytes())
+    (people / "clip.parquet").write_bytes(b"whatever")
+    done = subprocess.run(
+        [base / "stepvad", *words], cwd=people, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    wanted = f"error: {problem}\n\nhint: pip install 'stepvad[{extra}]'"
+    assert done.stderr.strip().endswith(wanted)
+    assert "Traceback" not in done.stderr
+
+
+def test_the_quick_start_runs_from_its_install_line_on(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only torch and its kind are borrowed, so that they are not downloaded again.
+
+    The borrowed packages stand in a directory that a .pth file adds to the new environment. stepvad
+    itself is left out of it: pip has to find the wheel and install it, with its program.
+    """
+    programs = new_environment(tmp_path / "venv")
+    borrowed = tmp_path / "borrowed"
+    borrowed.mkdir()
+    for package in Path(site.getsitepackages()[0]).iterdir():
+        if "stepvad" not in package.name and not package.name.startswith("pip"):
+            (borrowed / package.name).symlink_to(package)
+    packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
+    (packages / "borrowed.pth").write_text(f"{borrowed}\n")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    directory = tmp_path / "here"
+    directory.mkdir()
+    readme = list(blocks(ROOT / "README.md"))
+    assert readme[0].commands == ["pip install 'stepvad[train,plots]'"]
+    for block in readme:
+        run(block, directory, bin=programs, pip=True)
+    assert (programs / "stepvad").exists()
+    assert (directory / "scores.png").stat().st_size > 10_000
+    assert (directory / "scores.csv").read_text("utf-8").startswith("clip,frame,score\n")

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad import Clip, Config, DataError, Detector, MissingExtraError, Track
+from stepvad.formats.labels import FrameLabels
+from stepvad.progress import Progress
+from stepvad.scoring import anomaly_score
+from stepvad.skeletons import STEP18, Skeleton, of_size
+from stepvad.windows import WindowIndex, clip_runs
+
+CONFIG = Config(T=4, K=8, width=24, sigma_width=8, blocks=2, L=5, max_steps=30, ema_warmup=True)
+
+
+@pytest.fixture(scope="module")
+def detector(walkers: list[Clip]) -> Detector:
+    return Detector.fit(walkers, CONFIG)
+
+
+def clip_of(keypoints: object, *, frames: object = None, V: int = 17, name: str = "c") -> Clip:
+    values = np.asarray(keypoints, dtype=np.float32)
+    numbers = np.arange(len(values)) if frames is None else np.asarray(frames)
+    track = Track(3, numbers, values, np.ones((len(values), V), np.float32))
+    return Clip(name, None, int(numbers[-1]) + 1 if len(numbers) else 0, (track,), of_size(V))
+
+
+def test_energies_of_the_training_windows_have_mean_0_and_variance_1_at_every_scale(
+    detector: Detector, walkers: list[Clip]
+) -> None:
+    E = np.concatenate([detector.score(clip).windows.E for clip in walkers]).astype(np.float64)
+    np.testing.assert_allclose(E.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(E.var(axis=0), 1, atol=1e-4)
+
+
+def test_a_score_is_the_confidence_times_the_largest_energy(
+    detector: Detector, walkers: list[Clip]
+) -> None:
+    windows = detector.score(walkers[0]).windows
+    np.testing.assert_allclose(windows.A, windows.c * windows.E.max(axis=1), rtol=1e-6)
+    assert (windows.c < 1).all()
+
+
+def test_without_confidence_neither_loss_nor_score_is_weighted(walkers: list[Clip]) -> None:
+    blind = Detector.fit(walkers, replace(CONFIG, confidence=False))
+    weighted = Detector.fit(walkers, CONFIG)
+    windows = blind.score(walkers[0]).windows
+    np.testing.assert_array_equal(windows.A, windows.E.max(axis=1))
+    assert not np.array_equal(
+        blind.model.weights["head.weight"], weighted.model.weights["head.weight"]
+    )
+
+
+def test_people_who_run_or_fall_score_higher(
+    walkers: list[Clip], walker_test: list[tuple[Clip, FrameLabels]]
+) -> None:
+    detector = Detector.fit(walkers, replace(CONFIG, T=12, K=24, width=64, max_steps=150))
+    normal, abnormal = [], []
+    for clip, labels in walker_test:
+        frames = detector.score(clip).frames
+        scored = ~np.isnan(frames)
+        normal.append(frames[scored & ~labels.abnormal])
+        abnormal.append(frames[scored & labels.abnormal])
+    assert np.median(np.concatenate(abnormal)) > np.quantile(np.concatenate(normal), 0.9)
+
+
+def test_scores_of_a_long_clip_do_not_depend_on_the_batches(
+    detector: Detector, walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = detector.score(walkers[0])
+    monkeypatch.setattr("stepvad.detector.BATCH", 7)
+    reports: list[Progress] = []
+    parts = detector.score(walkers[0], report=reports.append)
+    np.testing.assert_allclose(parts.A, whole.A, atol=1e-5)
+    assert [report.done for report in reports[:3]] == [7, 14, 21]
+    assert reports[-1].done == reports[-1].total == len(whole.A)
+
+
+def test_a_clip_without_windows_has_no_scores(detector: Detector) -> None:
+    empty = Clip("empty", None, 9, ())
+    short = clip_of(np.random.default_rng(0).uniform(0, 99, (3, 17, 2)))
+    for clip in (empty, short):
+        scores = detector.score(clip)
+        assert len(scores.A) == 0
+        assert scores.windows.E.shape == (0, 5)
+        assert np.isnan(scores.frames).all()
+    assert detector.score(short).counts.short_runs == 1
+
+
+def test_flat_windows_are_counted_and_have_finite_scores(detector: Detector) -> None:
+    frozen = detector.score(clip_of(np.zeros((10, 17, 2)) + 5))
+    line = np.zeros((10, 17, 2))
+    line[:, :, 0] = np.arange(17)
+    lying = detector.score(clip_of(line))
+    for scores in (frozen, lying):
+        assert scores.flat_windows == len(scores.A) == 7
+        assert np.isfinite(scores.A).all()
+
+
+def test_inputs_are_never_modified(detector: Detector, walkers: list[Clip]) -> None:
+    before = [clip.digest() for clip in walkers]
+    detector.score(walkers[0])
+    assert [clip.digest() for clip in walkers] == before
+
+
+def test_footage_without_a_whole_window_is_refused() -> None:
+    with pytest.raises(DataError, match="at least one track of 12 consecutive frames"):
+        Detector.fit([clip_of(np.zeros((11, 17, 2)))])
+    with pytest.raises(DataError, match="got none in 0 clips"):
+        Detector.fit([])
+
+
+def test_k_above_the_rank_is_refused_with_the_rank(walkers: list[Clip]) -> None:
+    with pytest.raises(DataError, match=r"K: expected at most 1\d\d, the rank of") as error:
+        Detector.fit(walkers, replace(CONFIG, K=144))
+    assert "smaller K" in error.value.hint
+
+
+def test_any_skeleton_can_be_modelled_and_others_are_refused(
+    detector: Detector, walkers: list[Clip]
+) -> None:
+    rng = np.random.default_rng(0)
+    boxes = clip_of(rng.standard_normal((50, 4, 2)).cumsum(axis=0), V=4)
+    four = Detector.fit([boxes], replace(CONFIG, K=6))
+    assert four.skeleton.V == 4
+    assert len(four.score(boxes).A) == 47
+    assert detector.skeleton == STEP18
+    with pytest.raises(DataError, match=r"expected poses of skeleton step18 .*, got joints4"):
+        detector.score(boxes)
+    with pytest.raises(DataError, match="expected poses of skeleton joints4"):
+        Detector.fit([boxes, walkers[0]], CONFIG)
+
+
+def test_eighteen_joints_given_as_such_score_the_same(
+    detector: Detector, walkers: list[Clip]
+) -> None:
+    clip = walkers[0]
+    from stepvad.skeletons import COCO17, convert
+
+    tracks = tuple(
+        Track(
+            t.id,
+            t.frames,
+            convert(t.keypoints, COCO17, STEP18),
+            convert(t.confidence, COCO17, STEP18),
+        )
+        for t in clip.tracks
+    )
+    same = Clip(clip.name, clip.fps, clip.n_frames, tracks, STEP18)
+    np.testing.assert_allclose(detector.score(same).A, detector.score(clip).A, atol=1e-5)
+    renamed = Skeleton("mine", STEP18.joints, STEP18.bones)
+    mine = Clip(clip.name, clip.fps, clip.n_frames, tracks, renamed)
+    np.testing.assert_array_equal(detector.score(mine).A, detector.score(same).A)
+
+
+def test_two_fits_of_one_seed_are_one_file(walkers: list[Clip], tmp_path: Path) -> None:
+    for name in "ab":
+        Detector.fit(iter(walkers), CONFIG).save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    moved = clip_of(np.random.default_rng(0).uniform(0, 99, (90, 17, 2)))
+    other = Detector.fit([*walkers, moved], CONFIG).model.origin
+    assert other.data_sha256 != Detector.load(tmp_path / "a").model.origin.data_sha256
+    assert other.clips == len(walkers) + 1
+
+
+def test_the_best_epoch_by_a_callers_own_measure_is_kept(walkers: list[Clip]) -> None:
+    rated: list[Detector] = []
+
+    def rate(detector: Detector) -> float:
+        rated.append(detector)
+        return [0.1, 0.9, 0.3][len(rated) - 1]
+
+    config = replace(CONFIG, max_steps=None, epochs=3)
+    best = Detector.fit(walkers, config, keep_best=rate)
+    assert len(rated) == 3
+    np.testing.assert_array_equal(best.score(walkers[0]).A, rated[1].score(walkers[0]).A)
+    assert not np.array_equal(best.score(walkers[0]).A, rated[2].score(walkers[0]).A)
+
+
+def test_fitting_reports_every_stage(walkers: list[Clip]) -> None:
+    stages: dict[str, Progress] = {}
+    Detector.fit(walkers, CONFIG, report=lambda p: stages.update({p.stage: p}))
+    assert list(stages) == ["components", "training", "energies"]
+    assert all(progress.done == progress.total for progress in stages.values())
+
+
+def test_training_windows_are_views_until_a_batch_needs_them(walkers: list[Clip]) -> None:
+    runs, _ = clip_runs(walkers[0], Config(T=32), STEP18)
+    index = WindowIndex.of(runs, Config(T=32), STEP18.V)
+    numbers = sum(array.nbytes for array in (index.keypoints, index.confidence, index.start))
+    assert numbers < 2 * sum(run.keypoints.nbytes for run in runs)
+    assert index.windows(slice(0, 2)).x.shape == (2, 2, 18, 32)
+
+
+def test_another_aggregation_can_be_had_from_the_energies(
+    detector: Detector, walkers: list[Clip]
+) -> None:
+    windows = detector.score(walkers[0]).windows
+    second = anomaly_score(windows.E, windows.c, 1)
+    np.testing.assert_allclose(second, windows.c * windows.E[:, 1], rtol=1e-6)
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # importing it fails, as where it is not installed
+import numpy as np
+from stepvad import Detector, MissingExtraError, read_clip
+clip = read_clip(sys.argv[2])
+np.save(sys.argv[3], Detector.load(sys.argv[1]).score(clip).A)
+try:
+    Detector.fit([clip])
+except MissingExtraError as error:
+    print(error)
+"""
+
+
+def test_scoring_needs_no_torch_and_fitting_says_what_to_install(
+    detector: Detector, walkers: list[Clip], tmp_path: Path
+) -> None:
+    from stepvad import write_clip
+
+    model, poses, scores = tmp_path / "m.safetensors", tmp_path / "c.json", tmp_path / "A.npy"
+    detector.save(model)
+    write_clip(walkers[0], poses)
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, model, poses, scores],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    np.testing.assert_array_equal(np.load(scores), detector.score(walkers[0]).A)
+    assert run.stdout.strip() == "fit needs the train extra; pip install 'stepvad[train]'"
+    assert MissingExtraError("fit", "train").hint == "pip install 'stepvad[train]'"

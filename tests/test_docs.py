@@ -1,0 +1,284 @@
+"""The documentation is true: its commands run, its names exist, its lists are complete."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import stepvad
+from stepvad import Config
+from stepvad.benchmark import walkers
+from stepvad.folded import weight_shapes
+from stepvad.formats.labels import shanghaitech
+from stepvad.modelfile import NETWORK, Model, Origin
+from stepvad.windows import Counts
+from tests.pages import ROOT, Block, blocks, pages, run
+
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+TOLERANCE = 3.0
+"""How far a decimal that a page shows may be from what this machine gives."""
+
+
+def spans(page: Path) -> list[str]:
+    """What stands in backticks on a page, outside of blocks."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return re.findall("`([^`\n]+)`", text)
+
+
+@cache
+def modules() -> list[ModuleType]:
+    found = [info.name for info in pkgutil.walk_packages(stepvad.__path__, "stepvad.")]
+    return [importlib.import_module(name) for name in found if name != "stepvad.__main__"]
+
+
+def exists(dotted: str) -> bool:
+    """Whether `scoring.smooth`, `PCSpace.fit` or `stepvad.formats.labels.find` is there."""
+    first, *rest = dotted.removeprefix("stepvad.").split(".")
+    for module in modules():
+        if module.__name__ == f"stepvad.{first}":
+            return has(module, rest)
+    return any(hasattr(m, first) and has(getattr(m, first), rest) for m in modules())
+
+
+def has(thing: object, names: list[str]) -> bool:
+    for name in names:
+        if not hasattr(thing, name):
+            return False
+        thing = getattr(thing, name)
+    return True
+
+
+def check_output(block: Block, printed: str) -> None:
+    """Every line that the page shows was printed, decimals within the tolerance."""
+    lines = [line.split() for line in printed.splitlines()]
+    for shown in block.output:
+        if shown != "…":
+            assert any(alike(shown.split(), line) for line in lines), f"{block}: {shown}\n{printed}"
+
+
+def alike(shown: list[str], printed: list[str]) -> bool:
+    return len(shown) == len(printed) and all(
+        a == b or (is_decimal(a) and is_decimal(b) and abs(float(a) - float(b)) <= TOLERANCE)
+        for a, b in zip(shown, printed, strict=True)
+    )
+
+
+def is_decimal(word: str) -> bool:
+    return re.fullmatch(r"-?[0-9]+\.[0-9]+", word) is not None
+
+
+@pytest.fixture(scope="module")
+def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the README's quick start was run, as written."""
+    directory = tmp_path_factory.mktemp("quick-start")
+    found = list(blocks(README))
+    assert not any(block.mark for block in found)
+    for block in found:
+        check_output(block, run(block, directory))
+    return directory
+
+
+def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> None:
+    from matplotlib.image import imread
+
+    picture = np.asarray(imread(quick_start / "scores.png"))[..., :3]
+    assert picture.shape == np.asarray(imread(DOCS / "images" / "timeline.png"))[..., :3].shape
+    blue = np.abs(picture - np.array([0x00, 0x72, 0xB2]) / 255).max(axis=2) < 0.05
+    columns = np.flatnonzero(blue.any(axis=0))
+    assert columns.max() - columns.min() > 0.7 * picture.shape[1]  # a line across the picture
+    rows = np.flatnonzero(blue.any(axis=1))
+    assert rows.max() - rows.min() > 0.5 * picture.shape[0]  # that rises and falls
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
+
+
+def test_the_quick_start_writes_a_score_for_every_frame(quick_start: Path) -> None:
+    rows = list(csv.DictReader((quick_start / "scores.csv").open(encoding="utf-8")))
+    name = "03_0003"
+    file = quick_start / "people" / "pose" / "test" / f"{name}_alphapose_tracked_person.json"
+    clip = stepvad.read_clip(file)
+    assert [(row["clip"], int(row["frame"])) for row in rows] == [
+        (name, frame) for frame in range(clip.n_frames)
+    ]
+    detector = stepvad.Detector.load(quick_start / "model.safetensors")
+    got = np.array([float(row["score"] or "nan") for row in rows])
+    np.testing.assert_allclose(got, detector.score(clip).frames, rtol=1e-4)
+    abnormal = np.flatnonzero(shanghaitech(quick_start / "people")[name].abnormal)
+    assert (abnormal[0], abnormal[-1]) == (94, 164)  # as the README says
+    assert np.nanargmax(got) in abnormal
+
+
+def test_the_blocks_on_errors_show_what_happens(tmp_path: Path) -> None:
+    for block in blocks(DOCS / "reference" / "errors.md"):
+        check_output(block, run(block, tmp_path))
+
+
+@pytest.mark.slow
+def test_the_guide_to_your_own_footage_runs(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    walkers.write_dataset(mine, seed=4, train_clips=4, test_clips=3, seconds=8.0)
+    (mine / "pose" / "train").rename(tmp_path / "normal")
+    (tmp_path / "new").symlink_to(mine / "pose" / "test")
+    for block in blocks(DOCS / "guides" / "your-footage.md"):
+        check_output(block, run(block, tmp_path))
+    assert len(list(stepvad.read_clips(tmp_path / "normal.parquet"))) == 4
+    assert len(list((tmp_path / "timelines").glob("*.png"))) == 3
+
+
+@pytest.mark.slow
+def test_the_guide_to_the_paper_runs_on_small_data_of_its_layouts(tmp_path: Path) -> None:
+    write_small_benchmarks(tmp_path)
+    for block in blocks(DOCS / "guides" / "reproduce-the-paper.md"):
+        if block.mark:  # hours, so one step of it
+            assert block.mark == "not run: hours"
+            (command,) = block.commands
+            text = f"$ {command} --max-steps 1 --width 16\n"
+            block = Block(block.page, block.line, block.language, "", text)
+        check_output(block, run(block, tmp_path))
+
+
+def write_small_benchmarks(root: Path) -> None:
+    """Data sets with the names and files that the guide draws, one of each kind."""
+    test = list(walkers.make_clips(2, seed=5, anomalies=True))
+    train = [clip for clip, _ in walkers.make_clips(1, seed=6)]
+    names = {
+        "ShanghaiTech": ("01_001", ["01_0014", "01_0130"]),
+        "UBnormal": ("normal_scene_1_scenario_1", ["abnormal_scene_1_scenario_1"]),
+        "MSAD": ("MSAD_normal_1", ["Fighting_3", "Fire_1"]),
+    }
+    for dataset, (train_name, test_names) in names.items():
+        for part in ("pose/train", "pose/test", "gt/test_frame_mask"):
+            (root / dataset / part).mkdir(parents=True)
+        suffix = "_alphapose_tracked_person.json"
+        stepvad.write_clip(train[0], root / dataset / "pose" / "train" / f"{train_name}{suffix}")
+        for name, (clip, truth) in zip(test_names, test, strict=False):
+            stepvad.write_clip(clip, root / dataset / "pose" / "test" / f"{name}{suffix}")
+            if dataset == "UBnormal":
+                with (root / dataset / "gt" / f"{name}_tracks.txt").open("wb") as file:
+                    np.save(file, 1.0 - truth.abnormal)
+                masks = root / dataset / "hr_bool_masks" / "testing" / "test_frame_mask"
+                masks.mkdir(parents=True)
+                np.save(masks / "001_0100.npy", truth.counted)
+            else:
+                np.save(root / dataset / "gt" / "test_frame_mask" / f"{name}.npy", truth.abnormal)
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    every = [block for page in pages() for block in blocks(page)]
+    assert len(every) > 10
+    assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
+    tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md"}
+    with_blocks = {block.page.name for block in every}
+    assert with_blocks - {"file-formats.md"} == tested
+
+
+def test_the_page_on_commands_is_what_the_help_says() -> None:
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "cli-reference")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page = (DOCS / "reference" / "cli.md").read_text("utf-8")
+    assert page == made.stdout, "run scripts/docs and commit docs/reference/cli.md"
+
+
+def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
+    texts = [(DOCS / "reference" / page).read_text("utf-8") for page in ("api.md", "errors.md")]
+    documented = re.findall(r"^::: stepvad\.[a-z]+\.(\w+)$", "\n".join(texts), re.MULTILINE)
+    assert sorted(documented) == sorted(stepvad.__all__)
+
+
+def test_the_page_on_model_files_names_everything_in_one() -> None:
+    page = set(spans(DOCS / "reference" / "model-file.md"))
+    tensors = {re.sub(r"^blocks\.[0-9]+", "blocks.i", name) for name in weight_shapes(Config())}
+    arrays = {"mu", "W_K", "Lambda_K", "E_mean", "E_var", NETWORK}
+    keys = {field.name for kind in (Origin, Counts) for field in fields(kind)}
+    metadata = {"format"} | {field.name for field in fields(Model)} - {"space", "weights"} - arrays
+    assert tensors | arrays | keys | metadata <= page
+
+
+def test_the_error_messages_that_the_page_lists_are_in_the_code() -> None:
+    templates = list(message_templates())
+    page = (DOCS / "reference" / "errors.md").read_text("utf-8").partition("## Frequent ones")[2]
+    listed = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(listed) > 5
+    for message in listed:
+        if "needs the" not in message:  # put together from two words; test_base_install sees them
+            pattern = ".*".join(map(re.escape, message.split("…")))
+            assert any(re.search(pattern, template) for template in templates), message
+
+
+def message_templates() -> Iterator[str]:
+    """Every text in the code, with … where a value goes."""
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "…"
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_names_of_the_code_on_a_page_exist(page: Path) -> None:
+    rooms = {module.__name__.split(".")[1] for module in modules()} | {"stepvad"}
+    classes = {name for module in modules() for name in vars(module) if name[:1].isupper()}
+    for span in spans(page):
+        name = re.sub(r"\(.*", "", span)
+        if re.fullmatch(r"\w+(\.\w+)+", name) and name.split(".")[0] in rooms | classes:
+            assert exists(name), f"{page.name}: {name}"
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]+)", README.read_text("utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert len(local) > 10
+    assert [target for target in local if not (ROOT / target).exists()] == []
+
+
+def map_rows() -> list[list[str]]:
+    """The cells of the table rows of the paper map."""
+    text = (DOCS / "paper-map.md").read_text("utf-8")
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [row for row in rows if not row[0].startswith(("in the paper", "the paper leaves"))]
+
+
+def test_functions_in_the_paper_map_exist() -> None:
+    for row in map_rows():
+        for name in re.findall("`([^`]+)`", row[2]):
+            assert exists(re.sub(r"[=(].*", "", name)), f"{row[0]}: {name}"
+
+
+def test_tests_in_the_paper_map_exist() -> None:
+    named = [test for row in map_rows() for test in re.findall(r"`(tests/[^`]+)`", row[3])]
+    assert len(named) > 20
+    for test in named:
+        file, _, function = test.partition("::")
+        tree = ast.parse((ROOT / file).read_text("utf-8"))
+        assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, test
+
+
+def test_the_paper_map_is_complete() -> None:
+    rows = map_rows()
+    assert all(len(row) == 4 for row in rows)
+    for number in range(1, 9):
+        (row,) = [row for row in rows if row[0] == f"Eq. {number}"]
+        assert "`tests/" in row[3]
+    for part in ("Fig. 3", "Sec. 4.1", "Supp. C"):
+        assert any(row[0].startswith(part) for row in rows)

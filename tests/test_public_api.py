@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import stepvad
+
+PUBLIC = [
+    "Clip",
+    "Config",
+    "ConfigError",
+    "DataError",
+    "Detector",
+    "MissingExtraError",
+    "ModelFileError",
+    "Pose",
+    "Scores",
+    "Skeleton",
+    "StepvadError",
+    "Stream",
+    "Track",
+    "WindowScores",
+    "Windows",
+    "read_clip",
+    "read_clips",
+    "write_clip",
+    "write_clips",
+]
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert stepvad.__all__ == PUBLIC
+    assert dir(stepvad) == sorted([*PUBLIC, "__version__"])
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there_with_words_on_it(name: str) -> None:
+    assert getattr(stepvad, name).__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Wings'"):
+        _ = stepvad.Wings  # type: ignore[attr-defined]  # that is the point
+
+
+def test_importing_the_package_and_its_command_line_is_light() -> None:
+    heavy = "{'torch', 'numpy', 'scipy', 'safetensors', 'pyarrow', 'matplotlib'}"
+    code = f"import sys, stepvad.cli; print(sorted({heavy} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == "[]"

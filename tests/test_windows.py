@@ -1,0 +1,476 @@
+"""Tracks become windows: every step against an example worked by hand."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stepvad.config import Config
+from stepvad.errors import DataError
+from stepvad.poses import Clip, Track
+from stepvad.skeletons import COCO17, STEP18, Skeleton, of_size
+from stepvad.windows import (
+    Counts,
+    Run,
+    WindowIndex,
+    Windows,
+    clip_runs,
+    cut,
+    fill_gaps,
+    prepare,
+    standardise,
+)
+
+Floats = NDArray[np.float32]
+ONE_JOINT = of_size(1)
+
+
+def config(
+    T: int,
+    *,
+    profile: Literal["step", "stgnf"] = "step",
+    spread_floor: float = 0.01,
+    drop_last_window: bool = False,
+) -> Config:
+    return Config(
+        T=T, K=1, profile=profile, spread_floor=spread_floor, drop_last_window=drop_last_window
+    )
+
+
+def floats(*values: float) -> Floats:
+    return np.array(values, dtype=np.float32)
+
+
+def random_track(frames: list[int], V: int = 3, *, id_: int = 1, seed: int = 0) -> Track:
+    rng = np.random.default_rng(seed)
+    n = len(frames)
+    return Track(
+        id_,
+        np.array(frames, dtype=np.int64),
+        rng.normal(300, 50, size=(n, V, 2)).astype(np.float32),
+        rng.uniform(size=(n, V)).astype(np.float32),
+    )
+
+
+def clip_of(*tracks: Track, V: int = 3) -> Clip:
+    length = max((int(track.frames[-1]) + 1 for track in tracks if len(track)), default=0)
+    return Clip("clip", 25.0, length, tracks, of_size(V))
+
+
+def all_windows(clip: Clip, settings: Config) -> Windows:
+    index, _ = cut(clip, settings, clip.skeleton)
+    return index.windows(slice(None))
+
+
+# Standardisation
+
+
+def test_a_window_is_centred_per_axis_and_divided_by_the_spread_of_y() -> None:
+    # x: 1 3 5 7, mean 4; y: 10 10 20 20, mean 15, standard deviation 5
+    x = floats(1, 3, 5, 7, 10, 10, 20, 20).reshape(1, 2, 2, 2)
+    got, flat = standardise(x, config(2))
+    expected = floats(-3 / 5, -1 / 5, 1 / 5, 3 / 5, -1, -1, 1, 1).reshape(1, 2, 2, 2)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert got.dtype == np.float32
+    assert flat.tolist() == [False]
+
+
+def test_mean_and_spread_run_over_joints_and_time_together() -> None:
+    x = np.random.default_rng(0).normal(300, 40, size=(5, 2, 7, 4)).astype(np.float32)
+    got, _ = standardise(x, config(4))
+    for before, after in zip(x.astype(np.float64), got, strict=True):
+        mean = [before[0].mean(), before[1].mean()]
+        expected = (before - np.reshape(mean, (2, 1, 1))) / before[1].std()
+        np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_standardised_windows_do_not_depend_on_place_and_distance() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 2, 5, 4)).astype(np.float32)
+    moved = x * np.float32(32) + np.reshape(floats(400, -250), (2, 1, 1))
+    np.testing.assert_allclose(
+        standardise(moved, config(4))[0], standardise(x, config(4))[0], atol=1e-4
+    )
+
+
+def test_profile_stgnf_first_divides_x_by_856_and_y_by_480() -> None:
+    x = floats(1, 3, 5, 7, 10, 10, 20, 20).reshape(1, 2, 2, 2)
+    got, _ = standardise(x, config(2, profile="stgnf"))
+    shrink = (1 / 856) / (1 / 480)
+    expected = floats(-3 / 5, -1 / 5, 1 / 5, 3 / 5, -1, -1, 1, 1).reshape(1, 2, 2, 2)
+    expected[:, 0] *= shrink
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("profile", ["step", "stgnf"])
+@pytest.mark.parametrize("point", [(0.0, 0.0), (100.3, 50.7), (-3.1, 1e6 / 7)])
+def test_a_window_without_any_spread_is_flat_and_stays_at_zero(
+    profile: Literal["step", "stgnf"], point: tuple[float, float]
+) -> None:
+    x = np.broadcast_to(np.reshape(floats(*point), (2, 1, 1)), (1, 2, 18, 12))
+    got, flat = standardise(x, config(12, profile=profile))
+    assert flat.tolist() == [True]
+    assert not got.any()
+
+
+def test_a_window_with_spread_in_x_alone_is_divided_by_the_floor() -> None:
+    x = floats(1, 3, 5, 7, 10, 10, 10, 10).reshape(1, 2, 4, 1)
+    got, flat = standardise(x, config(1, spread_floor=0.1))
+    spread_x = np.sqrt((9 + 1 + 1 + 9) / 4)
+    np.testing.assert_allclose(got[0, 0, :, 0], floats(-3, -1, 1, 3) / (0.1 * spread_x), rtol=1e-5)
+    assert not got[0, 1].any()
+    assert flat.tolist() == [True]
+
+
+def test_a_spread_just_above_the_floor_is_used_and_just_below_is_not() -> None:
+    x = np.zeros((2, 2, 2, 1), dtype=np.float32)
+    x[:, 0, :, 0] = (-100, 100)
+    x[0, 1, :, 0] = (-1.01, 1.01)
+    x[1, 1, :, 0] = (-0.99, 0.99)
+    got, flat = standardise(x, config(1, spread_floor=0.01))
+    assert flat.tolist() == [False, True]
+    assert got[0, 1, 1, 0] == 1
+    assert got[1, 1, 1, 0] == pytest.approx(0.99)
+    assert got[0, 0, 1, 0] == pytest.approx(100 / 1.01)
+    assert got[1, 0, 1, 0] == pytest.approx(100)
+
+
+def test_without_a_floor_a_level_window_is_finite() -> None:
+    x = floats(1, 3, 5, 7, 10, 10, 10, 10).reshape(1, 2, 4, 1)
+    got, flat = standardise(x, config(1, spread_floor=0.0))
+    assert np.isfinite(got).all()
+    assert flat.tolist() == [True]
+
+
+def test_standardising_leaves_the_poses_alone() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 2, 5, 4)).astype(np.float32)
+    before = x.copy()
+    for profile in ("step", "stgnf"):
+        standardise(x, config(4, profile=profile))
+    np.testing.assert_array_equal(x, before)
+
+
+def test_extreme_but_allowed_coordinates_stay_finite() -> None:
+    x = np.full((1, 2, 3, 2), 1e7, dtype=np.float32)
+    x[0, :, 0] = -1e7
+    x[0, :, 1, 0] = 1e-30
+    got, _ = standardise(x, config(2))
+    assert np.isfinite(got).all()
+
+
+# Preparing poses
+
+
+def test_the_confidence_of_a_window_is_the_mean_over_joints_and_frames() -> None:
+    confidence = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]], dtype=np.float32)
+    track = Track(1, np.arange(3), random_track([0, 1, 2]).keypoints, confidence)
+    windows = all_windows(clip_of(track), config(2))
+    np.testing.assert_allclose(windows.c, [2.1 / 6, 3.9 / 6], rtol=1e-6)
+    assert windows.c.dtype == np.float32
+
+
+def test_nan_confidence_counts_as_zero_and_others_are_clipped_and_both_are_counted() -> None:
+    confidence = np.array([[0.5, np.nan, 2.0], [-1.0, 1.0, np.inf]], dtype=np.float32)
+    keypoints = np.ones((2, 3, 2), dtype=np.float32)
+    before = confidence.copy()
+    _, mean, counts = prepare(keypoints, confidence, of_size(3), of_size(3))
+    np.testing.assert_allclose(mean, [(0.5 + 0 + 1) / 3, (0 + 1 + 1) / 3], rtol=1e-6)
+    assert counts == Counts(poses=2, nan_confidences=1, clipped_confidences=3)
+    np.testing.assert_array_equal(confidence, before)
+
+
+def test_confidences_of_zero_and_one_are_in_range() -> None:
+    _, _, counts = prepare(
+        np.ones((1, 2, 2), np.float32), np.array([[0, 1]], np.float32), of_size(2), of_size(2)
+    )
+    assert counts == Counts(poses=1)
+
+
+def test_a_missing_joint_goes_to_the_middle_of_the_others() -> None:
+    keypoints = np.array([[[0, 0], [10, 20], [30, 60]]], dtype=np.float32)
+    before = keypoints.copy()
+    moved, _, counts = prepare(keypoints, floats(0, 0.5, 0.9)[None], of_size(3), of_size(3))
+    np.testing.assert_array_equal(moved, [[[20, 40], [10, 20], [30, 60]]])
+    assert counts.missing_joints == 1
+    np.testing.assert_array_equal(keypoints, before)
+
+
+@pytest.mark.parametrize(
+    ("point", "confidence"), [((0, 0), 0.1), ((0, 1), 0.0), ((5, 0), 0.0), ((-3, 4), 0.0)]
+)
+def test_a_joint_is_missing_only_at_the_origin_with_confidence_zero(
+    point: tuple[float, float], confidence: float
+) -> None:
+    keypoints = np.array([[point, (10, 20)]], dtype=np.float32)
+    kept, _, counts = prepare(keypoints, floats(confidence, 1)[None], of_size(2), of_size(2))
+    np.testing.assert_array_equal(kept, keypoints)
+    assert counts.missing_joints == 0
+
+
+def test_a_joint_at_the_origin_with_nan_confidence_is_missing() -> None:
+    keypoints = np.array([[[0, 0], [10, 20]]], dtype=np.float32)
+    moved, _, counts = prepare(keypoints, floats(np.nan, 1)[None], of_size(2), of_size(2))
+    np.testing.assert_array_equal(moved[0, 0], [10, 20])
+    assert (counts.missing_joints, counts.nan_confidences) == (1, 1)
+
+
+def test_a_pose_without_any_joint_stays_at_the_origin() -> None:
+    keypoints = np.zeros((1, 4, 2), dtype=np.float32)
+    moved, mean, counts = prepare(keypoints, np.zeros((1, 4), np.float32), of_size(4), of_size(4))
+    assert not moved.any()
+    assert mean.tolist() == [0]
+    assert counts.missing_joints == 4
+
+
+def test_the_neck_is_the_mean_of_the_shoulders_in_place_and_confidence() -> None:
+    rng = np.random.default_rng(0)
+    keypoints = rng.normal(300, 50, size=(4, 17, 2)).astype(np.float32)
+    confidence = rng.uniform(size=(4, 17)).astype(np.float32)
+    moved, mean, _ = prepare(keypoints, confidence, COCO17, STEP18)
+    assert moved.shape == (4, 18, 2)
+    np.testing.assert_allclose(moved[:, 1], (keypoints[:, 5] + keypoints[:, 6]) / 2, rtol=1e-6)
+    with_neck = confidence.sum(axis=1) + (confidence[:, 5] + confidence[:, 6]) / 2
+    np.testing.assert_allclose(mean, with_neck / 18, rtol=1e-5)
+
+
+def test_a_missing_shoulder_does_not_pull_the_neck_to_the_origin() -> None:
+    keypoints = np.full((1, 17, 2), 100, dtype=np.float32)
+    keypoints[0, 5] = 0
+    confidence = np.ones((1, 17), dtype=np.float32)
+    confidence[0, 5] = 0
+    moved, _, _ = prepare(keypoints, confidence, COCO17, STEP18)
+    np.testing.assert_allclose(moved, 100, rtol=1e-6)
+
+
+# Gaps
+
+
+def test_a_gap_is_filled_linearly_in_place_and_confidence() -> None:
+    frames = np.array([10, 11, 15])
+    keypoints = floats(0, 0, 4, 8, 12, 0).reshape(3, 1, 2)
+    filled, confidence = fill_gaps(frames, keypoints, floats(0.2, 0.4, 0.8))
+    expected = [[0, 0], [4, 8], [6, 6], [8, 4], [10, 2], [12, 0]]
+    np.testing.assert_allclose(filled[:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(confidence, [0.2, 0.4, 0.5, 0.6, 0.7, 0.8], rtol=1e-6)
+    assert filled.dtype == confidence.dtype == np.float32
+
+
+def test_given_poses_keep_their_bits_when_a_gap_is_filled() -> None:
+    track = random_track([0, 1, 4, 5, 9])
+    confidence = track.confidence.mean(axis=1)
+    filled, filled_confidence = fill_gaps(track.frames, track.keypoints, confidence)
+    assert len(filled) == 10
+    np.testing.assert_array_equal(filled[track.frames], track.keypoints)
+    np.testing.assert_array_equal(filled_confidence[track.frames], confidence)
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 12])
+def test_a_gap_of_T_frames_is_filled_and_one_more_splits_the_track(T: int) -> None:
+    before, after = list(range(T)), list(range(2 * T, 3 * T))  # T frames missing in between
+    runs, counts = clip_runs(clip_of(random_track(before + after)), config(T), of_size(3))
+    assert [(run.first_frame, len(run)) for run in runs] == [(0, 3 * T)]
+    assert counts.filled_poses == T
+    later = [frame + 1 for frame in after]
+    runs, counts = clip_runs(clip_of(random_track(before + later)), config(T), of_size(3))
+    assert [(run.first_frame, len(run)) for run in runs] == [(0, T), (2 * T + 1, T)]
+    assert counts.filled_poses == 0
+
+
+def test_a_split_leaves_no_window_across_the_gap() -> None:
+    track = random_track([0, 1, 2, 3, 10, 11, 12])
+    windows = all_windows(clip_of(track), config(3))
+    assert windows.frame.tolist() == [2, 3, 12]
+
+
+def test_a_gap_is_never_filled_from_another_track() -> None:
+    first, second = random_track([0, 1, 2], id_=1), random_track([4, 5, 6], id_=2, seed=1)
+    runs, counts = clip_runs(clip_of(first, second), config(3), of_size(3))
+    assert [(run.track_id, run.first_frame, len(run)) for run in runs] == [(1, 0, 3), (2, 4, 3)]
+    assert counts.filled_poses == 0
+
+
+def test_short_stretches_are_counted_and_give_no_window() -> None:
+    track = random_track([0, 1, 10, 20, 21, 22])
+    index, counts = cut(clip_of(track), config(3), of_size(3))
+    assert counts == Counts(poses=6, short_runs=2)
+    assert index.frame.tolist() == [22]
+
+
+# Windows of a clip
+
+
+@pytest.mark.parametrize(("n", "T"), [(12, 12), (30, 12), (5, 1), (1, 1), (4, 3)])
+def test_a_track_of_n_frames_gives_n_minus_T_plus_1_windows(n: int, T: int) -> None:
+    windows = all_windows(clip_of(random_track(list(range(7, 7 + n)))), config(T))
+    assert len(windows) == n - T + 1
+    assert windows.frame.tolist() == list(range(7 + T - 1, 7 + n))  # the last frame covered
+
+
+@pytest.mark.parametrize("n", [0, 1, 11])
+def test_a_track_shorter_than_T_gives_no_window(n: int) -> None:
+    windows = all_windows(clip_of(random_track(list(range(n)))), config(12))
+    assert len(windows) == 0
+    assert windows.x.shape == (0, 2, 3, 12)
+
+
+def test_a_window_shows_its_own_T_poses_in_order() -> None:
+    track = random_track([5, 6, 7, 8, 9])
+    windows = all_windows(clip_of(track), config(3))
+    for i in range(3):
+        poses = track.keypoints[i : i + 3]  # (T, V, 2)
+        expected, _ = standardise(poses.transpose(2, 1, 0)[None], config(3))
+        np.testing.assert_array_equal(windows.x[i], expected[0])
+        assert windows.frame[i] == 5 + i + 2
+
+
+def test_windows_of_several_tracks_do_not_mix() -> None:
+    a, b = random_track([0, 1, 2, 3], id_=5), random_track([1, 2, 3], id_=9, seed=1)
+    both = all_windows(clip_of(a, b), config(3))
+    assert both.track_id.tolist() == [5, 5, 9]
+    assert both.frame.tolist() == [2, 3, 3]
+    alone = all_windows(clip_of(b), config(3))
+    np.testing.assert_array_equal(both.x[2:], alone.x)
+    np.testing.assert_array_equal(both.c[2:], alone.c)
+
+
+def test_a_clip_without_tracks_has_no_windows() -> None:
+    index, counts = cut(clip_of(), config(4), of_size(3))
+    assert len(index) == 0
+    assert index.windows(slice(None)).x.shape == (0, 2, 3, 4)
+    assert list(index.batches(10)) == []
+    assert counts == Counts()
+
+
+@pytest.mark.parametrize("V", [1, 2, 17, 40])
+def test_any_number_of_joints_will_do(V: int) -> None:
+    clip = clip_of(random_track([0, 1, 2], V), V=V)
+    index, _ = cut(clip, config(2), of_size(V))
+    assert index.windows(slice(None)).x.shape == (2, 2, V, 2)
+
+
+def test_coco_poses_become_18_joints() -> None:
+    clip = clip_of(random_track([0, 1, 2], 17), V=17)
+    index, _ = cut(clip, config(2), STEP18)
+    x = index.windows(slice(None)).x
+    assert x.shape == (2, 2, 18, 2)
+    neck, right, left = x[:, :, 1], x[:, :, 2], x[:, :, 5]
+    np.testing.assert_allclose(neck, (right + left) / 2, atol=1e-5)
+
+
+def test_poses_of_another_skeleton_are_refused() -> None:
+    clip = clip_of(random_track([0, 1, 2], 5), V=5)
+    with pytest.raises(DataError, match=r"expected poses of skeleton step18 .*got joints5"):
+        cut(clip, config(2), STEP18)
+
+
+def test_the_last_window_of_a_track_can_be_dropped() -> None:
+    tracks = (random_track([0, 1, 2, 3, 4]), random_track([0, 1, 2], id_=2))
+    whole = all_windows(clip_of(*tracks), config(3))
+    dropped = all_windows(clip_of(*tracks), config(3, drop_last_window=True))
+    assert whole.frame.tolist() == [2, 3, 4, 2]
+    assert dropped.frame.tolist() == [2, 3]
+    assert dropped.track_id.tolist() == [1, 1]
+    np.testing.assert_array_equal(dropped.x, whole.x[:2])
+
+
+def test_dropping_the_last_window_does_not_change_what_was_filled() -> None:
+    clip = clip_of(random_track([0, 1, 2, 5, 6]))
+    _, counts = cut(clip, config(3, drop_last_window=True), of_size(3))
+    assert counts.filled_poses == 2
+    assert cut(clip_of(), config(3, drop_last_window=True), of_size(3))[1] == Counts()
+
+
+def test_flat_windows_are_marked() -> None:
+    keypoints = random_track(list(range(6))).keypoints.copy()
+    keypoints[:3, :, 1] = 40.0
+    track = Track(1, np.arange(6), keypoints, np.ones((6, 3), np.float32))
+    windows = all_windows(clip_of(track), config(3))
+    assert windows.flat.tolist() == [True, False, False, False]
+    assert np.isfinite(windows.x).all()
+
+
+def test_batches_hold_the_same_bits_as_single_windows() -> None:
+    clip = clip_of(random_track([*range(40), *range(45, 80)]), random_track([3, 4, 5], id_=2))
+    index, _ = cut(clip, config(3), of_size(3))
+    together = index.windows(slice(None))
+    for size in (1, 7, 1000):
+        batches = list(index.batches(size))
+        assert max(len(batch) for batch in batches) <= size
+        for name in ("x", "c", "track_id", "frame", "flat"):
+            joined = np.concatenate([getattr(batch, name) for batch in batches])
+            np.testing.assert_array_equal(joined, getattr(together, name))
+    rows = np.array([5, 0, 5, 60])
+    np.testing.assert_array_equal(index.windows(rows).x, together.x[rows])
+    np.testing.assert_array_equal(index.windows(rows).c, together.c[rows])
+
+
+def test_windows_are_views_until_a_batch_asks_for_them() -> None:
+    n, V, T = 20_000, 18, 12
+    rng = np.random.default_rng(0)
+    run = Run(1, 0, rng.normal(size=(n, V, 2)).astype(np.float32), np.ones(n, np.float32))
+    index = WindowIndex.of([run], config(T), V)
+    assert len(index) == n - T + 1
+    held = sum(
+        getattr(index, name).nbytes
+        for name in ("keypoints", "confidence", "start", "track_id", "frame")
+    )
+    poses = run.keypoints.nbytes + run.confidence.nbytes
+    assert held <= poses + 3 * 8 * len(index)  # three numbers per window, not 2 V T
+
+
+def test_cutting_leaves_the_clip_alone() -> None:
+    track = random_track([0, 1, 2, 5, 6], 17)
+    keypoints, confidence = track.keypoints.copy(), track.confidence.copy()
+    index, _ = cut(clip_of(track, V=17), config(2), STEP18)
+    index.windows(slice(None))
+    np.testing.assert_array_equal(track.keypoints, keypoints)
+    np.testing.assert_array_equal(track.confidence, confidence)
+
+
+# The value type
+
+
+def windows_of(**changed: NDArray[np.generic]) -> Windows:
+    arrays: dict[str, NDArray[np.generic]] = {
+        "x": np.zeros((2, 2, 3, 4), np.float32),
+        "c": np.full(2, 0.5, np.float32),
+        "track_id": np.zeros(2, np.int64),
+        "frame": np.zeros(2, np.int64),
+        "flat": np.zeros(2, np.bool_),
+    }
+    return Windows(**(arrays | changed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", [(2, 24), (2, 3, 2, 4), (2, 2, 3)])
+def test_windows_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=r"x must have shape \(N, 2, V, T\), got") as error:
+        windows_of(x=np.zeros(shape, np.float32))
+    assert error.value.hint == "put the two coordinates on the second axis"
+
+
+@pytest.mark.parametrize("name", ["c", "track_id", "frame", "flat"])
+def test_every_array_of_windows_has_one_value_per_window(name: str) -> None:
+    with pytest.raises(DataError, match=rf"{name} must have shape \(2,\), got \(3,\)") as error:
+        windows_of(**{name: np.zeros(3)})
+    assert error.value.hint == "give one value per window"
+
+
+def test_the_weight_of_a_window_is_its_confidence_unless_switched_off() -> None:
+    windows = windows_of()
+    assert windows.weight(Config()).tolist() == [0.5, 0.5]
+    assert windows.weight(Config(confidence=False)).tolist() == [1, 1]
+
+
+def test_counts_add_up() -> None:
+    a = Counts(poses=1, nan_confidences=2, clipped_confidences=3)
+    b = Counts(poses=10, missing_joints=4, filled_poses=5, short_runs=6)
+    assert a + b == Counts(11, 2, 3, 4, 5, 6)
+
+
+def test_a_skeleton_of_one_joint_has_windows_too() -> None:
+    skeleton: Skeleton = ONE_JOINT
+    windows = all_windows(Clip("c", None, 9, (random_track([2, 3, 8], 1),), skeleton), config(4))
+    assert windows.x.shape == (4, 2, 1, 4)
+    assert windows.frame.tolist() == [5, 6, 7, 8]
