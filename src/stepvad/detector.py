@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-import stepvad
 from stepvad import modelfile, skeletons
 from stepvad.config import Config
 from stepvad.errors import DataError, MissingExtraError
@@ -189,7 +189,7 @@ class _Fit:
             E_mean=moments.mean,
             E_var=moments.covariance.diagonal().copy(),
             origin=Origin(
-                library=stepvad.__version__,
+                library=version("stepvad"),
                 data_sha256=self.footage.digest,
                 clips=self.footage.n_clips,
                 windows=len(self.footage.index),
