@@ -28,8 +28,6 @@ IMPORT_S = 0.1
 """What importing typer and rich takes on an idle core of 2026."""
 RUNS = 5
 
-Command = Callable[..., subprocess.CompletedProcess[str]]
-
 
 def command(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, whatever that is."""
@@ -208,6 +206,8 @@ def test_the_quick_start_runs_from_its_install_line_on(
             (borrowed / package.name).symlink_to(package)
     packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
     (packages / "borrowed.pth").write_text(f"{borrowed}\n")
+    # Python 3.11 comes with a setuptools too old for torch, which hides the borrowed one
+    succeed(programs / "python", "-m", "pip", "uninstall", "-q", "-y", "setuptools")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     directory = tmp_path / "here"

@@ -33,6 +33,7 @@ class Pose:
         """Check shapes and coordinates."""
         keypoints = _as_float32(self.keypoints)
         confidence = _as_float32(self.confidence)
+        _check_id(self.track_id)
         _check_joints(keypoints, confidence, shape="(V, 2)", who=f"track {self.track_id}")
         object.__setattr__(self, "keypoints", keypoints)
         object.__setattr__(self, "confidence", confidence)
@@ -56,6 +57,7 @@ class Track:
         keypoints = _as_float32(self.keypoints)
         confidence = _as_float32(self.confidence)
         who = f"track {self.id}"
+        _check_id(self.id)
         _check_frames(frames, who)
         _check_joints(keypoints, confidence, shape="(n, V, 2)", who=who, frames=frames)
         object.__setattr__(self, "frames", frames)
@@ -159,6 +161,14 @@ def n_frames_of(tracks: Iterable[Track]) -> int:
 
 def _as_float32(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _check_id(track_id: int) -> None:
+    if not -(2**63) <= track_id < 2**63:
+        raise DataError(
+            f"track {track_id}: expected an id of 64 bits, got a longer one",
+            hint="number the tracks anew",
+        )
 
 
 def _check_frames(frames: NDArray[np.int64], who: str) -> None:

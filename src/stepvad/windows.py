@@ -16,6 +16,8 @@ from stepvad.skeletons import Skeleton
 
 STGNF_SIZE = (856.0, 480.0)
 """What profile `stgnf` divides x and y by, whatever the video's size."""
+ROUNDING = float(np.finfo(np.float32).eps)
+"""A spread below this share of the coordinates themselves is their rounding, not motion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,12 @@ def standardise(
     if config.profile == "stgnf":
         x = x / np.reshape(STGNF_SIZE, (2, 1, 1))
     rows = x.reshape(len(x), 2, x.shape[2] * x.shape[3])  # sums run along the last, dense axis
+    rounding = ROUNDING * np.abs(rows).max(axis=2)
     rows = rows - rows.mean(axis=2, keepdims=True)
-    spread_x, spread_y = np.sqrt(np.square(rows).mean(axis=2)).T
+    spread = np.sqrt(np.square(rows).mean(axis=2))  # (N, 2)
+    still = spread <= rounding
+    rows[still], spread[still] = 0, 0
+    spread_x, spread_y = spread.T
     floor = config.spread_floor * spread_x
     flat = spread_y <= floor
     scale = np.where(flat, floor, spread_y)

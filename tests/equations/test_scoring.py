@@ -18,6 +18,7 @@ from stepvad.scoring import (
     frame_scores,
     person_scores,
     smooth,
+    smooth_scored,
     standardise_energies,
 )
 from stepvad.windows import Counts
@@ -265,6 +266,25 @@ def test_one_gaussian_of_9_54_equals_the_chain_of_one_to_six() -> None:
         chain = smooth(chain, sigma)
     inside = slice(60, -60)
     np.testing.assert_allclose(smooth(scores, 9.54)[inside], chain[inside], atol=2e-3)
+
+
+def test_smoothing_scored_frames_alone_is_a_weighted_mean_of_their_neighbours() -> None:
+    scores = np.full(61, NAN, dtype=np.float32)
+    scores[[25, 30]] = (2, 8)
+    near, far = 1.0, float(np.exp(-(5**2) / (2 * 3.0**2)))
+    got = smooth_scored(scores, 3.0)
+    assert np.flatnonzero(~np.isnan(got)).tolist() == [25, 30]
+    expected = floats((2 * near + 8 * far) / (near + far), (8 * near + 2 * far) / (near + far))
+    np.testing.assert_allclose(got[[25, 30]], expected, rtol=1e-4)
+
+
+def test_smoothing_scored_frames_alone_agrees_with_smoothing_where_all_are_scored() -> None:
+    scores = np.random.default_rng(0).normal(size=80).astype(np.float32)
+    np.testing.assert_allclose(smooth_scored(scores, 4.0), smooth(scores, 4.0), atol=1e-6)
+    np.testing.assert_array_equal(smooth_scored(scores, 0), scores)
+    scores[10:20] = NAN
+    np.testing.assert_array_equal(smooth_scored(scores, 0), scores)
+    assert np.isnan(smooth_scored(floats(NAN, NAN), 2.0)).all()
 
 
 def test_smoothing_no_frames_gives_none() -> None:

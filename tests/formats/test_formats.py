@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import doctest
+import json
+import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.formats import clip_files, read_clip, read_clips, write_clip, write_clips
+from stepvad.formats import (
+    alphapose,
+    clip_files,
+    jsonfile,
+    read_clip,
+    read_clips,
+    write_clip,
+    write_clips,
+)
 from tests.formats.examples import clip, pose, result, same, write_json
+from tests.pages import ROOT, blocks, run
+
+PAGE = ROOT / "docs" / "reference" / "file-formats.md"
 
 
 def test_a_directory_is_read_in_the_order_of_its_names(tmp_path: Path) -> None:
@@ -113,3 +128,25 @@ def test_a_file_is_not_a_directory_to_write_into(tmp_path: Path) -> None:
 def test_another_suffix_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ends in \.parquet or \.json, got \.csv"):
         write_clip(clip("a"), tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("module", [alphapose, jsonfile])
+def test_examples_in_docstrings_hold(module: ModuleType) -> None:
+    failed, attempted = doctest.testmod(module)
+    assert (failed, attempted > 0) == (0, True)
+
+
+def test_the_python_on_the_page_of_formats_runs(tmp_path: Path) -> None:
+    [block] = blocks(PAGE)
+    assert run(block, tmp_path) == "2 25.0\n"
+    assert read_clip(tmp_path / "lobby.parquet").n_frames == 100
+
+
+def test_the_json_on_the_page_of_formats_is_read(tmp_path: Path) -> None:
+    header, tracked, results = re.findall("```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    assert set(json.loads(header)) == {"format", "skeleton", "clips"}
+    for text in (tracked, results):
+        (tmp_path / "a.json").write_text(text.replace(', "…"', ""))
+        found = read_clip(tmp_path / "a.json").tracks[0]
+        assert (found.id, found.frames.tolist()) == (3, [7])
+        assert found.keypoints[0, 0].tolist() == [310.5, 92.0]

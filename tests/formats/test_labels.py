@@ -258,6 +258,8 @@ def test_labels_speak_of_the_same_frames() -> None:
     one, two = np.zeros(1, dtype=bool), np.zeros(2, dtype=bool)
     with pytest.raises(DataError, match=r"counted: expected booleans of shape \(1,\)"):
         FrameLabels(one, two)
+    with pytest.raises(DataError, match=r"abnormal: expected booleans of shape \(1,\)"):
+        FrameLabels(one[0], one)
     with pytest.raises(DataError, match=r"abnormal: expected booleans.*got int64"):
         FrameLabels(np.zeros(1, dtype=np.int64), one)
 

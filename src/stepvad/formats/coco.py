@@ -68,11 +68,7 @@ def _pose(at: int, result: object) -> tuple[int, int, object]:
 
 
 def _frame(image_id: object) -> int | None:
-    """A frame number, or the last number in a file name.
-
-    >>> _frame("cam3/frame_0012.jpg")
-    12
-    """
+    """A frame number, or the last number in a file name: 12 for `cam3/frame_0012.jpg`."""
     if not isinstance(image_id, str):
         return whole_number(image_id)
     numbers = re.findall("[0-9]+", PurePosixPath(image_id).stem)

@@ -63,10 +63,10 @@ class FrameLabels:
     def __post_init__(self) -> None:
         """Check that both speak of the same frames."""
         for name in ("abnormal", "counted"):
-            values = getattr(self, name)
-            if values.dtype != np.bool_ or values.shape != (len(self.abnormal),):
+            values, n = getattr(self, name), self.abnormal.size
+            if values.dtype != np.bool_ or values.shape != (n,):
                 raise DataError(
-                    f"{name}: expected booleans of shape ({len(self.abnormal)},), "
+                    f"{name}: expected booleans of shape ({n},), "
                     f"got {values.dtype} of shape {values.shape}",
                     hint="give one boolean per frame",
                 )
@@ -155,13 +155,10 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
     for path in files.children(root / "gt", suffixes=("_tracks.txt",)):
         if _is_npy(path):
             name = path.name.removesuffix("_tracks.txt")
-            abnormal = ~_mask(path)
-            counted = _ubnormal_counted(root, name, len(abnormal)) if split == "hr" else None
-            labels[name] = (
-                FrameLabels.all_counted(abnormal)
-                if counted is None
-                else FrameLabels(abnormal, counted)
-            )
+            labels[name] = FrameLabels.all_counted(~_mask(path))
+            if split == "hr":
+                counted = _ubnormal_counted(root, name, len(labels[name]))
+                labels[name] = FrameLabels(labels[name].abnormal, counted)
         else:
             _intervals(path)  # a damaged test mask must not pass for a text file
     if not labels:
@@ -293,11 +290,7 @@ def _ubnormal_counted(root: Path, name: str, n_frames: int) -> NDArray[np.bool_]
 
 
 def _ubnormal_number(name: str) -> str:
-    """The numbers by which the human-related masks go, see `ubnormal`.
-
-    >>> _ubnormal_number("normal_scene_7_scenario_3_fog")
-    '107_0351'
-    """
+    """The numbers by which human-related masks go: 107_0351 for `normal_scene_7_scenario_3_fog`."""
     parts = re.fullmatch("(normal|abnormal)_scene_([0-9]+)_scenario_?([0-9]+)_?(.*)", name)
     kind, scene, scenario, variant = parts.groups() if parts else ("", "", "", "?")
     number = int(variant) if variant.isdecimal() else UBNORMAL_VARIANTS.get(variant)

@@ -1,0 +1,36 @@
+"""Errors carry the problem and the remedy apart, for whoever shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from stepvad.errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    ModelFileError,
+    StepvadError,
+)
+
+
+def test_an_error_says_the_problem_and_then_the_remedy() -> None:
+    error = DataError("expected 17 joints, got 3", hint="give all")
+    assert str(error) == "expected 17 joints, got 3; give all"
+    assert (error.problem, error.hint) == ("expected 17 joints, got 3", "give all")
+    assert str(DataError("broken")) == "broken"
+
+
+@pytest.mark.parametrize("kind", [ConfigError, DataError, MissingExtraError, ModelFileError])
+def test_one_except_catches_them_all(kind: type[StepvadError]) -> None:
+    assert issubclass(kind, StepvadError)
+
+
+def test_a_place_goes_in_front_and_the_remedy_stays() -> None:
+    error = DataError("expected 17 joints, got 3", hint="give all").located("a.json, track 7")
+    assert error.problem == "a.json, track 7: expected 17 joints, got 3"
+    assert error.hint == "give all"
+
+
+def test_a_missing_extra_names_what_to_install() -> None:
+    error = MissingExtraError("fit", "train")
+    assert str(error) == "fit needs the train extra; pip install 'stepvad[train]'"

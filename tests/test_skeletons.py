@@ -1,0 +1,104 @@
+"""Joint names, and the way from COCO-17 to the paper's 18 joints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepvad.errors import DataError
+from stepvad.skeletons import BUILT_IN, COCO17, STEP18, Skeleton, convert, modelled, of_size
+
+
+def test_the_built_in_skeletons_have_17_and_18_joints() -> None:
+    assert (COCO17.V, STEP18.V) == (17, 18)
+    assert {"coco17": COCO17, "step18": STEP18} == BUILT_IN
+
+
+def test_the_18_joints_are_in_the_order_of_the_paper_notes() -> None:
+    limbs = [f"right_{j}" for j in ("shoulder", "elbow", "wrist")]
+    limbs += [f"left_{j}" for j in ("shoulder", "elbow", "wrist")]
+    limbs += [f"right_{j}" for j in ("hip", "knee", "ankle")]
+    limbs += [f"left_{j}" for j in ("hip", "knee", "ankle")]
+    head = ["right_eye", "left_eye", "right_ear", "left_ear"]
+    assert list(STEP18.joints) == ["nose", "neck", *limbs, *head]
+
+
+@pytest.mark.parametrize("skeleton", BUILT_IN.values())
+def test_bones_join_different_joints_of_the_same_side(skeleton: Skeleton) -> None:
+    assert len(set(skeleton.joints)) == skeleton.V
+    for a, b in skeleton.bones:
+        assert a != b
+        sides = {skeleton.joints[end].split("_")[0] for end in (a, b)}
+        paired = {skeleton.joints[end].split("_")[-1] for end in (a, b)}
+        assert sides != {"left", "right"} or len(paired) == 1
+
+
+def test_every_joint_of_coco_lands_on_the_joint_of_the_same_name() -> None:
+    values = np.arange(2 * 17, dtype=np.float32).reshape(2, 17)
+    got = convert(values, COCO17, STEP18)
+    assert got.shape == (2, 18)
+    for v, joint in enumerate(STEP18.joints):
+        if joint != "neck":
+            np.testing.assert_array_equal(got[:, v], values[:, COCO17.joints.index(joint)])
+
+
+def test_the_neck_is_the_mean_of_both_shoulders() -> None:
+    keypoints = np.zeros((1, 17, 2), dtype=np.float32)
+    keypoints[0, 5] = (10, 40)  # left shoulder
+    keypoints[0, 6] = (30, 80)  # right shoulder
+    got = convert(keypoints, COCO17, STEP18)
+    np.testing.assert_array_equal(got[0, STEP18.joints.index("neck")], [20, 60])
+    assert got.dtype == np.float32
+
+
+def test_converting_leaves_its_input_alone() -> None:
+    keypoints = np.ones((3, 17, 2), dtype=np.float32)
+    convert(keypoints, COCO17, STEP18)[:] = 7
+    assert (keypoints == 1).all()
+
+
+def test_no_poses_convert_to_no_poses() -> None:
+    assert convert(np.empty((0, 17, 2), np.float32), COCO17, STEP18).shape == (0, 18, 2)
+
+
+def test_the_same_joints_stay_as_they_are_whatever_the_name() -> None:
+    values = np.ones((1, 18, 2), dtype=np.float32)
+    mine = Skeleton("mine", STEP18.joints)
+    np.testing.assert_array_equal(convert(values, STEP18, mine), values)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [(STEP18, COCO17), (of_size(5), STEP18), (COCO17, of_size(18 + 1))]
+)
+def test_other_skeletons_are_not_converted(source: Skeleton, target: Skeleton) -> None:
+    with pytest.raises(DataError) as error:
+        convert(np.zeros((1, source.V, 2), np.float32), source, target)
+    assert error.value.problem == (
+        f"expected poses of skeleton {target.name} (V = {target.V}), "
+        f"got {source.name} (V = {source.V})"
+    )
+    assert error.value.hint == "score a model on the skeleton it was fitted on"
+
+
+def test_a_model_sees_coco_as_18_joints_and_any_other_skeleton_as_it_is() -> None:
+    assert modelled(COCO17) == STEP18
+    assert modelled(STEP18) == STEP18
+    assert modelled(of_size(6)) == of_size(6)
+
+
+def test_a_number_of_joints_names_a_built_in_skeleton_or_a_plain_one() -> None:
+    assert of_size(17) == COCO17
+    assert of_size(18) == STEP18
+    assert of_size(2) == Skeleton("joints2", ("joint_0", "joint_1"))
+
+
+def test_a_skeleton_without_joints_is_refused() -> None:
+    with pytest.raises(DataError, match="skeleton void: expected at least one joint, got none"):
+        Skeleton("void", ())
+
+
+@pytest.mark.parametrize("bone", [(0, 2), (-1, 0)])
+def test_a_bone_that_leads_nowhere_is_refused(bone: tuple[int, int]) -> None:
+    with pytest.raises(DataError, match=r"skeleton s: bones must join joints 0 to 1, got") as error:
+        Skeleton("s", ("a", "b"), (bone,))
+    assert error.value.hint == "number the joints from 0"
