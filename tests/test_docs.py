@@ -106,7 +106,7 @@ def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> Non
 
 
 def test_the_quick_start_writes_a_score_for_every_frame(quick_start: Path) -> None:
-    rows = list(csv.DictReader((quick_start / "scores.csv").open(encoding="utf-8")))
+    rows = list(csv.DictReader((quick_start / "scores.csv").read_text("utf-8").splitlines()))
     readme = README.read_text("utf-8")
     (file,) = set(re.findall(r"people/pose/test/\w+\.json", readme))
     clip = stepvad.read_clip(quick_start / file)
@@ -270,8 +270,7 @@ def test_tests_in_the_paper_map_exist() -> None:
     assert len(named) > 20
     for test in named:
         file, _, function = test.partition("::")
-        tree = ast.parse((ROOT / file).read_text("utf-8"))
-        assert function in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}, test
+        assert f"\ndef {function}(" in (ROOT / file).read_text("utf-8"), test
 
 
 def test_the_paper_map_is_complete() -> None:

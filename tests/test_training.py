@@ -228,3 +228,10 @@ def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(ModelFileError, match=r"expected a \.safetensors file"):
         train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint, resume=True)
+
+
+def test_training_leaves_the_arithmetic_of_its_thread_as_it_was() -> None:
+    denormal = np.array([1e-40], dtype=np.float32)
+    torch.set_flush_denormal(False)
+    train(gaussian(), replace(CONFIG, epochs=1), report=silent)
+    assert (denormal * np.float32(1)).item() > 0
