@@ -114,6 +114,11 @@ class Config:
             f"'max', 'sum', 'top2', 'top3' or a scale from 0 to {self.L - 1}",
         )
 
+    @classmethod
+    def footage(cls) -> Config:
+        """A training of minutes on two cores, for a user's own footage."""
+        return cls(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True)
+
     @property
     def sigmas(self) -> NDArray[np.float64]:
         """The noise scales {σ_i}, `(L,)`, a geometric sequence from low to high (Sec. 4.1)."""
@@ -124,9 +129,3 @@ class Config:
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise ConfigError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
-
-
-PAPER = Config()
-"""The paper's own training (Sec. 4.1)."""
-FOOTAGE = Config(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True)
-"""A training of minutes on two cores, for a user's own footage."""

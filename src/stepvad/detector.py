@@ -181,13 +181,19 @@ class _Fit:
             for windows in self.footage.batches("energies", self.report)
         )
         moments = Moments.of(energies, self.config.L)
+        E_var = moments.covariance.diagonal().copy()
+        if not (E_var > modelfile.SMALLEST).all():  # NaN compares false
+            raise DataError(
+                f"expected energies that vary over the training windows, got variances {E_var}",
+                hint="lower the learning rate, or fit on footage with more motion",
+            )
         return Model(
             config=self.config,
             skeleton=self.footage.skeleton,
             space=self.space,
             weights=weights,
             E_mean=moments.mean,
-            E_var=moments.covariance.diagonal().copy(),
+            E_var=E_var,
             origin=Origin(
                 library=version("stepvad"),
                 data_sha256=self.footage.digest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -27,6 +28,10 @@ KEY = "stepvad"
 """The one metadata entry: one, because several would be written in no fixed order."""
 NETWORK = "network."
 """Prefix of the energy model's tensors."""
+LARGEST = 1e9
+"""No number of a sound model is as large as this."""
+SMALLEST = 1e-12
+"""No variance of a sound model is as small as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ def write_tensors(
     """Write named arrays with one JSON text beside them, in one step that cannot be cut in half."""
     text = json.dumps(meta, sort_keys=True)
     contiguous = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
-    part = path.with_name(path.name + ".part")
+    part = path.parent / f"{path.name}.part"
     try:
         part.write_bytes(save(contiguous, metadata={KEY: text}))
         part.replace(path)
@@ -95,7 +100,8 @@ def write_tensors(
             hint="choose a directory that exists and has room",
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Model:
@@ -108,7 +114,7 @@ def read(path: Path) -> Model:
         )
     try:
         return _model(tensors, meta)
-    except (KeyError, TypeError, ValueError, AttributeError, StepvadError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, StepvadError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ModelFileError(
             f"{path}: expected a whole stepvad model, but {reason}",
@@ -157,9 +163,8 @@ def _model(tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Model:
     for name, shape in shapes.items():
         _check_tensor(name, tensors[name], shape)
     for name in ("Lambda_K", "E_var"):
-        if not (tensors[name] > 0).all():
+        if not (tensors[name] > SMALLEST).all():
             raise ValueError(f"tensor {name} must be positive")
-    origin = meta["origin"]
     return Model(
         config=config,
         skeleton=skeleton,
@@ -167,7 +172,7 @@ def _model(tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Model:
         weights={name: tensors[NETWORK + name] for name in weights},
         E_mean=tensors["E_mean"],
         E_var=tensors["E_var"],
-        origin=Origin(**{**origin, "counts": Counts(**origin["counts"])}),
+        origin=_origin(meta["origin"]),
     )
 
 
@@ -178,8 +183,17 @@ def _check_tensor(name: str, tensor: NDArray[Any], shape: tuple[int, ...]) -> No
             f"tensor {name} must be {np.dtype(dtype).name} of shape {shape}, "
             f"got {tensor.dtype} of {tensor.shape}"
         )
-    if not np.isfinite(tensor).all():
-        raise ValueError(f"tensor {name} must be finite")
+    if not (np.abs(tensor) < LARGEST).all():  # NaN compares false
+        raise ValueError(f"tensor {name} must be finite and below {LARGEST:.0e}")
+
+
+def _origin(values: dict[str, Any]) -> Origin:
+    counts = values["counts"]
+    texts = [values["library"], values["data_sha256"]]
+    numbers = [values["clips"], values["windows"], values["epochs"], *counts.values()]
+    if {*map(type, texts)} != {str} or {*map(type, numbers)} != {int}:
+        raise TypeError("its origin has values of other types")
+    return Origin(**{**values, "counts": Counts(**counts)})
 
 
 def _skeleton(values: dict[str, Any]) -> Skeleton:
@@ -200,4 +214,6 @@ def config_from_json(values: dict[str, Any]) -> Config:
             kinds = (str, int)
         if type(values[field.name]) not in kinds:
             raise TypeError(f"setting {field.name} is {values[field.name]!r}")
+        if float in kinds:
+            values = values | {field.name: float(values[field.name])}
     return Config(**values)

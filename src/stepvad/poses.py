@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,11 +53,11 @@ class Track:
 
     def __post_init__(self) -> None:
         """Check shapes, the order of frames, and coordinates."""
-        frames = np.ascontiguousarray(self.frames, dtype=np.int64)
-        keypoints = _as_float32(self.keypoints)
-        confidence = _as_float32(self.confidence)
         who = f"track {self.id}"
         _check_id(self.id)
+        frames = _as_frames(self.frames, who)
+        keypoints = _as_float32(self.keypoints)
+        confidence = _as_float32(self.confidence)
         _check_frames(frames, who)
         _check_joints(keypoints, confidence, shape="(n, V, 2)", who=who, frames=frames)
         object.__setattr__(self, "frames", frames)
@@ -128,6 +128,18 @@ class Clip:
         frames = np.concatenate([track.frames for track in self.tracks])
         return np.bincount(frames, minlength=self.n_frames)
 
+    def by_frame(self) -> Iterator[tuple[int, list[Pose]]]:
+        """Every frame from 0 with the people in it, as a camera would give them."""
+        place = [0] * len(self.tracks)
+        for frame in range(self.n_frames):
+            poses = []
+            for number, track in enumerate(self.tracks):
+                at = place[number]
+                if at < len(track) and track.frames[at] == frame:
+                    poses.append(Pose(track.id, track.keypoints[at], track.confidence[at]))
+                    place[number] += 1
+            yield frame, poses
+
     def n_upright(self) -> int | None:
         """Poses with the ankles below the nose (y grows downwards); None without such joints.
 
@@ -160,7 +172,20 @@ def n_frames_of(tracks: Iterable[Track]) -> int:
 
 
 def _as_float32(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.ascontiguousarray(values, dtype=np.float32)
+    with np.errstate(over="ignore"):  # infinity is refused, or clipped, like any wrong value
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _as_frames(values: NDArray[np.int64], who: str) -> NDArray[np.int64]:
+    given = np.asarray(values)
+    with np.errstate(invalid="ignore"):
+        frames = np.ascontiguousarray(given, dtype=np.int64)
+    if not np.array_equal(frames, given):
+        raise DataError(
+            f"{who}: frames must be whole numbers of 64 bits, got {given[frames != given][0]}",
+            hint="count frames from the start of the clip",
+        )
+    return frames
 
 
 def _check_id(track_id: int) -> None:

@@ -85,8 +85,8 @@ def anomaly_score(
 ) -> NDArray[np.float32]:
     """A(x) = c(x) max_i E_i, `(N,)`, from standardised energies `E (N, L)` (Eq. 8).
 
-    Other aggregations as in Supp. Table S6: the sum, the mean of the two or three largest, or the
-    one scale with the given number.
+    Other aggregations as in Supp. Tables S6 and S7: the sum, the mean of the two or three largest,
+    or the one scale with the given number.
     """
     return np.asarray(c * aggregate(E, aggregation), dtype=np.float32)
 

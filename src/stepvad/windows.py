@@ -183,6 +183,7 @@ def prepare(
     """
     nan = np.isnan(confidence)
     in_range = np.clip(np.where(nan, np.float32(0), confidence), np.float32(0), np.float32(1))
+    in_range += np.float32(0)  # -0 becomes 0
     missing = (keypoints == 0).all(axis=-1) & (in_range == 0)
     counts = Counts(
         poses=len(keypoints),
@@ -240,7 +241,8 @@ def standardise(
     flat = spread_y <= floor
     scale = np.where(flat, floor, spread_y)
     scale[scale == 0] = 1.0
-    return (rows / scale[:, None, None]).reshape(x.shape).astype(np.float32), flat
+    scaled = rows / scale[:, None, None] + 0.0  # -0 becomes 0, so that equal windows are equal bits
+    return scaled.reshape(x.shape).astype(np.float32), flat
 
 
 def _split(

@@ -75,3 +75,15 @@ def test_walkers_are_written_where_asked(stepvad: Command, tmp_path: Path) -> No
     run = stepvad("benchmark", "walkers", tmp_path / "w", *words)
     assert run.out.strip() == str(tmp_path / "w")
     assert len(list((tmp_path / "w").rglob("*.json"))) == 2
+
+
+def test_a_target_of_no_known_layout_is_refused(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    run = stepvad("convert", people / "pose" / "test", tmp_path / "out.txt")
+    assert run.code == 1
+    assert "got .txt" in run.err
+    assert not (tmp_path / "out.txt").exists()
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    assert "error: " in stepvad("benchmark", "walkers", taken).err

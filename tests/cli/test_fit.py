@@ -124,3 +124,23 @@ def test_ctrl_c_keeps_the_last_epoch_and_resume_ends_at_the_same_bytes(
     subprocess.run(command(broken, "--resume"), check=True, capture_output=True)
     assert broken.read_bytes() == whole.read_bytes()
     assert not checkpoint.exists()
+
+
+def test_resume_without_an_interrupted_fit_is_refused(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    run = stepvad("fit", people / "pose" / "train", "-o", tmp_path / "m", *QUICK, "--resume")
+    assert run.code == 1
+    assert "expected the checkpoint of an interrupted fit" in run.err
+
+
+def test_ctrl_c_before_the_first_epoch_says_that_nothing_was_kept(
+    stepvad: Command, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("stepvad.training.run_epoch", interrupted)
+    run = stepvad("fit", people / "pose" / "train", "-o", tmp_path / "m", *QUICK)
+    assert run.code == 130
+    assert "nothing was kept" in run.err

@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -102,3 +104,34 @@ def test_an_empty_clip_and_a_short_track_have_no_score(
         ["0", "0", "-", "-", "-"],
         ["1", "0", "-", "-", "-"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--plot", "x.jpg"), "expected a name that ends in .png"),
+        (("--plot", "no/such/x.png"), "in a directory that exists"),
+        (("-o", "no/such/s.csv"), "in a directory that exists"),
+        (("-o", "/proc/s.csv"), "/proc/s.csv: No such file or directory"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_an_error_and_no_traceback(
+    stepvad: Command, model: Path, people: Path, words: tuple[str, ...], message: str
+) -> None:
+    file = sorted((people / "pose" / "test").iterdir())[0]
+    run = stepvad("score", model, file, *words)
+    assert run.code == 1
+    assert message in run.err
+    assert "hint: " in run.err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(model: Path, people: Path) -> None:
+    words = (
+        f"{sys.executable} -m stepvad score {model} {people / 'pose' / 'test'} --json | head -n 1"
+    )
+    run = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", words], capture_output=True, text=True, check=False
+    )
+    assert run.stdout == "[\n"
+    assert "Traceback" not in run.stderr
+    assert "Broken" not in run.stderr

@@ -34,6 +34,8 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         stepvad fit people/pose/train -o model.safetensors
 
         stepvad evaluate model.safetensors people
+
+    Every command has more examples in its own --help.
     """
     if version:
         from importlib.metadata import version as installed
@@ -52,6 +54,14 @@ def main() -> None:
     try:
         app()
     except StepvadError as error:
-        hint = f"\n\nhint: {error.hint}" if error.hint else ""
-        typer.echo(f"error: {error.problem}{hint}", err=True)
-        sys.exit(1)
+        _fail(error.problem, error.hint)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}", "check the path, its permissions and the disk")
+
+
+def _fail(problem: str, hint: str) -> None:
+    typer.echo(f"error: {problem}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
+    sys.exit(1)

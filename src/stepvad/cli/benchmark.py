@@ -25,6 +25,8 @@ def walkers(
 ) -> None:
     """Write a small synthetic data set: people who walk and stand, and some who run or fall.
 
+    To fit and measure on at once:
+
         stepvad benchmark walkers people
 
     It is laid out as ShanghaiTech is: pose/train, pose/test, gt/test_frame_mask.

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stepvad.cli.terminal import AsJson, Format, print_json, progress_bars, read_poses
+from stepvad.errors import StepvadError
 
 Source = Annotated[Path, typer.Argument(help="A pose file, or a directory of them.")]
 Target = Annotated[
@@ -25,9 +26,13 @@ def convert(
 ) -> None:
     """Rewrite poses, most often as Parquet tracks: small, quick, readable by any Parquet tool.
 
-    stepvad convert PoseLift/pose/train train.parquet --fps 15
+    Many clips into one file, one clip into AlphaPose's layout, one file per clip:
 
-    stepvad convert clip.parquet clip.json
+        stepvad convert PoseLift/pose/train train.parquet --fps 15
+
+        stepvad convert clip.parquet clip.json
+
+        stepvad convert train.parquet clips/
     """
     from stepvad.formats import read_clip, write_clip, write_clips
     from stepvad.poses import Clip
@@ -39,6 +44,12 @@ def convert(
         n_clips, n_poses = n_clips + 1, n_poses + clip.n_poses
         return clip
 
+    if target.suffix.lower() not in ("", ".json", ".parquet"):
+        raise StepvadError(
+            f"{target}: expected a name that ends in .parquet or .json, or a directory, "
+            f"got {target.suffix}",
+            hint="choose the suffix of the layout to write",
+        )
     if target.suffix.lower() == ".json":
         write_clip(counted(read_clip(source, format=format, fps=fps)), target)
     else:

@@ -20,7 +20,8 @@ from stepvad.cli.terminal import (
     read_poses,
     say,
 )
-from stepvad.config import FOOTAGE, PAPER, Config
+from stepvad.config import Config
+from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,7 +77,7 @@ def fit(
 
     Ctrl-C keeps the last full epoch; the same command with --resume goes on from there.
     """
-    base = PAPER if preset == "paper" else FOOTAGE
+    base = Config() if preset == "paper" else Config.footage()
     config = replace(
         base,
         T=_given(T, base.T),
@@ -112,6 +113,11 @@ def _fit(
     from stepvad.detector import Detector
 
     checkpoint = output.with_name(output.name + ".checkpoint")
+    if resume and not checkpoint.exists():
+        raise StepvadError(
+            f"{checkpoint}: expected the checkpoint of an interrupted fit, got no such file",
+            hint="start anew without --resume",
+        )
     started = time.monotonic()
     try:
         with progress_bars() as report:
@@ -124,8 +130,10 @@ def _fit(
                 resume=resume,
             )
     except KeyboardInterrupt:
-        kept = f"; go on with --resume from {checkpoint}" if checkpoint.exists() else ""
-        say(f"stopped{kept}")
+        if checkpoint.exists():
+            say(f"stopped; {checkpoint} keeps the last full epoch, and --resume goes on from there")
+        else:
+            say("stopped before the end of the first epoch; nothing was kept")
         raise typer.Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)

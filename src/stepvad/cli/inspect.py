@@ -36,9 +36,11 @@ def inspect(
 ) -> None:
     """Say what a file holds: a model's settings and origin, or the people in pose files.
 
-    stepvad inspect model.safetensors
+    Which of them, its name tells:
 
-    stepvad inspect poses/
+        stepvad inspect model.safetensors
+
+        stepvad inspect poses/
     """
     if path.suffix == ".safetensors":
         from stepvad import modelfile

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from stepvad.cli.terminal import (
     progress_bars,
     read_poses,
 )
-from stepvad.errors import StepvadError
+from stepvad.errors import MissingExtraError, StepvadError
 
 if TYPE_CHECKING:
     from stepvad.scoring import Scores
@@ -51,9 +52,10 @@ def score(
     """
     from stepvad.detector import Detector
 
-    for path in (output, plot):
-        if path is not None and not path.is_dir():
-            check_output(path)
+    if output is not None:
+        check_output(output)
+    if plot is not None:
+        _check_plot(plot)
     detector = Detector.load(model)
     with progress_bars() as report:
         scored = [detector.score(clip, report=report) for clip in read_poses(poses, format, report)]
@@ -104,6 +106,20 @@ def _write_csv(scored: list[Scores], path: Path) -> None:
             for frame, value in enumerate(scores.frames.tolist())
         ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _check_plot(path: Path) -> None:
+    """Refuse a plot that could not be drawn, before the work and not after it."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("plot", "plots")
+    if path.is_dir():
+        return
+    check_output(path)
+    if path.suffix.lower() != ".png":
+        raise StepvadError(
+            f"{path}: expected a name that ends in .png, or a directory that exists",
+            hint="name the picture, or make the directory first",
+        )
 
 
 def _plot(scored: list[Scores], path: Path) -> None:

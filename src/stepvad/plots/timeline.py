@@ -34,13 +34,13 @@ def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | N
             label = "true anomaly" if number == 0 else None
             axes.axvspan(first, last, color=TRUTH_COLOUR, alpha=0.2, linewidth=0, label=label)
     axes.set(
-        title=scores.clip,
         xlabel="frame",
         ylabel="anomaly score A(x)",
         xlim=(0, max(scores.n_frames - 1, 1)),
     )
+    axes.set_title(scores.clip, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="upper left", frameon=False, fontsize="small")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize="small")
     figure.savefig(path, dpi=120, metadata={"Software": None})
 
 
