@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from stepvad.windows import (
     Windows,
     clip_runs,
     cut,
+    cut_in_pieces,
     fill_gaps,
     prepare,
     standardise,
@@ -266,14 +268,19 @@ def test_given_poses_keep_their_bits_when_a_gap_is_filled() -> None:
     np.testing.assert_array_equal(filled_confidence[track.frames], confidence)
 
 
+def runs_of(clip: Clip, T: int) -> tuple[list[Run], Counts]:
+    pieces = list(clip_runs(clip, config(T), of_size(3)))
+    return [run for run, _ in pieces], sum((counts for _, counts in pieces), Counts())
+
+
 @pytest.mark.parametrize("T", [1, 2, 3, 12])
 def test_a_gap_of_T_frames_is_filled_and_one_more_splits_the_track(T: int) -> None:
     before, after = list(range(T)), list(range(2 * T, 3 * T))  # T frames missing in between
-    runs, counts = clip_runs(clip_of(random_track(before + after)), config(T), of_size(3))
+    runs, counts = runs_of(clip_of(random_track(before + after)), T)
     assert [(run.first_frame, len(run)) for run in runs] == [(0, 3 * T)]
     assert counts.filled_poses == T
     later = [frame + 1 for frame in after]
-    runs, counts = clip_runs(clip_of(random_track(before + later)), config(T), of_size(3))
+    runs, counts = runs_of(clip_of(random_track(before + later)), T)
     assert [(run.first_frame, len(run)) for run in runs] == [(0, T), (2 * T + 1, T)]
     assert counts.filled_poses == 0
 
@@ -286,7 +293,7 @@ def test_a_split_leaves_no_window_across_the_gap() -> None:
 
 def test_a_gap_is_never_filled_from_another_track() -> None:
     first, second = random_track([0, 1, 2], id_=1), random_track([4, 5, 6], id_=2, seed=1)
-    runs, counts = clip_runs(clip_of(first, second), config(3), of_size(3))
+    runs, counts = runs_of(clip_of(first, second), 3)
     assert [(run.track_id, run.first_frame, len(run)) for run in runs] == [(1, 0, 3), (2, 4, 3)]
     assert counts.filled_poses == 0
 
@@ -474,3 +481,40 @@ def test_a_skeleton_of_one_joint_has_windows_too() -> None:
     windows = all_windows(Clip("c", None, 9, (random_track([2, 3, 8], 1),), skeleton), config(4))
     assert windows.x.shape == (4, 2, 1, 4)
     assert windows.frame.tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5, 7])
+@pytest.mark.parametrize("T", [1, 2, 4])
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_track_cut_in_pieces_gives_every_window_once_and_to_the_bit(
+    piece: int, T: int, drop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = [0, 1, 2, 4, 5, 8, 9, 10, 11, 12, 20, 21, 22, 23, 24, 40]
+    clip = clip_of(random_track(frames), random_track([3, 4, 5, 6], id_=8, seed=2))
+    settings = config(T, drop_last_window=drop)
+    whole, counts = cut(clip, settings, of_size(3))
+    monkeypatch.setattr("stepvad.windows.PIECE", piece)
+    pieces = list(cut_in_pieces(clip, settings, of_size(3)))
+    assert len(pieces) > 2
+    assert sum((mended for _, mended in pieces), Counts()) == counts
+    batches = [index.windows(slice(None)) for index, _ in pieces]
+    expected = whole.windows(slice(None))
+    for name in ("x", "c", "track_id", "frame"):
+        got = np.concatenate([getattr(batch, name) for batch in batches])
+        assert got.tobytes() == getattr(expected, name).tobytes()
+
+
+def test_cutting_in_pieces_takes_the_same_memory_for_a_clip_twice_as_long() -> None:
+    def peak(n: int) -> int:
+        rng = np.random.default_rng(0)
+        keypoints = rng.standard_normal((n, 17, 2), dtype=np.float32)
+        track = Track(0, np.arange(n), keypoints, np.ones((n, 17), np.float32))
+        clip = Clip("long", None, n, (track,), COCO17)
+        tracemalloc.start()
+        for index, _ in cut_in_pieces(clip, Config(), STEP18):
+            index.windows(slice(0, 10))
+        highest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return highest
+
+    assert peak(200_000) < 1.1 * peak(100_000)

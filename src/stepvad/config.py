@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from types import NoneType
 from typing import TYPE_CHECKING, Literal
 
 from stepvad.errors import ConfigError
@@ -85,6 +86,13 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse settings that no model can have."""
+        for name, kinds in TYPES.items():
+            value = getattr(self, name)
+            if type(value) not in kinds:
+                words = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
+                raise ConfigError(f"{name}: expected {words}, got {value!r}")
+            if float in kinds:
+                object.__setattr__(self, name, _as_float(name, value))
         for name in ("T", "K", "width", "blocks", "sigma_width", "L", "epochs", "batch_size"):
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("learning_rate", "sigma_low"):
@@ -129,3 +137,24 @@ class Config:
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise ConfigError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
+
+
+TYPES: dict[str, tuple[type, ...]] = {
+    field.name: {
+        "int": (int,),
+        "float": (float, int),
+        "bool": (bool,),
+        "int | None": (int, NoneType),
+        "Profile": (str,),
+        "Aggregation": (str, int),
+    }[str(field.type)]
+    for field in fields(Config)
+}
+"""What each setting may be; settings also come out of files."""
+
+
+def _as_float(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ConfigError(f"{name}: expected a number below 1e308, got a larger one") from error

@@ -21,13 +21,13 @@ from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Counts, Run, WindowIndex, Windows, clip_runs, cut
+from stepvad.windows import Counts, Run, WindowIndex, Windows, clip_runs, cut_in_pieces
 
 BATCH = 1024
 """Windows cut and scored at once, so that memory does not grow with the clip."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Detector:
     """A fitted model of normal motion; `fit` and `load` make one, and threads may share it."""
 
@@ -56,25 +56,26 @@ class Detector:
         *,
         keep_best: Callable[[Detector], float] | None = None,
         report: Report = silent,
-        checkpoint: Path | None = None,
+        checkpoint: Path | str | None = None,
         resume: bool = False,
     ) -> Detector:
         """Learn normal motion from clips that show nothing else.
 
-        `keep_best` rates the detector after every epoch and the best one is returned. Needs the
-        train extra.
+        `keep_best` rates the detector after every epoch and the best one is returned. `report`
+        hears how far it is. `checkpoint` names a file that keeps the training's state as it goes;
+        with `resume` it goes on from there. Needs the train extra.
         """
         try:
             from stepvad import training
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
-        fit = _Fit.start(_Footage.read(clips, config, report), config, report)
+        fit = _Fit.start(_Footage.read(clips, config), config, report)
         weights, epochs = training.train(
             training.TrainingSet(len(fit.footage.index), fit.batch, fit.footage.digest),
             config,
             report=report,
             validate=keep_best and (lambda w, epochs: keep_best(cls(fit.finish(w, epochs)))),
-            checkpoint=checkpoint,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
         )
         return cls(fit.finish(weights, epochs))
@@ -89,13 +90,15 @@ class Detector:
         modelfile.write(self.model, Path(path))
 
     def score(self, clip: Clip, *, report: Report = silent) -> Scores:
-        """Score every window of a clip, in memory that does not grow with its length."""
-        index, counts = cut(clip, self.config, self.skeleton)
-        parts, flat = [], 0
-        for windows in index.batches(BATCH):
-            parts.append(self.score_windows(windows))
-            flat += int(windows.flat.sum())
-            report(Progress("scoring", sum(map(len, parts)), len(index), clip.name))
+        """Score every window of a clip; beside clip and scores, memory does not grow with it."""
+        parts: list[WindowScores] = []
+        counts, flat = Counts(), 0
+        for index, mended in cut_in_pieces(clip, self.config, self.skeleton):
+            counts += mended
+            for windows in index.batches(BATCH):
+                parts.append(self.score_windows(windows))
+                flat += int(windows.flat.sum())
+            report(Progress("scoring", counts.poses, clip.n_poses, clip.name))
         joined = WindowScores.join(parts, self.config.L)
         return Scores(clip.name, clip.n_frames, self.config.T, joined, counts, flat)
 
@@ -110,7 +113,7 @@ class Detector:
         return self.network.energies(self.model.space.project(windows.x))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Footage:
     """The training clips, read once: their windows and what is worth telling of them."""
 
@@ -121,18 +124,21 @@ class _Footage:
     counts: Counts
 
     @classmethod
-    def read(cls, clips: Iterable[Clip], config: Config, report: Report) -> _Footage:
+    def read(cls, clips: Iterable[Clip], config: Config) -> _Footage:
         """All clips, the skeleton of the first deciding for all."""
         runs: list[Run] = []
         counts, sha, n_clips = Counts(), hashlib.sha256(), 0
         skeleton: Skeleton | None = None
         for clip in clips:
             n_clips += 1
-            skeleton = skeleton or skeletons.modelled(clip.skeleton)
-            clip_part, mended = clip_runs(clip, config, skeleton)
-            runs += [run for run in clip_part if len(run) >= config.T]
-            counts += mended
             sha.update(clip.digest())
+            if not clip.tracks:
+                continue  # nobody in it, so its skeleton is only a guess
+            skeleton = skeleton or skeletons.modelled(clip.skeleton)
+            for run, mended in clip_runs(clip, config, skeleton):
+                counts += mended
+                if len(run) >= config.T:
+                    runs.append(run)
         if skeleton is None or not runs:
             raise DataError(
                 f"expected at least one track of {config.T} consecutive frames to fit on, "
@@ -140,6 +146,11 @@ class _Footage:
                 hint="record more footage, or choose a smaller T",
             )
         index = WindowIndex.of(runs, config, skeleton.V)
+        if config.confidence and not index.confidence.any():
+            raise DataError(
+                "expected poses with confidence to fit on, got 0 for every joint",
+                hint="give joints without a known confidence the confidence 1",
+            )
         return cls(index, skeleton, sha.hexdigest(), n_clips, counts)
 
     def batches(self, stage: str, report: Report) -> Iterator[Windows]:
@@ -151,7 +162,7 @@ class _Footage:
             report(Progress(stage, done, len(self.index)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
     """One fit under way: PC-space first, then the energy model in it, then its statistics."""
 

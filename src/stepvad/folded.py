@@ -19,7 +19,7 @@ ROWS = 256
 Weights = Mapping[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Folded:
     """f_θ(·, σ_i) for all L scales at once.
 
@@ -50,13 +50,17 @@ class Folded:
         return np.concatenate([np.empty((0, len(self.h_sigma)), np.float32), *parts])
 
     def _energies(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
-        N, L = len(pi_x), len(self.h_sigma)
-        h = _rows((pi_x @ self.W_z.T)[:, None] + self.h_sigma)  # (N L, width), scale by scale
-        a = _rows((pi_x @ self.W_1z.T)[:, None] + self.a_sigma)
-        h += gelu(a) + np.tile(self.modulation[0], (N, 1))
+        h = (pi_x @ self.W_z.T)[:, None] + self.h_sigma  # (N, L, width)
+        a = (pi_x @ self.W_1z.T)[:, None] + self.a_sigma
+        h += gelu(a) + self.modulation[0]
         for W, b, modulation in zip(self.W, self.b, self.modulation[1:], strict=True):
-            h += gelu(h @ W.T + b) + np.tile(modulation, (N, 1))
-        return (h @ self.head + self.head_bias).reshape(N, L).astype(np.float32, copy=False)
+            a = (_rows(h) @ W.T).reshape(h.shape) + b
+            h += gelu(a) + modulation
+        return (
+            (_rows(h) @ self.head + self.head_bias)
+            .reshape(h.shape[:2])
+            .astype(np.float32, copy=False)
+        )
 
 
 def fold(weights: Weights, config: Config) -> Folded:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from stepvad.atomic import replacing
 from stepvad.config import Config
 from stepvad.errors import ModelFileError, StepvadError
 from stepvad.folded import Weights, weight_shapes
@@ -50,7 +50,7 @@ class Origin:
     """What was mended in the training poses."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """Everything a fitted detector knows."""
 
@@ -90,18 +90,8 @@ def write_tensors(
     """Write named arrays with one JSON text beside them, in one step that cannot be cut in half."""
     text = json.dumps(meta, sort_keys=True)
     contiguous = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
-    part = path.parent / f"{path.name}.part"
-    try:
-        part.write_bytes(save(contiguous, metadata={KEY: text}))
-        part.replace(path)
-    except OSError as error:
-        raise ModelFileError(
-            f"{path}: cannot be written: {error.strerror}",
-            hint="choose a directory that exists and has room",
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+    with replacing(path, ModelFileError) as temporary:
+        temporary.write_bytes(save(contiguous, metadata={KEY: text}))
 
 
 def read(path: Path) -> Model:
@@ -149,7 +139,9 @@ def sha256(path: Path) -> str:
 
 
 def _model(tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Model:
-    config = config_from_json(meta["config"])
+    config = Config(**meta["config"])
+    if config.blocks > len(tensors):
+        raise ValueError(f"setting blocks is {config.blocks}")
     skeleton = _skeleton(meta["skeleton"])
     numbers = 2 * skeleton.V * config.T
     weights = weight_shapes(config)
@@ -199,21 +191,3 @@ def _origin(values: dict[str, Any]) -> Origin:
 def _skeleton(values: dict[str, Any]) -> Skeleton:
     bones = tuple((int(a), int(b)) for a, b in values["bones"])
     return Skeleton(str(values["name"]), tuple(str(joint) for joint in values["joints"]), bones)
-
-
-def config_from_json(values: dict[str, Any]) -> Config:
-    """Settings read from a file: every one known, and of its type."""
-    defaults = Config()
-    for field in fields(Config):
-        kinds: tuple[type, ...] = (type(getattr(defaults, field.name)),)
-        if kinds == (float,):
-            kinds = (float, int)
-        elif field.name in ("patience", "max_steps"):
-            kinds = (int, type(None))
-        elif field.name == "aggregation":
-            kinds = (str, int)
-        if type(values[field.name]) not in kinds:
-            raise TypeError(f"setting {field.name} is {values[field.name]!r}")
-        if float in kinds:
-            values = values | {field.name: float(values[field.name])}
-    return Config(**values)

@@ -14,7 +14,7 @@ RANK_TOLERANCE = 1e-9
 """An eigenvalue below this share of the largest is rounding noise, not motion."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Moments:
     """Count, mean `(D,)` and covariance `(D, D)` of vectors seen in batches, in float64."""
 
@@ -39,7 +39,7 @@ class Moments:
         return cls(n, mean, scatter / max(n, 1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class PCSpace:
     """Mean `mu (D,)`, top-K components `W_K (D, K)`, their eigenvalues `Lambda_K (K,)`; D = 2VT."""
 

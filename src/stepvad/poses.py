@@ -14,11 +14,13 @@ from stepvad.skeletons import COCO17, Skeleton
 
 MAX_FRAME = 100_000_000
 """Largest frame number of a clip: 38 days at 30 frames a second."""
+MAX_FPS = 1e6
+"""Largest frame rate, beyond any camera's."""
 MAX_COORDINATE = 1e7
 """Largest coordinate in pixels: far beyond any picture, and safe to square."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pose:
     """One person in one frame: keypoints `(V, 2)` in pixels and their confidence `(V,)`.
 
@@ -39,7 +41,7 @@ class Pose:
         object.__setattr__(self, "confidence", confidence)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Track:
     """One person over time: frames `(n,)`, keypoints `(n, V, 2)` in pixels, confidence `(n, V)`.
 
@@ -69,7 +71,7 @@ class Track:
         return len(self.frames)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Clip:
     """One video as pose tracks; `fps` is None where the file does not tell."""
 
@@ -82,7 +84,13 @@ class Clip:
     def __post_init__(self) -> None:
         """Check that tracks are distinct, fit the skeleton and lie inside the clip."""
         object.__setattr__(self, "tracks", tuple(self.tracks))
-        if self.fps is not None and not 0 < self.fps < np.inf:
+        try:
+            self.name.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"clip {self.name!r}: expected a name in UTF-8", hint="rename the file"
+            ) from error
+        if self.fps is not None and not 0 < self.fps < MAX_FPS:
             raise DataError(
                 f"clip {self.name}: fps must be a positive number, got {self.fps}",
                 hint="leave it out where it is unknown",
@@ -130,15 +138,11 @@ class Clip:
 
     def by_frame(self) -> Iterator[tuple[int, list[Pose]]]:
         """Every frame from 0 with the people in it, as a camera would give them."""
-        place = [0] * len(self.tracks)
-        for frame in range(self.n_frames):
-            poses = []
-            for number, track in enumerate(self.tracks):
-                at = place[number]
-                if at < len(track) and track.frames[at] == frame:
-                    poses.append(Pose(track.id, track.keypoints[at], track.confidence[at]))
-                    place[number] += 1
-            yield frame, poses
+        people: list[list[Pose]] = [[] for _ in range(self.n_frames)]
+        for track in self.tracks:
+            for at, frame in enumerate(track.frames):
+                people[frame].append(Pose(track.id, track.keypoints[at], track.confidence[at]))
+        yield from enumerate(people)
 
     def n_upright(self) -> int | None:
         """Poses with the ankles below the nose (y grows downwards); None without such joints.
@@ -149,8 +153,8 @@ class Clip:
         if not {"nose", "left_ankle", "right_ankle"} <= set(names):
             return None
         nose, left, right = (names.index(j) for j in ("nose", "left_ankle", "right_ankle"))
-        y = np.concatenate([np.empty((0, len(names))), *(t.keypoints[..., 1] for t in self.tracks)])
-        return int(((y[:, left] + y[:, right]) / 2 > y[:, nose]).sum())
+        heights = (track.keypoints[..., 1] for track in self.tracks)
+        return sum(int(((y[:, left] + y[:, right]) / 2 > y[:, nose]).sum()) for y in heights)
 
     def digest(self) -> bytes:
         """SHA-256 over name, skeleton and every pose: equal clips have equal digests."""

@@ -18,7 +18,7 @@ Floor = Literal["global", "per_clip"]
 Smoothing = Literal["filled", "scored"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WindowScores:
     """Scores of N windows: `track_id`, last `frame`, confidence `c` and score `A`, all `(N,)`.
 
@@ -38,18 +38,17 @@ class WindowScores:
     @classmethod
     def join(cls, parts: Sequence[WindowScores], L: int) -> WindowScores:
         """All parts in order."""
-        empty = cls(
-            *(np.empty(0, dtype=d) for d in "qqf"), *(np.empty(s, "f") for s in ((0, L), 0))
-        )
+        nothing = np.empty(0, dtype=np.int64)
         return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in (empty, *parts)])
-                for name in cls.__slots__
-            )
+            track_id=np.concatenate([nothing, *(part.track_id for part in parts)]),
+            frame=np.concatenate([nothing, *(part.frame for part in parts)]),
+            c=np.concatenate([np.empty(0, np.float32), *(part.c for part in parts)]),
+            E=np.concatenate([np.empty((0, L), np.float32), *(part.E for part in parts)]),
+            A=np.concatenate([np.empty(0, np.float32), *(part.A for part in parts)]),
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Scores:
     """What a detector says of one clip."""
 
@@ -119,7 +118,7 @@ def frame_scores(
     """
     worst = np.full(n_frames, np.nan, dtype=np.float32)
     for frame, score in person_scores(windows, T, placement=placement):
-        np.fmax.at(worst, frame, smooth(score, person_sigma))
+        worst[frame] = np.fmax(worst[frame], smooth(score, person_sigma))  # each frame once
     return worst
 
 

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
 from stepvad.poses import Pose
 from stepvad.scoring import WindowScores
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows import Counts, Run, WindowIndex, fill_gaps, prepare
-
-
-@dataclass(frozen=True, slots=True)
-class _Tail:
-    """The latest poses of a track, as many as its next window needs."""
-
-    frame: int
-    keypoints: NDArray[np.float32]
-    confidence: NDArray[np.float32]
+from stepvad.windows import Counts, Run, WindowIndex, extend, prepare
 
 
 class Stream:
@@ -45,7 +34,8 @@ class Stream:
         self.flat_windows = 0
         self.duplicate_poses = 0
         self._frame = -1
-        self._tails: dict[int, _Tail] = {}
+        self._tails: dict[int, Run] = {}
+        """The latest poses of each track, as many as its next window needs."""
 
     def update(self, frame: int, poses: Iterable[Pose]) -> WindowScores:
         """Scores of the windows that this frame completes.
@@ -61,13 +51,16 @@ class Stream:
         T = self.detector.config.T
         runs = self._extend(frame, self._distinct(poses))
         self._frame = frame
-        self._tails = {id_: tail for id_, tail in self._tails.items() if frame - tail.frame <= T}
+        self._tails = {
+            id_: tail for id_, tail in self._tails.items() if frame - tail.last_frame <= T
+        }
         index = WindowIndex.of(runs, self.detector.config, self.detector.skeleton.V)
         windows = index.windows(slice(None))
         self.flat_windows += int(windows.flat.sum())
         return self.detector.score_windows(windows)
 
     def _distinct(self, poses: Iterable[Pose]) -> list[Pose]:
+        poses = list(poses)
         distinct: dict[int, Pose] = {}
         for pose in poses:
             if len(pose.keypoints) != self.skeleton.V:
@@ -76,8 +69,8 @@ class Stream:
                     f"({self.skeleton.name}), got {len(pose.keypoints)}",
                     hint="give the stream the skeleton of its poses",
                 )
-            self.duplicate_poses += pose.track_id in distinct
             distinct.setdefault(pose.track_id, pose)
+        self.duplicate_poses += len(poses) - len(distinct)
         return list(distinct.values())
 
     def _extend(self, frame: int, poses: list[Pose]) -> list[Run]:
@@ -92,31 +85,16 @@ class Stream:
         )
         self.counts += mended
         return [
-            self._append(pose.track_id, frame, keypoints[i : i + 1], confidence[i : i + 1])
+            self._append(Run(pose.track_id, frame, keypoints[i : i + 1], confidence[i : i + 1]))
             for i, pose in enumerate(poses)
         ]
 
-    def _append(
-        self,
-        track_id: int,
-        frame: int,
-        keypoints: NDArray[np.float32],
-        confidence: NDArray[np.float32],
-    ) -> Run:
+    def _append(self, pose: Run) -> Run:
         T = self.detector.config.T
-        tail = self._tails.get(track_id)
-        n_new = 1
-        if tail is not None and frame - tail.frame <= T + 1:
-            n_new = frame - tail.frame
-            since, since_confidence = fill_gaps(
-                np.array([tail.frame, frame]),
-                np.concatenate([tail.keypoints[-1:], keypoints]),
-                np.concatenate([tail.confidence[-1:], confidence]),
-            )
-            self.counts += Counts(filled_poses=n_new - 1)
-            keypoints = np.concatenate([tail.keypoints, since[1:]])
-            confidence = np.concatenate([tail.confidence, since_confidence[1:]])
-        keep = max(T - 1, 1)
-        self._tails[track_id] = _Tail(frame, keypoints[-keep:], confidence[-keep:])
-        n = min(len(keypoints), n_new + T - 1)
-        return Run(track_id, frame - n + 1, keypoints[-n:], confidence[-n:])
+        tail = self._tails.get(pose.track_id)
+        if tail is not None and pose.first_frame - tail.last_frame > T + 1:
+            tail = None  # more than T frames missing
+        run, n_new = extend(tail, pose, np.array([pose.first_frame]))
+        self.counts += Counts(filled_poses=n_new - 1)
+        self._tails[pose.track_id] = run.part(-max(T - 1, 1), len(run))
+        return run.part(-(n_new + T - 1), len(run))

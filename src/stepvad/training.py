@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -17,10 +18,12 @@ from torch import Tensor
 from stepvad import dsm, modelfile
 from stepvad.config import Config
 from stepvad.energy import Energy
-from stepvad.errors import ModelFileError
+from stepvad.errors import ModelFileError, StepvadError
 from stepvad.folded import Weights
 from stepvad.progress import Progress, Report
 
+CHECKPOINT_S = 300.0
+"""Seconds after which a checkpoint is written also within an epoch."""
 Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
 """π(x) `(n, K)` and c(x) `(n,)` of some training windows."""
 
@@ -86,29 +89,38 @@ def train(
     """The averaged weights at the end, or at the best validation; and the epochs trained.
 
     `validate` is asked after every epoch; higher is better. `checkpoint` is written after every
-    epoch, and `resume` goes on from it to the same bytes as without the break.
+    epoch and every few minutes, and `resume` goes on from it to the same bytes as without a break.
     """
     state = State.start(config)
     if resume and checkpoint is not None:
         load_checkpoint(state, data, config, checkpoint)
-    while state.step < data.n_steps(config) and not _out_of_patience(state, config):
-        with _denormals_as_zero():
-            run_epoch(state, data, config, report)
-        if validate is not None:
-            _keep_best(state, validate(to_numpy(state.ema.state_dict()), state.epoch))
+
+    def save() -> None:
         if checkpoint is not None:
             save_checkpoint(state, data, config, checkpoint)
+
+    while state.step < data.n_steps(config) and not _out_of_patience(state, config):
+        with _denormals_as_zero():
+            run_epoch(state, data, config, report, save)
+        if validate is not None:
+            _keep_best(state, validate(to_numpy(state.ema.state_dict()), state.epoch))
+        save()
     weights = state.ema.state_dict() if state.best_weights is None else state.best_weights
     return to_numpy(weights), state.epoch
 
 
-def run_epoch(state: State, data: TrainingSet, config: Config, report: Report) -> None:
-    """One pass over the training windows in random order, or up to the last step."""
+def run_epoch(
+    state: State,
+    data: TrainingSet,
+    config: Config,
+    report: Report,
+    save: Callable[[], None] = lambda: None,
+) -> None:
+    """One pass over the training windows in random order, or what is left of it."""
     sigmas = torch.tensor(config.sigmas, dtype=torch.float32)
     warmup, n_steps = data.steps_per_epoch(config), data.n_steps(config)
-    for rows in _shuffled(data.n_windows, config.batch_size, state.generator):
-        if state.step == n_steps:
-            break
+    saved = time.monotonic()
+    for rows in _batches_left(state, data, config):
         pi_x, c = (torch.from_numpy(array) for array in data.batch(rows))
         for group in state.optimiser.param_groups:
             group["lr"] = learning_rate(state.step, warmup, n_steps, config)
@@ -118,9 +130,21 @@ def run_epoch(state: State, data: TrainingSet, config: Config, report: Report) -
         state.optimiser.step()
         state.step += 1
         update_ema(state.ema, state.f, ema_decay(state.step, config))
+        _check_finite(loss.item(), state.step)
         note = f"epoch {state.epoch + 1}, loss {loss.item():.3f}"
         report(Progress("training", state.step, n_steps, note))
+        if time.monotonic() - saved > CHECKPOINT_S:
+            save()
+            saved = time.monotonic()
     state.epoch += 1
+
+
+def _check_finite(loss: float, step: int) -> None:
+    if not math.isfinite(loss):
+        raise StepvadError(
+            f"training diverged: expected a finite loss at step {step}, got {loss}",
+            hint="lower the learning rate",
+        )
 
 
 def learning_rate(step: int, warmup: int, n_steps: int, config: Config) -> float:
@@ -228,6 +252,11 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _keep_best(state: State, quality: float) -> None:
+    if math.isnan(quality):
+        raise StepvadError(
+            f"validation: expected a number after epoch {state.epoch}, got nan",
+            hint="validate on clips with both normal and abnormal frames",
+        )
     if state.best is None or quality > state.best:
         state.best, state.misses = quality, 0
         state.best_weights = {k: v.clone() for k, v in state.ema.state_dict().items()}
@@ -239,7 +268,10 @@ def _out_of_patience(state: State, config: Config) -> bool:
     return config.patience is not None and state.misses >= config.patience
 
 
-def _shuffled(n: int, size: int, generator: torch.Generator) -> Iterator[NDArray[np.int64]]:
-    order = torch.randperm(n, generator=generator).numpy()
-    for first in range(0, n, size):
-        yield order[first : first + size]
+def _batches_left(state: State, data: TrainingSet, config: Config) -> Iterator[NDArray[np.int64]]:
+    """Rows of the batches from this step to the end of the epoch; its order is the seed's."""
+    order = np.random.default_rng([config.seed, state.epoch]).permutation(data.n_windows)
+    done = state.step - state.epoch * data.steps_per_epoch(config)
+    left = min(data.steps_per_epoch(config) - done, data.n_steps(config) - state.step)
+    for batch in range(done, done + left):
+        yield order[batch * config.batch_size : (batch + 1) * config.batch_size]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from stepvad.skeletons import Skeleton
 
 STGNF_SIZE = (856.0, 480.0)
 """What profile `stgnf` divides x and y by, whatever the video's size."""
+PIECE = 32_768
+"""Poses of a track prepared at once."""
 ROUNDING = float(np.finfo(np.float32).eps)
 """A spread below this share of the coordinates themselves is their rounding, not motion."""
 
@@ -42,7 +45,7 @@ class Counts:
         return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Windows:
     """A batch of N standardised windows.
 
@@ -80,7 +83,7 @@ class Windows:
         return self.c if config.confidence else np.ones_like(self.c)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """Consecutive frames of a track, gaps filled: keypoints `(n, V, 2)`, mean confidence `(n,)`."""
 
@@ -93,8 +96,23 @@ class Run:
         """Number of poses n."""
         return len(self.keypoints)
 
+    @property
+    def last_frame(self) -> int:
+        """Frame of the last pose."""
+        return self.first_frame + len(self) - 1
 
-@dataclass(frozen=True, slots=True)
+    def part(self, first: int, end: int) -> Run:
+        """The poses from `first` up to `end`, as slices count."""
+        poses = slice(*slice(first, end).indices(len(self)))
+        return Run(
+            self.track_id,
+            self.first_frame + poses.start,
+            self.keypoints[poses],
+            self.confidence[poses],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class WindowIndex:
     """Every window of some runs, as views on their poses until `windows` asks for a batch."""
 
@@ -145,29 +163,83 @@ class WindowIndex:
 
 def cut(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[WindowIndex, Counts]:
     """Every window of a clip, as the given skeleton sees it, and what was mended."""
-    runs, counts = clip_runs(clip, config, skeleton)
-    return WindowIndex.of(runs, config, skeleton.V), counts
+    pieces = list(clip_runs(clip, config, skeleton))
+    index = WindowIndex.of([run for run, _ in pieces], config, skeleton.V)
+    return index, sum((mended for _, mended in pieces), Counts())
 
 
-def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[list[Run], Counts]:
-    """The tracks of a clip as runs of consecutive frames."""
+def cut_in_pieces(
+    clip: Clip, config: Config, skeleton: Skeleton
+) -> Iterator[tuple[WindowIndex, Counts]]:
+    """The same windows some at a time, in memory that does not grow with the clip."""
     runs: list[Run] = []
     counts = Counts()
+    for run, mended in clip_runs(clip, config, skeleton):
+        runs.append(run)
+        counts += mended
+        if sum(map(len, runs)) >= PIECE:
+            yield WindowIndex.of(runs, config, skeleton.V), counts
+            runs, counts = [], Counts()
+    yield WindowIndex.of(runs, config, skeleton.V), counts
+
+
+def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> Iterator[tuple[Run, Counts]]:
+    """The tracks of a clip as runs of consecutive frames, and what was mended for each.
+
+    A long run comes in pieces that share T - 1 poses, so that every window is in one of them.
+    """
     for track in clip.tracks:
+        missing = np.diff(track.frames) - 1
+        breaks = [0, *(np.flatnonzero(missing > config.T) + 1).tolist(), len(track)]
+        try:
+            for first, end in pairwise(breaks):
+                yield from _pieces(track, first, end, config, clip.skeleton, skeleton)
+        except DataError as error:
+            raise error.located(f"clip {clip.name}, track {track.id}") from error
+
+
+def _pieces(
+    track: Track, first: int, end: int, config: Config, source: Skeleton, target: Skeleton
+) -> Iterator[tuple[Run, Counts]]:
+    """One run, poses `first` to `end` of a track, piece by piece."""
+    T = config.T
+    tail: Run | None = None
+    for start in range(first, end, PIECE):
+        poses = slice(start, min(start + PIECE, end))
+        frames = track.frames[poses]
         keypoints, confidence, mended = prepare(
-            track.keypoints, track.confidence, clip.skeleton, skeleton
+            track.keypoints[poses], track.confidence[poses], source, target
         )
-        track_runs = list(_split(track, keypoints, confidence, config.T))
-        if config.drop_last_window and track_runs:
-            track_runs[-1] = _without_last_pose(track_runs[-1])
-        n_filled = sum(len(run) for run in track_runs) - len(track)
-        n_short = sum(len(run) < config.T for run in track_runs)
-        runs += track_runs
-        counts += mended + Counts(
-            filled_poses=n_filled + (config.drop_last_window and bool(track_runs)),
-            short_runs=n_short,
+        run, n_new = extend(tail, Run(track.id, int(frames[0]), keypoints, confidence), frames)
+        tail = run.part(-max(T - 1, 1), len(run))
+        is_last = config.drop_last_window and poses.stop == len(track)
+        is_short = tail is not None and poses.stop == end and len(run) < T
+        yield (
+            run.part(-(n_new + T - 1), len(run) - is_last),
+            mended + Counts(filled_poses=n_new - len(frames), short_runs=int(is_short)),
         )
-    return runs, counts
+
+
+def extend(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[Run, int]:
+    """A run with further poses, seen in `frames`, at its end; and how many it grew by.
+
+    Frames between them that show nobody are filled.
+    """
+    keypoints, confidence = poses.keypoints, poses.confidence
+    if tail is not None:
+        frames = np.concatenate([[tail.last_frame], frames])
+        keypoints = np.concatenate([tail.keypoints[-1:], keypoints])
+        confidence = np.concatenate([tail.confidence[-1:], confidence])
+    keypoints, confidence = fill_gaps(frames, keypoints, confidence)
+    if tail is None:
+        return Run(poses.track_id, int(frames[0]), keypoints, confidence), len(keypoints)
+    longer = Run(
+        poses.track_id,
+        tail.first_frame,
+        np.concatenate([tail.keypoints, keypoints[1:]]),
+        np.concatenate([tail.confidence, confidence[1:]]),
+    )
+    return longer, len(keypoints) - 1
 
 
 def prepare(
@@ -243,22 +315,3 @@ def standardise(
     scale[scale == 0] = 1.0
     scaled = rows / scale[:, None, None] + 0.0  # -0 becomes 0, so that equal windows are equal bits
     return scaled.reshape(x.shape).astype(np.float32), flat
-
-
-def _split(
-    track: Track,
-    keypoints: NDArray[np.float32],
-    confidence: NDArray[np.float32],
-    T: int,
-) -> Iterable[Run]:
-    """Cut a track where more than T frames are missing; fill the shorter gaps."""
-    ends = np.flatnonzero(np.diff(track.frames) > T + 1) + 1
-    for part in np.split(np.arange(len(track)), ends):
-        if len(part):
-            frames = track.frames[part]
-            filled = fill_gaps(frames, keypoints[part], confidence[part])
-            yield Run(track.id, int(frames[0]), *filled)
-
-
-def _without_last_pose(run: Run) -> Run:
-    return Run(run.track_id, run.first_frame, run.keypoints[:-1], run.confidence[:-1])

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from stepvad.atomic import replacing
 from stepvad.errors import DataError
-from stepvad.formats import files
 from stepvad.formats.jsonfile import Repeated, shown, whole_number
 from stepvad.formats.triplets import Order, Person, clip_of
 from stepvad.poses import MAX_FRAME, Clip, Track
@@ -61,7 +61,7 @@ def write(clip: Clip, path: Path) -> None:
 
     The detection score is not kept by a clip: the mean confidence of the pose stands in for it.
     """
-    with files.replacing(path) as temporary, temporary.open("w", encoding="utf-8") as out:
+    with replacing(path, DataError) as temporary, temporary.open("w", encoding="utf-8") as out:
         json.dump({_key(track): _frames(track) for track in clip.tracks}, out)
 
 

@@ -1,11 +1,7 @@
-"""Files on disk: read whole, and replaced whole or not at all."""
+"""Files and directories, read with errors that name them."""
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stepvad.errors import DataError
@@ -43,25 +39,3 @@ def children(directory: Path, *, suffixes: tuple[str, ...]) -> list[Path]:
         and not entry.name.startswith(".")
         and entry.is_file()
     ]
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file that takes the place of `path` at the end, or vanishes after an error.
-
-    Whoever opens `path` meanwhile sees the old file, and after a crash it is still there.
-    """
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise DataError(
-            f"{path}: expected a place that can be written, got: {error.strerror or error}",
-            hint="check that the directory exists, its permissions and the free space",
-        ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from stepvad import skeletons
+from stepvad.atomic import replacing
 from stepvad.errors import DataError, MissingExtraError
-from stepvad.formats import files, trackrows
+from stepvad.formats import trackrows
 from stepvad.formats.trackheader import ClipFacts, Header
 from stepvad.formats.trackrows import Rows
 from stepvad.poses import Clip, Track, n_frames_of
@@ -68,7 +69,7 @@ def write(clips: Iterable[Clip], path: Path) -> None:
     header = Header(first.skeleton, {})
     schema = trackrows.schema(first.skeleton.V, pyarrow)
     with (
-        files.replacing(path) as temporary,
+        replacing(path, DataError) as temporary,
         parquet.ParquetWriter(
             temporary,
             schema,
