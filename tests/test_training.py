@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from stepvad import Config, ModelFileError
+from stepvad import Config, ModelFileError, StepvadError
 from stepvad.energy import Energy
 from stepvad.progress import Progress, silent
 from stepvad.training import (
@@ -61,10 +61,13 @@ def test_a_training_of_one_epoch_warms_up_in_its_first_half() -> None:
 
 
 def test_the_average_moves_by_one_minus_decay() -> None:
+    torch.manual_seed(0)
     ema, f = Energy(CONFIG).requires_grad_(False), Energy(CONFIG)
     before, current = ema.head.weight.clone(), f.head.weight.clone()
     update_ema(ema, f, 0.9)
-    np.testing.assert_allclose(ema.head.weight, (0.9 * before + 0.1 * current).detach(), rtol=1e-5)
+    np.testing.assert_allclose(
+        ema.head.weight, (0.9 * before + 0.1 * current).detach(), rtol=1e-5, atol=1e-7
+    )
     assert torch.equal(f.head.weight, current)
 
 
@@ -235,3 +238,108 @@ def test_training_leaves_the_arithmetic_of_its_thread_as_it_was() -> None:
     torch.set_flush_denormal(False)
     train(gaussian(), replace(CONFIG, epochs=1), report=silent)
     assert (denormal * np.float32(1)).item() > 0
+
+
+def test_every_step_has_the_rate_of_the_schedule() -> None:
+    state = State.start(CONFIG)
+    rates: list[float] = []
+    for _ in range(CONFIG.epochs):
+        run_epoch(
+            state,
+            gaussian(),
+            CONFIG,
+            lambda _: rates.append(state.optimiser.param_groups[0]["lr"]),
+        )
+    n_steps = gaussian().n_steps(CONFIG)
+    assert rates == [learning_rate(step, 4, n_steps, CONFIG) for step in range(n_steps)]
+    assert len(set(rates)) > n_steps / 2
+
+
+def test_the_average_warms_up_in_training_as_well() -> None:
+    warmed = replace(CONFIG, ema_warmup=True, max_steps=1)
+    state = State.start(warmed)
+    start = state.f.head.weight.detach().clone()
+    run_epoch(state, gaussian(), warmed, silent)
+    expected = start.lerp(state.f.head.weight.detach(), 1 - 2 / 11)
+    torch.testing.assert_close(state.ema.head.weight, expected)
+
+
+def test_the_seed_decides_the_first_weights_and_the_noise() -> None:
+    a, b = State.start(CONFIG), State.start(replace(CONFIG, seed=8))
+    assert not torch.equal(a.f.head.weight, b.f.head.weight)
+    assert not torch.equal(a.generator.get_state(), b.generator.get_state())
+
+
+@pytest.mark.parametrize("seconds", [300.0, -1.0])  # a checkpoint per epoch, and per step
+@pytest.mark.parametrize("stop_at", [5, 8, 9, 16])
+def test_a_training_without_validation_resumes_to_the_same_bytes(
+    tmp_path: Path, stop_at: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepvad.training.CHECKPOINT_S", seconds)
+    checkpoint = tmp_path / "c"
+    config = replace(CONFIG, block_jitter=0.05)
+    steps: list[int] = []
+
+    def stop(progress: Progress) -> None:
+        if progress.done == stop_at:
+            raise StoppedError
+
+    whole = train(gaussian(), config, report=silent)
+    with pytest.raises(StoppedError):
+        train(gaussian(), config, report=stop, checkpoint=checkpoint)
+    resumed = train(
+        gaussian(),
+        config,
+        report=lambda progress: steps.append(progress.done),
+        checkpoint=checkpoint,
+        resume=True,
+    )
+    assert same(whole[0], resumed[0])
+    assert whole[1] == resumed[1]
+    per_epoch = gaussian().steps_per_epoch(config)
+    kept = stop_at - 1 if seconds < 0 else (stop_at - 1) // per_epoch * per_epoch
+    assert steps == list(range(kept + 1, 17))
+
+
+def test_a_finished_training_resumes_to_what_it_was(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "c"
+    whole = train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint)
+    again = train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint, resume=True)
+    assert same(whole[0], again[0])
+    assert whole[1] == again[1] == 4
+
+
+def test_the_best_weights_survive_a_break(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "c"
+    qualities = {1: 0.2, 2: 0.9, 3: 0.3, 4: 0.5}
+
+    def validate(weights: object, epoch: int) -> float:
+        return qualities[epoch]
+
+    def stop(progress: Progress) -> None:
+        if progress.done == 13:  # in the last epoch
+            raise StoppedError
+
+    whole, _ = train(gaussian(), CONFIG, report=silent, validate=validate)
+    with pytest.raises(StoppedError):
+        train(gaussian(), CONFIG, report=stop, validate=validate, checkpoint=checkpoint)
+    resumed, _ = train(
+        gaussian(), CONFIG, report=silent, validate=validate, checkpoint=checkpoint, resume=True
+    )
+    assert same(whole, resumed)
+
+
+def test_a_loss_that_is_no_number_ends_training_with_a_remedy() -> None:
+    data = TrainingSet(32, lambda rows: (np.full((len(rows), 3), 1e30, np.float32),) * 2, "")
+    broken = TrainingSet(
+        32, lambda rows: (data.batch(rows)[0], np.full(len(rows), np.inf, np.float32)), ""
+    )
+    with pytest.raises(StepvadError, match="expected a finite loss at step 1, got") as error:
+        train(broken, CONFIG, report=silent)
+    assert error.value.hint == "lower the learning rate"
+
+
+def test_a_validation_that_is_no_number_is_refused() -> None:
+    with pytest.raises(StepvadError, match="expected a number after epoch 1, got nan") as error:
+        train(gaussian(), CONFIG, report=silent, validate=lambda weights, epoch: float("nan"))
+    assert error.value.hint

@@ -127,7 +127,7 @@ def test_poselift_opens_by_its_null_scores_and_is_read_as_y_x(tmp_path: Path) ->
 def test_the_caller_may_know_better_how_poses_are_stored(tmp_path: Path) -> None:
     write_masks(tmp_path, ["01_0222"])
     write_poses(tmp_path, "test", ["01_0222"])
-    ((clip, _),) = open_dataset(tmp_path, format="poselift").test_clips()
+    ((clip, _),) = open_dataset(tmp_path, layout="poselift").test_clips()
     np.testing.assert_array_equal(clip.tracks[0].keypoints[0, 0], [20, 10])
 
 
@@ -233,12 +233,12 @@ def test_a_split_that_a_data_set_does_not_have_is_an_error(
     with pytest.raises(
         ConfigError, match=f"split: expected {expected} for {layout}, got '{split}'"
     ):
-        open_dataset(shanghaitech, split=split, format=layout)
+        open_dataset(shanghaitech, split=split, layout=layout)
 
 
 def test_an_unknown_layout_is_an_error(shanghaitech: Path) -> None:
-    with pytest.raises(ConfigError, match="format: expected auto, shanghaitech, ubnormal"):
-        open_dataset(shanghaitech, format="avenue")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="layout: expected auto, shanghaitech, ubnormal"):
+        open_dataset(shanghaitech, layout="avenue")  # type: ignore[arg-type]
 
 
 @pytest.mark.data

@@ -28,13 +28,16 @@ def test_the_table_holds_what_the_library_measures(
         *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer)),
     ]
     assert len(run.out.splitlines()) == 2 + 12
-    assert "with an online score" in run.err
+    assert " online, " in run.err
+
+
+THREE = ("--placements", "latest,center,backtrack_max")
 
 
 def test_json_carries_every_row_and_the_trivial_scores(
     stepvad: Command, model: Path, people: Path
 ) -> None:
-    rows = json.loads(stepvad("evaluate", model, people, "--json", "--center").out)["rows"]
+    rows = json.loads(stepvad("evaluate", model, people, "--json", *THREE).out)["global"]["rows"]
     assert len(rows) == 3 * 2 * 3 * 3
     assert {row["method"] for row in rows} == {"detector", "persons", "random"}
 
@@ -43,7 +46,8 @@ def test_floor_smoothing_and_aggregation_can_be_chosen(
     stepvad: Command, model: Path, people: Path
 ) -> None:
     def rows(*words: str) -> list[dict[str, object]]:
-        return json.loads(stepvad("evaluate", model, people, "--json", *words).out)["rows"]
+        tables = json.loads(stepvad("evaluate", model, people, "--json", *words).out)
+        return next(iter(tables.values()))["rows"]
 
     default = rows()
     assert rows("--aggregation", "max") == default
@@ -58,6 +62,7 @@ def test_floor_smoothing_and_aggregation_can_be_chosen(
         (("--aggregation", "best"), 1, "aggregation: expected"),
         (("--aggregation", "10"), 1, "a scale from 0 to 9"),
         (("--split", "none"), 2, "--split"),
+        (("--placements", "late"), 1, "--placements: expected some of latest, center"),
         (("--frame-sigma", "-1"), 2, "--frame-sigma"),
     ],
 )

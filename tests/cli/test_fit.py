@@ -73,6 +73,8 @@ def test_validation_keeps_the_best_epoch(stepvad: Command, people: Path, tmp_pat
         (("--T", "5000"), "expected at least one track of 5000 consecutive frames"),
         (("-o", "missing/dir/m.safetensors"), "expected a file name in a directory that exists"),
         (("--format", "tracks"), "expected files that end in .parquet"),
+        (("--patience", "3"), "--patience: expected --validation beside it"),
+        ((*QUICK, "--learning-rate", "1e30"), "training diverged"),
     ],
 )
 def test_fit_says_what_is_wrong_and_what_helps(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad import Detector, read_clips
+from stepvad import Clip, Detector, read_clips, write_clips
 from tests.cli.conftest import Command
 
 
@@ -60,7 +60,7 @@ def test_plots_are_written_for_one_clip_and_for_many(
     assert len(list(folder.glob("*.png"))) == 4
     run = stepvad("score", model, poses, "--plot", tmp_path / "x.png")
     assert run.code == 1
-    assert "expected a directory for the plots of 4 clips" in run.err
+    assert "expected a directory for the plots of several clips" in run.err
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_an_empty_clip_and_a_short_track_have_no_score(
         (("--plot", "x.jpg"), "expected a name that ends in .png"),
         (("--plot", "no/such/x.png"), "in a directory that exists"),
         (("-o", "no/such/s.csv"), "in a directory that exists"),
-        (("-o", "/proc/s.csv"), "/proc/s.csv: No such file or directory"),
+        (("-o", "/proc/s.csv"), "/proc/s.csv: expected a place that can be written"),
     ],
 )
 def test_an_output_that_cannot_be_written_is_an_error_and_no_traceback(
@@ -135,3 +135,36 @@ def test_a_reader_that_has_seen_enough_is_no_error(model: Path, people: Path) ->
     assert run.stdout == "[\n"
     assert "Traceback" not in run.stderr
     assert "Broken" not in run.stderr
+
+
+def test_odd_clip_names_are_only_names(stepvad: Command, model: Path, tmp_path: Path) -> None:
+    names = ["[bold]x[red]", 'a,"b"', "a$frac^$"]
+    (tmp_path / "poses").mkdir()
+    for name in names:
+        (tmp_path / "poses" / f"{name}.json").write_text("{}", encoding="utf-8")
+    plots = tmp_path / "plots"
+    plots.mkdir()
+    words = ("-o", tmp_path / "s.csv", "--plot", plots)
+    run = stepvad("score", model, tmp_path / "poses", *words)
+    assert run.code == 0
+    for name in names:
+        assert name in run.out
+        assert (plots / f"{name}.png").exists()
+
+
+def test_a_clip_named_as_a_path_is_not_drawn_elsewhere(
+    stepvad: Command, model: Path, tmp_path: Path
+) -> None:
+    write_clips([Clip("../outside", None, 3, ())], tmp_path / "p.parquet")
+    (tmp_path / "plots").mkdir()
+    run = stepvad("score", model, tmp_path / "p.parquet", "--plot", tmp_path / "plots")
+    assert run.code == 1
+    assert "expected a name that can be a file name" in run.err
+    assert not (tmp_path / "outside.png").exists()
+
+
+def test_the_same_clip_twice_is_refused(stepvad: Command, model: Path, people: Path) -> None:
+    poses = people / "pose" / "test"
+    run = stepvad("score", model, poses, poses)
+    assert run.code == 1
+    assert "twice" in run.err

@@ -90,7 +90,7 @@ class Dataset:
 
 
 def open_dataset(
-    root: Path | str, *, split: Split = "full", format: Layout | Literal["auto"] = "auto"
+    root: Path | str, *, split: Split = "full", layout: Layout | Literal["auto"] = "auto"
 ) -> Dataset:
     """The data set in a directory with `pose/train`, `pose/test` and `gt`.
 
@@ -99,9 +99,10 @@ def open_dataset(
     `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal.
     """
     root = Path(root)
-    layout = recognise(root) if format == "auto" else format
+    if layout == "auto":
+        layout = recognise(root)
     if layout not in SMOOTHING:
-        raise ConfigError(f"format: expected auto, {', '.join(SMOOTHING)}, got {layout!r}")
+        raise ConfigError(f"layout: expected auto, {', '.join(SMOOTHING)}, got {layout!r}")
     if not (root / "pose" / "test").is_dir():
         raise DataError(
             f"{root}: expected poses of the test clips in {root / 'pose' / 'test'}, "

@@ -134,10 +134,19 @@ def evaluate(
     aggregation: Aggregation | None = None,
     report: Report = silent,
 ) -> Evaluation:
-    """Score the test clips of a data set one after the other and measure, see `tabulate`.
+    """Score the test clips of a data set one after the other and measure, see `tabulate`."""
+    clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
+    return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
 
-    Smoothing is the data set's. `aggregation` takes the place of the model's own.
-    """
+
+def score_clips(
+    scorer: Scorer,
+    dataset: Dataset,
+    *,
+    aggregation: Aggregation | None = None,
+    report: Report = silent,
+) -> list[ScoredClip]:
+    """Every test clip scored; `aggregation` takes the place of the model's own."""
     clips = []
     for clip, labels in dataset.test_clips():
         scores = scorer.score(clip)
@@ -147,6 +156,17 @@ def evaluate(
         windows = replace(scores.windows, E=scores.windows.E[:, :0].copy())
         clips.append(ScoredClip(replace(scores, windows=windows), labels, clip.persons_per_frame()))
         report(Progress("evaluating", len(clips), len(dataset.labels), clip.name))
+    return clips
+
+
+def tabulate_dataset(
+    clips: Sequence[ScoredClip],
+    dataset: Dataset,
+    *,
+    placements: Sequence[Placement] = PLACEMENTS,
+    floor: Floor = "global",
+) -> Evaluation:
+    """The table of scored clips with the data set's own smoothing."""
     return tabulate(
         clips,
         person_sigma=dataset.person_sigma,

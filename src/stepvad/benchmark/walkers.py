@@ -14,6 +14,7 @@ from stepvad.errors import DataError
 from stepvad.formats import alphapose
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
+from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import COCO17
 
 Event = Literal["run", "fall"]
@@ -116,6 +117,7 @@ def write_dataset(
     test_clips: int,
     seconds: float = 12.0,
     people: int = 4,
+    report: Report = silent,
 ) -> None:
     """A data set in ShanghaiTech's layout: `pose/train`, `pose/test` and `gt/test_frame_mask`."""
     root = Path(directory)
@@ -126,11 +128,12 @@ def write_dataset(
         clips = make_clips(
             n_clips, seed=seed, seconds=seconds, people=people, anomalies=split == "test"
         )
-        for clip, truth in clips:
+        for number, (clip, truth) in enumerate(clips, start=1):
             file = root / "pose" / split / f"{clip.name}_alphapose_tracked_person.json"
             alphapose.write(clip, file)
             if split == "test":
                 np.save(masks / f"{clip.name}.npy", truth.abnormal.astype(np.uint8))
+            report(Progress(f"{split} clips", number, n_clips, clip.name))
 
 
 def _make_clip(

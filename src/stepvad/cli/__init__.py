@@ -55,11 +55,9 @@ def main() -> None:
         app()
     except StepvadError as error:
         _fail(error.problem, error.hint)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
-        sys.exit(0)
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}", "check the path, its permissions and the disk")
+        place = f"{error.filename}: " if error.filename else ""
+        _fail(f"{place}{error.strerror}", "check the path, its permissions and the free space")
 
 
 def _fail(problem: str, hint: str) -> None:

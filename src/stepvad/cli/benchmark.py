@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from stepvad.cli.terminal import progress_bars
+
 benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on.")
 
 
@@ -19,9 +21,9 @@ def _group() -> None:
 def walkers(
     directory: Annotated[Path, typer.Argument(help="Where to write the data set.")],
     *,
-    train_clips: Annotated[int, typer.Option(help="Clips of normal motion to fit on.")] = 20,
-    test_clips: Annotated[int, typer.Option(help="Clips to measure on, with anomalies.")] = 10,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 0,
+    train_clips: Annotated[int, typer.Option(min=0, help="Clips of normal motion to fit on.")] = 20,
+    test_clips: Annotated[int, typer.Option(min=0, help="Clips with anomalies to measure.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
 ) -> None:
     """Write a small synthetic data set: people who walk and stand, and some who run or fall.
 
@@ -33,5 +35,8 @@ def walkers(
     """
     from stepvad.benchmark.walkers import write_dataset
 
-    write_dataset(directory, seed=seed, train_clips=train_clips, test_clips=test_clips)
+    with progress_bars() as report:
+        write_dataset(
+            directory, seed=seed, train_clips=train_clips, test_clips=test_clips, report=report
+        )
     typer.echo(directory)

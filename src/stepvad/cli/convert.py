@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.terminal import AsJson, Format, print_json, progress_bars, read_poses
+from stepvad.cli.poses import Format, read_poses
+from stepvad.cli.terminal import AsJson, print_json, progress_bars
 from stepvad.errors import StepvadError
+
+if TYPE_CHECKING:
+    from stepvad.poses import Clip
 
 Source = Annotated[Path, typer.Argument(help="A pose file, or a directory of them.")]
 Target = Annotated[
@@ -34,29 +39,39 @@ def convert(
 
         stepvad convert train.parquet clips/
     """
-    from stepvad.formats import read_clip, write_clip, write_clips
-    from stepvad.poses import Clip
-
-    n_clips = n_poses = 0
-
-    def counted(clip: Clip) -> Clip:
-        nonlocal n_clips, n_poses
-        n_clips, n_poses = n_clips + 1, n_poses + clip.n_poses
-        return clip
-
     if target.suffix.lower() not in ("", ".json", ".parquet"):
         raise StepvadError(
             f"{target}: expected a name that ends in .parquet or .json, or a directory, "
             f"got {target.suffix}",
             hint="choose the suffix of the layout to write",
         )
-    if target.suffix.lower() == ".json":
-        write_clip(counted(read_clip(source, format=format, fps=fps)), target)
-    else:
-        with progress_bars() as report:
-            clips = read_poses([source], format, report, fps=fps)
-            write_clips((counted(clip) for clip in clips), target)
+    counted = {"clips": 0, "poses": 0}
+    with progress_bars() as report:
+        clips = read_poses([source], format, report, fps=fps, distinct=True)
+        _write(_counted(clips, counted), target)
     if as_json:
-        print_json({"target": str(target), "clips": n_clips, "poses": n_poses})
+        print_json({"target": str(target), **counted})
     else:
-        typer.echo(f"{target}: {n_clips:,} clips, {n_poses:,} poses")
+        typer.echo(f"{target}: {counted['clips']:,} clips, {counted['poses']:,} poses")
+
+
+def _counted(clips: Iterator[Clip], counted: dict[str, int]) -> Iterator[Clip]:
+    for clip in clips:
+        counted["clips"] += 1
+        counted["poses"] += clip.n_poses
+        yield clip
+
+
+def _write(clips: Iterator[Clip], target: Path) -> None:
+    from stepvad.formats import write_clip, write_clips
+
+    if target.suffix.lower() != ".json":
+        write_clips(clips, target)
+        return
+    first, *more = clips
+    if more:
+        raise StepvadError(
+            f"{target}: expected one clip for a .json file, got {1 + len(more)}",
+            hint="write them to a .parquet file or a directory",
+        )
+    write_clip(first, target)

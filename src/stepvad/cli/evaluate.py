@@ -8,44 +8,62 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
+from stepvad.cli.terminal import AsJson, ModelFile, print_json, print_table, progress_bars, say
+from stepvad.config import Aggregation, Config
+from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
+    from stepvad.benchmark.datasets import Dataset
     from stepvad.benchmark.protocol import Evaluation, Row
+    from stepvad.scoring import Placement
 
-NAMES = {"latest": "online", "center": "centre", "backtrack": "backtrack"}
+NAMES: dict[Placement, str] = {
+    "latest": "online",
+    "center": "centre",
+    "backtrack": "backtrack",
+    "backtrack_max": "backtrack max",
+}
 
-Model = Annotated[Path, typer.Argument(help="A model file.")]
 Data = Annotated[Path, typer.Argument(help="A data set: poses under pose/test, labels under gt.")]
+Split = Annotated[
+    Literal["full", "hr", "st", "ub"],
+    typer.Option(help="`hr`: human-related anomalies only; `st`, `ub`: the same on MSAD."),
+]
+Layout = Annotated[
+    Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift"],
+    typer.Option(help="Layout of the data set."),
+]
+Placements = Annotated[
+    str,
+    typer.Option(help="Frames a score goes to: `latest`, `center`, `backtrack`, `backtrack_max`."),
+]
+Floor = Annotated[
+    Literal["global", "per_clip"], typer.Option(help="Score of frames without a person.")
+]
+AggregationName = Annotated[
+    str | None, typer.Option(help="`max`, `sum`, `top2`, `top3`, or the number of one scale.")
+]
+FrameSigma = Annotated[
+    float | None,
+    typer.Option(min=0, max=1e4, help="Smoothing in frames; the data set's own by default."),
+]
+Smoothing = Annotated[
+    Literal["filled", "scored"] | None,
+    typer.Option(help="Smooth after filling in the floor, or the scored frames alone."),
+]
 
 
 def evaluate(
-    model: Model,
+    model: ModelFile,
     data: Data,
     *,
-    split: Annotated[
-        Literal["full", "hr", "st", "ub"],
-        typer.Option(help="`hr`: human-related anomalies only; `st`, `ub`: the same on MSAD."),
-    ] = "full",
-    layout: Annotated[
-        Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift"],
-        typer.Option(help="Layout of the data set."),
-    ] = "auto",
-    floor: Annotated[
-        Literal["global", "per_clip"], typer.Option(help="Score of frames without a person.")
-    ] = "global",
-    center: Annotated[bool, typer.Option("--center", help="Add the centre placement.")] = False,
-    aggregation: Annotated[
-        str | None, typer.Option(help="`max`, `sum`, `top2`, `top3`, or the number of one scale.")
-    ] = None,
-    frame_sigma: Annotated[
-        float | None,
-        typer.Option(min=0, help="Smoothing in frames; the data set's own by default."),
-    ] = None,
-    smoothing: Annotated[
-        Literal["filled", "scored"] | None,
-        typer.Option(help="Smooth after filling in the floor, or the scored frames alone."),
-    ] = None,
+    split: Split = "full",
+    layout: Layout = "auto",
+    placements: Placements = "latest,backtrack",
+    floor: Floor = "global",
+    aggregation: AggregationName = None,
+    frame_sigma: FrameSigma = None,
+    smoothing: Smoothing = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on labelled clips: AUROC, AP and EER, frames of all clips together.
@@ -57,42 +75,34 @@ def evaluate(
 
         stepvad evaluate ub.safetensors UBnormal --split hr --json
     """
+    from stepvad.benchmark import protocol
     from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.protocol import PLACEMENTS, evaluate
     from stepvad.detector import Detector
 
     detector = Detector.load(model)
-    dataset = open_dataset(data, split=split, format=layout)
+    dataset = open_dataset(data, split=split, layout=layout)
     dataset = replace(
         dataset,
         frame_sigma=dataset.frame_sigma if frame_sigma is None else frame_sigma,
         smoothing=smoothing or dataset.smoothing,
     )
+    chosen, places = _aggregation(aggregation, detector.config), _placements(placements)
     with progress_bars() as report:
-        result = evaluate(
-            detector,
-            dataset,
-            placements=(*PLACEMENTS, "center") if center else PLACEMENTS,
-            floor=floor,
-            aggregation=_aggregation(aggregation, detector.config.L),
-            report=report,
-        )
-    if as_json:
-        print_json(asdict(result))
-        return
-    _print_rows(dataset.name, result)
-    say(
-        f"{result.n_clips} clips, {result.n_frames:,} frames, {result.n_counted:,} counted, "
-        f"{result.n_covered['latest']:,} with an online score; {result.n_windows:,} windows, "
-        f"{result.flat_windows:,} flat"
+        clips = protocol.score_clips(detector, dataset, aggregation=chosen, report=report)
+    other: Literal["global", "per_clip"] = "per_clip" if floor == "global" else "global"
+    result, beside = (
+        protocol.tabulate_dataset(clips, dataset, placements=places, floor=each)
+        for each in (floor, other)
     )
-    sigmas = f"{dataset.frame_sigma:g} frames ({dataset.person_sigma:g} for each person first)"
-    over = "all frames" if dataset.smoothing == "filled" else "the frames with a score"
-    say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: {floor.replace('_', ' ')}")
+    if as_json:
+        print_json({floor: asdict(result), other: asdict(beside)})
+    else:
+        _print_rows(dataset.name, result, beside, other)
+        _say_what_stands_behind(dataset, result, floor)
 
 
-def _print_rows(name: str, result: Evaluation) -> None:
-    """One line per protocol and selection, the trivial scores' AUROC at its end."""
+def _print_rows(name: str, result: Evaluation, beside: Evaluation, other_floor: str) -> None:
+    """One line per protocol and selection; at its end the AUROC of other choices and scores."""
     trivial = {_key(row, row.method): row.auroc for row in result.rows}
     rows = [
         [
@@ -101,27 +111,46 @@ def _print_rows(name: str, result: Evaluation) -> None:
             row.frames,
             f"{row.n_frames:,}",
             f"{row.n_abnormal:,}",
-            *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer)),
-            *(f"{100 * trivial[_key(row, other)]:.1f}" for other in ("persons", "random")),
+            *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer, other.auroc)),
+            *(f"{100 * trivial[_key(row, method)]:.1f}" for method in ("persons", "random")),
         ]
-        for row in result.rows
+        for row, other in zip(result.rows, beside.rows, strict=True)
         if row.method == "detector"
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
-    print_table(f"{name} (%)", [*columns, "persons", "random"], rows)
+    others = [f"AUROC, {other_floor.replace('_', '-')} floor", "persons", "random"]
+    print_table(f"{name} (%)", [*columns, *others], rows)
+
+
+def _say_what_stands_behind(dataset: Dataset, result: Evaluation, floor: str) -> None:
+    covered = ", ".join(f"{n:,} {NAMES[where]}" for where, n in result.n_covered.items())
+    say(
+        f"{result.n_clips} clips, {result.n_frames:,} frames, {result.n_counted:,} counted, "
+        f"with a score: {covered}; {result.n_windows:,} windows, {result.flat_windows:,} flat"
+    )
+    sigmas = f"{dataset.frame_sigma:g} frames ({dataset.person_sigma:g} for each person first)"
+    over = "all frames" if dataset.smoothing == "filled" else "the frames with a score"
+    say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: {floor.replace('_', '-')}")
 
 
 def _key(row: Row, method: str) -> tuple[str, str, bool, str]:
     return method, row.placement, row.smoothed, row.frames
 
 
-def _aggregation(
-    text: str | None, n_scales: int
-) -> Literal["max", "sum", "top2", "top3"] | int | None:
-    """The aggregation a user named, checked by the settings themselves."""
-    from stepvad.config import Config
+def _placements(text: str) -> list[Placement]:
+    """The placements a user named, separated by commas."""
+    chosen: list[Placement] = [name for name in NAMES if name in text.split(",")]
+    if len(chosen) != len(text.split(",")):
+        raise StepvadError(
+            f"--placements: expected some of {', '.join(NAMES)}, got {text}",
+            hint="separate them by commas, without spaces",
+        )
+    return chosen
 
+
+def _aggregation(text: str | None, config: Config) -> Aggregation | None:
+    """The aggregation a user named, checked by the settings themselves."""
     if text is None:
         return None
     value = int(text) if text.isdecimal() else text
-    return Config(L=n_scales, aggregation=value).aggregation  # type: ignore[arg-type]  # it checks
+    return replace(config, aggregation=value).aggregation  # type: ignore[arg-type]  # it checks

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
+from stepvad.cli.poses import Format, FormatName, Poses, read_poses
 from stepvad.cli.terminal import (
     AsJson,
-    Format,
-    FormatName,
     check_output,
     mended_words,
     print_json,
     progress_bars,
-    read_poses,
     say,
 )
 from stepvad.config import Config
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
     from stepvad.detector import Detector
 
 Value = TypeVar("Value")
-Poses = Annotated[list[Path], typer.Argument(help="Pose files, or directories of them.")]
 Output = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
 Preset = Annotated[
     Literal["footage", "paper"],
@@ -91,8 +88,15 @@ def fit(
         patience=_given(patience, base.patience),
         seed=seed,
     )
+    if patience is not None and validation is None:
+        raise StepvadError(
+            "--patience: expected --validation beside it, got none",
+            hint="name a labelled data set to validate on",
+        )
     check_output(output)
-    _fit(poses, output, config, format=format, validation=validation, resume=resume, json=as_json)
+    _fit(
+        poses, output, config, format=format, validation=validation, resume=resume, as_json=as_json
+    )
 
 
 def _given(value: Value | None, default: Value) -> Value:
@@ -108,7 +112,7 @@ def _fit(
     format: FormatName,
     validation: Path | None,
     resume: bool,
-    json: bool,
+    as_json: bool,
 ) -> None:
     from stepvad.detector import Detector
 
@@ -137,7 +141,7 @@ def _fit(
         raise typer.Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
-    _summary(detector, output, time.monotonic() - started, json=json)
+    _summary(detector, output, time.monotonic() - started, as_json=as_json)
 
 
 def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
@@ -151,11 +155,11 @@ def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
     return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
 
 
-def _summary(detector: Detector, output: Path, seconds: float, *, json: bool) -> None:
+def _summary(detector: Detector, output: Path, seconds: float, *, as_json: bool) -> None:
     from dataclasses import asdict
 
     origin = detector.model.origin
-    if json:
+    if as_json:
         print_json({"model": str(output), "seconds": seconds, "origin": asdict(origin)})
         return
     say(

@@ -9,14 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.terminal import (
-    AsJson,
-    Format,
-    mended_words,
-    print_json,
-    progress_bars,
-    read_poses,
-)
+from stepvad.cli.poses import Format, read_poses
+from stepvad.cli.terminal import AsJson, mended_words, print_json, progress_bars
 
 if TYPE_CHECKING:
     from stepvad.modelfile import Model
@@ -111,7 +105,8 @@ def _pose_facts(clips: Iterable[Clip]) -> dict[str, Any]:
         facts["tracks"] += len(clip.tracks)
         facts["poses"] += clip.n_poses
         facts["skeletons"] = sorted({*facts["skeletons"], clip.skeleton.name})
-        facts["fps"] = sorted({*facts["fps"], clip.fps or 0.0})
+        if clip.fps is not None:
+            facts["fps"] = sorted({*facts["fps"], clip.fps})
         for track in clip.tracks:
             facts["longest_track"] = max(facts["longest_track"], len(track))
             facts["nan_confidences"] += int(np.isnan(track.confidence).sum())
@@ -122,7 +117,7 @@ def _pose_facts(clips: Iterable[Clip]) -> dict[str, Any]:
 
 def _pose_sentences(facts: dict[str, Any]) -> list[str]:
     people = facts["poses"] / max(facts["frames_with_people"], 1)
-    rates = ", ".join(f"{fps:g}" for fps in facts["fps"] if fps) or "unknown"
+    rates = ", ".join(f"{fps:g}" for fps in facts["fps"]) or "unknown"
     return [
         f"Clips         {facts['clips']:,}, {facts['frames']:,} frames, frame rate {rates}",
         f"People        {facts['tracks']:,} tracks, {facts['poses']:,} poses, {people:.1f} a frame "

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import (
     AsJson,
-    Format,
+    ModelFile,
     check_output,
     print_json,
     print_table,
     progress_bars,
-    read_poses,
 )
 from stepvad.errors import MissingExtraError, StepvadError
 
 if TYPE_CHECKING:
     from stepvad.scoring import Scores
 
-Model = Annotated[Path, typer.Argument(help="A model file.")]
-Poses = Annotated[list[Path], typer.Argument(help="Pose files, or directories of them.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
 Plot = Annotated[
     Path | None,
@@ -32,7 +33,7 @@ Plot = Annotated[
 
 
 def score(
-    model: Model,
+    model: ModelFile,
     poses: Poses,
     output: Output = None,
     *,
@@ -57,31 +58,33 @@ def score(
     if plot is not None:
         _check_plot(plot)
     detector = Detector.load(model)
-    with progress_bars() as report:
-        scored = [detector.score(clip, report=report) for clip in read_poses(poses, format, report)]
-    if output is not None:
-        _write_csv(scored, output)
-    if plot is not None:
-        _plot(scored, plot)
+    moments: list[list[str]] = []
+    everything: list[dict[str, object]] = []
+    with progress_bars() as report, _csv(output) as write_frames:
+        for number, clip in enumerate(read_poses(poses, format, report, distinct=True)):
+            scores = detector.score(clip, report=report)
+            write_frames(scores)
+            if plot is not None:
+                _plot(scores, plot, number)
+            moments.append(_moment(scores))
+            if as_json:
+                everything.append(_as_json(scores))
     if as_json:
-        print_json([_as_json(scores) for scores in scored])
+        print_json(everything)
     else:
-        _print_moments(scored)
+        columns = ["clip", "frames", "scored", "highest", "at frame", "track"]
+        print_table("highest score of each clip", columns, moments)
 
 
-def _print_moments(scored: list[Scores]) -> None:
-    """The highest score of every clip, where and who."""
-    rows = []
-    for scores in scored:
-        windows = scores.windows
-        moment = ["-", "-", "-"]
-        if len(windows):
-            top = int(windows.A.argmax())
-            moment = [f"{windows.A[top]:.2f}", f"{windows.frame[top]}", f"{windows.track_id[top]}"]
-        covered = len(set(windows.frame.tolist()))
-        rows.append([scores.clip, f"{scores.n_frames:,}", f"{covered:,}", *moment])
-    columns = ["clip", "frames", "scored", "highest", "at frame", "track"]
-    print_table("highest score of each clip", columns, rows)
+def _moment(scores: Scores) -> list[str]:
+    """The highest score of a clip, where and who."""
+    windows = scores.windows
+    where = ["-", "-", "-"]
+    if len(windows):
+        top = int(windows.A.argmax())
+        where = [f"{windows.A[top]:.2f}", f"{windows.frame[top]}", f"{windows.track_id[top]}"]
+    covered = len(set(windows.frame.tolist()))
+    return [scores.clip, f"{scores.n_frames:,}", f"{covered:,}", *where]
 
 
 def _as_json(scores: Scores) -> dict[str, object]:
@@ -98,14 +101,21 @@ def _as_json(scores: Scores) -> dict[str, object]:
     }
 
 
-def _write_csv(scored: list[Scores], path: Path) -> None:
-    lines = ["clip,frame,score"]
-    for scores in scored:
-        lines += [
-            f"{scores.clip},{frame},{'' if value != value else f'{value:.6g}'}"
+@contextmanager
+def _csv(path: Path | None) -> Iterator[Callable[[Scores], None]]:
+    """A table of frame scores, an empty cell where nobody has one; whole or not at all."""
+    if path is None:
+        yield lambda scores: None
+        return
+    from stepvad.atomic import replacing
+
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["clip", "frame", "score"])
+        yield lambda scores: table.writerows(
+            [scores.clip, frame, "" if value != value else f"{value:.6g}"]
             for frame, value in enumerate(scores.frames.tolist())
-        ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        )
 
 
 def _check_plot(path: Path) -> None:
@@ -122,16 +132,16 @@ def _check_plot(path: Path) -> None:
         )
 
 
-def _plot(scored: list[Scores], path: Path) -> None:
+def _plot(scores: Scores, path: Path, number: int) -> None:
+    from stepvad.formats import file_stem
     from stepvad.plots.timeline import draw_timeline
 
     if path.is_dir():
-        for scores in scored:
-            draw_timeline(scores, path / f"{scores.clip}.png")
-    elif len(scored) == 1:
-        draw_timeline(scored[0], path)
+        draw_timeline(scores, path / f"{file_stem(scores.clip)}.png")
+    elif number == 0:
+        draw_timeline(scores, path)
     else:
         raise StepvadError(
-            f"{path}: expected a directory for the plots of {len(scored)} clips, got a file name",
+            f"{path}: expected a directory for the plots of several clips, got a file name",
             hint="make a directory and give its name",
         )

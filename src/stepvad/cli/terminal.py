@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,14 +18,13 @@ from stepvad.errors import StepvadError
 from stepvad.progress import Progress, Report
 
 if TYPE_CHECKING:
-    from stepvad.poses import Clip
     from stepvad.windows import Counts
 
-FormatName = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
-Format = Annotated[FormatName, typer.Option("--format", help="Layout of the pose files.")]
-UPRIGHT = 0.85
-"""Share of poses with the ankles below the nose that footage of people has; swapped, it is 0.5."""
+ModelFile = Annotated[Path, typer.Argument(help="A model file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+TABLE_WIDTH = 200
+"""Room for a table; a narrower terminal breaks its lines rather than losing digits."""
 
 
 def say(text: str) -> None:
@@ -42,17 +41,15 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     """Data for a person, on stdout: words to the left, numbers to the right."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
     for number, column in enumerate(columns):
         numeric = all(row[number][:1] in "0123456789-+" for row in rows)
         table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
-    console = Console(file=sys.stdout, highlight=False)
-    if not console.is_terminal:
-        console.width = 200  # a pipe has no width to fit
-    console.print(table)
+        table.add_row(*map(Text, row))
+    Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False).print(table)
 
 
 @contextmanager
@@ -63,50 +60,42 @@ def progress_bars() -> Iterator[Report]:
     from rich.progress import Progress as Bars
 
     columns = ("{task.description:<11}", "{task.fields[rate]}", "{task.fields[note]}")
-    stage, rate, note = (TextColumn(column) for column in columns)
+    stage, rate, note = (TextColumn(column, markup=False) for column in columns)
     layout = (stage, BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn(), note)
-    tasks: dict[str, tuple[Any, float]] = {}
+    tasks: dict[str, _Stage] = {}
     console = Console(stderr=True)
     with Bars(*layout, console=console, transient=True, disable=not console.is_terminal) as bars:
 
         def report(progress: Progress) -> None:
             if progress.stage not in tasks:
                 task = bars.add_task(progress.stage, total=None, rate="", note="")
-                tasks[progress.stage] = (task, time.monotonic())
-            task, started = tasks[progress.stage]
-            speed = progress.done / max(time.monotonic() - started, 1e-3)
+                tasks[progress.stage] = _Stage(task)
+            stage = tasks[progress.stage]
             bars.update(
-                task,
+                stage.task,
                 completed=progress.done,
                 total=progress.total or None,
-                rate=f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s",
+                rate=stage.rate(progress.done),
                 note=progress.note,
             )
 
         yield report
 
 
-def read_poses(
-    paths: Sequence[Path], format: FormatName, report: Report, *, fps: float | None = None
-) -> Iterator[Clip]:
-    """The clips of all files and directories given, with a bar over the files."""
-    from stepvad.formats import clip_files, read_clips
+class _Stage:
+    """One bar, and since when it counts."""
 
-    files = [file for path in paths for file in clip_files(path, format=format)]
-    n_poses = n_upright = 0
-    with _readers_notes():
-        for number, file in enumerate(files, start=1):
-            for clip in read_clips(file, format=format, fps=fps):
-                upright = clip.n_upright()
-                if upright is not None:
-                    n_poses, n_upright = n_poses + clip.n_poses, n_upright + upright
-                yield clip
-            report(Progress("reading", number, len(files), file.name))
-    if n_upright < UPRIGHT * n_poses:
-        say(
-            f"warning: only {n_upright:,} of {n_poses:,} poses have their ankles below the nose; "
-            "if people should stand upright, x and y may be swapped (--format poselift swaps them)"
-        )
+    def __init__(self, task: Any) -> None:
+        self.task = task
+        self._started, self._done = time.monotonic(), 0
+
+    def rate(self, done: int) -> str:
+        """Units per second since the stage started, or started over."""
+        if done < self._done:
+            self._started = time.monotonic()
+        self._done = done
+        speed = done / max(time.monotonic() - self._started, 1e-3)
+        return f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s"
 
 
 def mended_words(counts: Counts) -> list[str]:
@@ -119,39 +108,12 @@ def mended_words(counts: Counts) -> list[str]:
 
 def check_output(path: Path) -> None:
     """Refuse an output that could not be written, before the work and not after it."""
-    if not path.resolve().parent.is_dir() or path.is_dir():
+    parent = path.resolve().parent
+    if not parent.is_dir() or path.is_dir() or not os.access(parent, os.W_OK):
         raise StepvadError(
-            f"{path}: expected a file name in a directory that exists",
+            f"{path}: expected a file name in a directory that exists and can be written",
             hint="make the directory first, or choose another name",
         )
-
-
-@contextmanager
-def _readers_notes() -> Iterator[None]:
-    """What the readers notice goes to stderr, each thing once."""
-    logger = logging.getLogger("stepvad.formats")
-    handler = logging.StreamHandler()
-    handler.addFilter(_Once())
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
-class _Once(logging.Filter):
-    """Lets each kind of message through once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this message's wording is new."""
-        new = str(record.msg) not in self._seen
-        self._seen.add(str(record.msg))
-        return new
 
 
 def _strict(value: Any) -> Any:

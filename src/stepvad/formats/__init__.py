@@ -17,7 +17,15 @@ from stepvad.poses import Clip
 Format = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
 """`auto` goes by what a file is: Parquet holds tracks, a JSON list COCO, an object AlphaPose."""
 
-__all__ = ["Format", "clip_files", "read_clip", "read_clips", "write_clip", "write_clips"]
+__all__ = [
+    "Format",
+    "clip_files",
+    "file_stem",
+    "read_clip",
+    "read_clips",
+    "write_clip",
+    "write_clips",
+]
 
 
 def read_clips(
@@ -90,7 +98,7 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
             hint="choose a path that is free",
         ) from error
     for clip in _distinct(clips):
-        tracks.write([clip], path / f"{_file_stem(clip)}.parquet")
+        tracks.write([clip], path / f"{file_stem(clip.name)}.parquet")
 
 
 def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
@@ -161,11 +169,11 @@ def _distinct(clips: Iterable[Clip]) -> Iterator[Clip]:
         yield clip
 
 
-def _file_stem(clip: Clip) -> str:
-    """The clip's name if it can name a file, wherever it came from."""
-    if clip.name.strip(". ") == "" or any(mark in clip.name for mark in "/\\\0:"):
+def file_stem(clip_name: str) -> str:
+    """A clip's name if it can name a file, wherever it came from."""
+    if clip_name.strip(". ") == "" or any(mark in clip_name for mark in "/\\\0:"):
         raise DataError(
-            f"clip {clip.name!r}: expected a name that can be a file name",
-            hint="rename the clip, or write all clips into one .parquet file",
+            f"clip {clip_name!r}: expected a name that can be a file name",
+            hint="rename the clip, or write all clips into one file",
         )
-    return clip.name
+    return clip_name

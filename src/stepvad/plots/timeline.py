@@ -38,7 +38,7 @@ def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | N
         ylabel="anomaly score A(x)",
         xlim=(0, max(scores.n_frames - 1, 1)),
     )
-    axes.set_title(scores.clip, loc="left")
+    axes.set_title(scores.clip, loc="left", parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize="small")
     figure.savefig(path, dpi=120, metadata={"Software": None})
