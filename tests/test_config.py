@@ -125,3 +125,35 @@ def test_settings_that_no_model_can_have_are_refused(
 )
 def test_settings_at_the_edge_are_allowed(settings: dict[str, Any]) -> None:
     Config(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"T": 2.5}, "T: expected int, got 2.5"),
+        ({"T": "12"}, "T: expected int, got '12'"),
+        ({"K": True}, "K: expected int, got True"),
+        ({"whiten": 1}, "whiten: expected bool, got 1"),
+        ({"sigma_low": None}, "sigma_low: expected float or int, got None"),
+        ({"patience": 0.5}, "patience: expected int or None, got 0.5"),
+        ({"aggregation": True}, "aggregation: expected str or int, got True"),
+        ({"learning_rate": 10**400}, "learning_rate: expected a number below 1e308, got a larger"),
+    ],
+)
+def test_settings_of_another_type_are_refused(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Config(**settings)
+    assert str(error.value).startswith(expected)
+
+
+def test_whole_numbers_serve_as_real_ones() -> None:
+    assert Config(sigma_high=2) == Config(sigma_high=2.0)
+    assert isinstance(Config(sigma_high=2).sigma_high, float)
+
+
+def test_settings_for_own_footage_train_for_minutes() -> None:
+    footage = Config.footage()
+    assert footage.max_steps is not None
+    assert footage.max_steps <= 1000
+    assert footage.ema_warmup
+    assert (footage.T, footage.K, footage.L) == (Config().T, Config().K, Config().L)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stepvad import Clip, Config, DataError, Detector, MissingExtraError, Track
+from stepvad.folded import weight_shapes
 from stepvad.formats.labels import FrameLabels
 from stepvad.progress import Progress
 from stepvad.scoring import anomaly_score
@@ -204,6 +206,60 @@ def test_another_aggregation_can_be_had_from_the_energies(
     windows = detector.score(walkers[0]).windows
     second = anomaly_score(windows.E, windows.c, 1)
     np.testing.assert_allclose(second, windows.c * windows.E[:, 1], rtol=1e-6)
+
+
+def test_a_detector_scores_by_its_own_aggregation(detector: Detector, walkers: list[Clip]) -> None:
+    E, c = detector.score(walkers[0]).windows.E, detector.score(walkers[0]).windows.c
+    summed, single = (replace(detector.config, aggregation=a) for a in ("sum", 2))
+    for config, expected in ((summed, E.sum(axis=1)), (single, E[:, 2])):
+        other = Detector(replace(detector.model, config=config))
+        np.testing.assert_allclose(other.score(walkers[0]).A, c * expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_a_loaded_detector_scores_to_the_bit_like_the_fitted_one(
+    walkers: list[Clip], tmp_path: Path, whiten: bool
+) -> None:
+    fitted = Detector.fit(walkers[:2], replace(CONFIG, whiten=whiten, max_steps=3))
+    scale = fitted.model.space.scale
+    assert (scale == 1).all() == (not whiten)
+    fitted.save(tmp_path / "m")
+    loaded = Detector.load(tmp_path / "m")
+    now, then = loaded.score(walkers[0]), fitted.score(walkers[0])
+    assert now.windows.E.tobytes() == then.windows.E.tobytes()
+    assert now.A.tobytes() == then.A.tobytes()
+    assert np.isfinite(now.A).all()
+
+
+def test_an_empty_clip_does_not_decide_the_skeleton(walkers: list[Clip]) -> None:
+    empty = Clip("nobody", None, 9, (), of_size(4))
+    detector = Detector.fit([empty, *walkers], replace(CONFIG, max_steps=1))
+    assert detector.skeleton == STEP18
+    assert detector.model.origin.clips == 1 + len(walkers)
+
+
+def test_poses_without_any_confidence_are_refused_unless_it_is_switched_off() -> None:
+    walk = np.random.default_rng(0).standard_normal((60, 4, 2)).cumsum(axis=0).astype(np.float32)
+    track = Track(0, np.arange(60), walk, np.zeros((60, 4), np.float32))
+    clip = Clip("doubtful", None, 60, (track,), of_size(4))
+    with pytest.raises(DataError, match="expected poses with confidence to fit on") as error:
+        Detector.fit([clip], CONFIG)
+    assert "confidence 1" in error.value.hint
+    blind = Detector.fit([clip], replace(CONFIG, confidence=False, max_steps=1))
+    assert np.isfinite(blind.score(clip).A).all()
+
+
+def test_energies_that_do_not_vary_are_refused(
+    walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def untrained(*_: object, **__: object) -> tuple[dict[str, NDArray[np.float32]], int]:
+        shapes = weight_shapes(CONFIG).items()
+        return {name: np.zeros(shape, np.float32) for name, shape in shapes}, 1
+
+    monkeypatch.setattr("stepvad.training.train", untrained)
+    with pytest.raises(DataError, match="expected energies that vary") as error:
+        Detector.fit(walkers, CONFIG)
+    assert error.value.hint
 
 
 WITHOUT_TORCH = """

@@ -258,6 +258,29 @@ def test_an_impossible_length_is_refused(n_frames: int) -> None:
     assert refusal(error)[0] == (f"clip hall: expected 0 to {MAX_FRAME + 1} frames, got {n_frames}")
 
 
+def test_a_name_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(DataError, match="expected a name in UTF-8") as error:
+        Clip("hall\udc80", None, 3, ())
+    assert error.value.hint == "rename the file"
+
+
+@pytest.mark.parametrize("id_", [2**63, -(2**63) - 1])
+def test_an_id_beyond_64_bits_is_refused(id_: int) -> None:
+    with pytest.raises(DataError, match=f"track {id_}: expected an id of 64 bits"):
+        track([0], id_=id_)
+    with pytest.raises(DataError, match=f"track {id_}: expected an id of 64 bits"):
+        Pose(id_, keypoints(V), np.ones(V, np.float32))
+
+
+def test_a_clip_gives_its_people_frame_by_frame() -> None:
+    first, second = track([0, 2]), track([2], id_=8)
+    frames = list(clip(first, second, n_frames=4).by_frame())
+    assert [frame for frame, _ in frames] == [0, 1, 2, 3]
+    assert [[pose.track_id for pose in people] for _, people in frames] == [[7], [], [7, 8], []]
+    np.testing.assert_array_equal(frames[2][1][0].keypoints, first.keypoints[1])
+    np.testing.assert_array_equal(frames[2][1][1].confidence, second.confidence[0])
+
+
 def test_a_clip_can_be_given_another_length() -> None:
     made = clip(track([0, 4]), n_frames=5)
     longer = made.with_length(50)

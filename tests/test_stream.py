@@ -78,40 +78,42 @@ def edge_clips(draw: st.DrawFn) -> Clip:
     return Clip("edges", None, length, tuple(tracks), SKELETON)
 
 
-@pytest.mark.parametrize("T", [1, 4, 6])
-def test_a_stream_cuts_the_bits_of_the_finished_clip_also_from_awkward_values(
-    detectors: dict[int, Detector], T: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut_by_stream: list[Windows] = []
+@pytest.fixture
+def cut_by_stream(monkeypatch: pytest.MonkeyPatch) -> list[Windows]:
+    """The windows that reach the detector."""
+    seen: list[Windows] = []
     score_windows = Detector.score_windows
 
     def recording(self: Detector, windows: Windows) -> WindowScores:
-        cut_by_stream.append(windows)
+        seen.append(windows)
         return score_windows(self, windows)
 
     monkeypatch.setattr(Detector, "score_windows", recording)
+    return seen
 
+
+def assert_same_bits(online: list[Windows], offline: Windows) -> None:
+    """The windows of a stream are those of the finished clip, whatever their order."""
+    fields = ("x", "c", "track_id", "frame", "flat")
+    now = Windows(*(np.concatenate([getattr(part, name) for part in online]) for name in fields))
+    for name in fields:
+        a, b = (getattr(w, name)[np.lexsort((w.frame, w.track_id))] for w in (now, offline))
+        assert a.tobytes() == b.tobytes(), name
+
+
+@pytest.mark.parametrize("T", [1, 4, 6])
+def test_a_stream_cuts_the_bits_of_the_finished_clip_also_from_awkward_values(
+    detectors: dict[int, Detector], T: int, cut_by_stream: list[Windows]
+) -> None:
     @settings(max_examples=60)
     @given(edge_clips())
     def check(clip: Clip) -> None:
-        cut_by_stream.clear()
         index, counts = cut(clip, detectors[T].config, SKELETON)
-        offline = index.windows(slice(None))
+        cut_by_stream.clear()
         stream = Stream(detectors[T], skeleton=SKELETON)
         for frame, poses in poses_of(clip):  # frames without anybody need not be fed
             stream.update(frame, poses)
-        for name in ("x", "c", "track_id", "frame", "flat"):
-            parts = [getattr(windows, name) for windows in cut_by_stream]
-            online = np.concatenate(parts)[
-                np.lexsort(
-                    (
-                        np.concatenate([windows.frame for windows in cut_by_stream]),
-                        np.concatenate([windows.track_id for windows in cut_by_stream]),
-                    )
-                )
-            ]
-            then = getattr(offline, name)[np.lexsort((offline.frame, offline.track_id))]
-            assert online.tobytes() == then.tobytes(), name
+        assert_same_bits(cut_by_stream, index.windows(slice(None)))
         assert replace(counts, short_runs=0) == stream.counts
 
     check()
@@ -183,16 +185,20 @@ def test_a_stream_cannot_know_which_window_is_the_last(detectors: dict[int, Dete
     assert error.value.hint
 
 
-def test_coco_poses_stream_into_a_model_of_18_joints(walkers: list[Clip]) -> None:
+def test_coco_poses_stream_into_a_model_of_18_joints(
+    walkers: list[Clip], cut_by_stream: list[Windows]
+) -> None:
     config = Config(T=4, K=8, width=8, blocks=2, sigma_width=4, L=3, max_steps=2)
     detector = Detector.fit(walkers[:1], config)
     assert detector.skeleton == STEP18
     offline = detector.score(walkers[0])
+    cut_by_stream.clear()
     stream = Stream(detector)
     parts = [stream.update(frame, poses) for frame, poses in poses_of(walkers[0])]
+    index, counts = cut(walkers[0], config, STEP18)
+    assert_same_bits(cut_by_stream, index.windows(slice(None)))
     online = WindowScores.join(parts, L=3)
     order = np.lexsort((online.frame, online.track_id))
-    assert online.frame[order].tolist() == offline.windows.frame.tolist()
     np.testing.assert_allclose(online.A[order], offline.A, rtol=1e-5, atol=1e-5)
-    assert replace(offline.counts, short_runs=0) == stream.counts
+    assert replace(counts, short_runs=0) == stream.counts
     assert stream.flat_windows == offline.flat_windows

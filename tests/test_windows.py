@@ -518,3 +518,19 @@ def test_cutting_in_pieces_takes_the_same_memory_for_a_clip_twice_as_long() -> N
         return highest
 
     assert peak(200_000) < 1.1 * peak(100_000)
+
+
+def test_cutting_many_short_tracks_takes_a_few_looks_at_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    def counted(run: Run) -> int:
+        nonlocal looks
+        looks += 1
+        return len(run.keypoints)
+
+    monkeypatch.setattr(Run, "__len__", counted)
+    clip = clip_of(*(random_track([frame], id_=frame) for frame in range(500)))
+    assert sum(len(index) for index, _ in cut_in_pieces(clip, config(1), of_size(3))) == 500
+    assert looks < 30 * 500

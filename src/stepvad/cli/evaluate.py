@@ -118,7 +118,7 @@ def _print_rows(name: str, result: Evaluation, beside: Evaluation, other_floor: 
         if row.method == "detector"
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
-    others = [f"AUROC, {other_floor.replace('_', '-')} floor", "persons", "random"]
+    others = [f"{other_floor.replace('_', '-')} floor", "persons", "random"]
     print_table(f"{name} (%)", [*columns, *others], rows)
 
 
