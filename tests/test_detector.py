@@ -293,3 +293,28 @@ def test_scoring_needs_no_torch_and_fitting_says_what_to_install(
     np.testing.assert_array_equal(np.load(scores), detector.score(walkers[0]).A)
     assert run.stdout.strip() == "fit needs the train extra; pip install 'stepvad[train]'"
     assert MissingExtraError("fit", "train").hint == "pip install 'stepvad[train]'"
+
+
+def test_a_clip_without_people_does_not_decide_the_skeleton(walkers: list[Clip]) -> None:
+    rng = np.random.default_rng(0)
+    boxes = clip_of(rng.standard_normal((50, 4, 2)).cumsum(axis=0), V=4)
+    four = Detector.fit([Clip("nobody", None, 9, ()), boxes], replace(CONFIG, K=6))
+    assert four.skeleton.V == 4
+    assert four.model.origin.clips == 2
+
+
+def test_poses_without_any_confidence_cannot_be_fitted_by_confidence() -> None:
+    rng = np.random.default_rng(0)
+    walk = rng.standard_normal((50, 4, 2), dtype=np.float32).cumsum(axis=0)
+    blind = Track(0, np.arange(50), walk, np.zeros((50, 4), np.float32))
+    clip = Clip("blind", None, 50, (blind,), of_size(4))
+    with pytest.raises(DataError, match="expected poses with confidence"):
+        Detector.fit([clip], replace(CONFIG, K=6))
+    assert len(Detector.fit([clip], replace(CONFIG, K=6, confidence=False)).score(clip).A) == 47
+
+
+def test_a_clip_that_does_not_fit_is_named(detector: Detector) -> None:
+    rng = np.random.default_rng(0)
+    boxes = clip_of(rng.standard_normal((9, 4, 2)), V=4, name="box-clip")
+    with pytest.raises(DataError, match="clip box-clip, track 3: expected poses of skeleton"):
+        detector.score(boxes)

@@ -320,3 +320,29 @@ def test_upright_poses_have_their_ankles_below_their_nose() -> None:
 def test_the_last_pose_tells_how_long_a_clip_is() -> None:
     assert n_frames_of([track([0, 3]), track([7]), track([])]) == 8
     assert n_frames_of([]) == 0
+
+
+# Clip, frame by frame
+
+
+def test_a_clip_can_be_had_frame_by_frame() -> None:
+    one, two = track([1, 2], id_=1), track([2, 4], id_=2)
+    clip = Clip("c", None, 6, (one, two), of_size(V))
+    frames = list(clip.by_frame())
+    assert [frame for frame, _ in frames] == [0, 1, 2, 3, 4, 5]
+    assert [[pose.track_id for pose in poses] for _, poses in frames] == [
+        [], [1], [1, 2], [], [2], []
+    ]  # fmt: skip
+    np.testing.assert_array_equal(frames[4][1][0].keypoints, two.keypoints[1])
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(DataError, match="expected a name in UTF-8"):
+        Clip("\udcff", None, 0, ())
+
+
+def test_clips_and_tracks_are_compared_by_identity() -> None:
+    one = track([1, 2])
+    same = one
+    assert one == same
+    assert one != track([1, 2])

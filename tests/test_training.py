@@ -219,6 +219,15 @@ def test_a_checkpoint_of_other_settings_or_poses_is_refused(tmp_path: Path) -> N
             checkpoint=checkpoint,
             resume=True,
         )
+    with pytest.raises(ModelFileError, match="the same use of validation"):
+        train(
+            gaussian(),
+            CONFIG,
+            report=silent,
+            validate=lambda weights, epoch: 0.0,
+            checkpoint=checkpoint,
+            resume=True,
+        )
     with pytest.raises(ModelFileError, match="the same poses"):
         train(gaussian(digest="x"), CONFIG, report=silent, checkpoint=checkpoint, resume=True)
     with pytest.raises(ModelFileError, match="cannot be read"):
@@ -341,3 +350,35 @@ def test_a_validation_that_is_no_number_is_refused() -> None:
     with pytest.raises(StepvadError, match="expected a number after epoch 1, got nan") as error:
         train(gaussian(), CONFIG, report=silent, validate=lambda weights, epoch: float("nan"))
     assert error.value.hint
+
+
+def test_a_diverged_training_and_a_validation_without_a_number_are_errors() -> None:
+    with pytest.raises(StepvadError, match="training diverged: expected a finite loss at step"):
+        train(gaussian(), replace(CONFIG, learning_rate=1e30), report=silent)
+    with pytest.raises(StepvadError, match="validation: expected a number after epoch 1, got nan"):
+        train(gaussian(), CONFIG, report=silent, validate=lambda weights, epoch: float("nan"))
+
+
+def test_checkpoints_are_written_within_an_epoch_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepvad.training.CHECKPOINT_S", 0.0)
+    checkpoint = tmp_path / "c"
+
+    def stop(progress: Progress) -> None:
+        if progress.done == 6:  # the second of four steps of the second epoch
+            raise StoppedError
+
+    whole = train(gaussian(), CONFIG, report=silent)
+    with pytest.raises(StoppedError):
+        train(gaussian(), CONFIG, report=stop, checkpoint=checkpoint)
+    steps: list[int] = []
+    resumed = train(
+        gaussian(),
+        CONFIG,
+        report=lambda progress: steps.append(progress.done),
+        checkpoint=checkpoint,
+        resume=True,
+    )
+    assert steps[0] == 6  # the fifth step was saved
+    assert same(whole[0], resumed[0])

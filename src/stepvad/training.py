@@ -60,6 +60,8 @@ class State:
     best_weights: dict[str, Tensor] | None = None
     misses: int = 0
     """Validations since the best one."""
+    validated: bool = False
+    """Whether the best epoch is kept rather than the last."""
 
     @classmethod
     def start(cls, config: Config) -> State:
@@ -92,6 +94,7 @@ def train(
     epoch and every few minutes, and `resume` goes on from it to the same bytes as without a break.
     """
     state = State.start(config)
+    state.validated = validate is not None
     if resume and checkpoint is not None:
         load_checkpoint(state, data, config, checkpoint)
 
@@ -182,7 +185,7 @@ def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path)
     for i, moments in state.optimiser.state_dict()["state"].items():
         tensors |= {f"adam.{i}.{name}": value for name, value in moments.items()}
     tensors["generator"] = state.generator.get_state()
-    meta = _identity(data, config) | {
+    meta = _identity(state, data, config) | {
         "epoch": state.epoch,
         "step": state.step,
         "best": state.best,
@@ -194,7 +197,7 @@ def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path)
 def load_checkpoint(state: State, data: TrainingSet, config: Config, path: Path) -> None:
     """Put a fresh state where a checkpoint of the same settings and data left off."""
     tensors, meta = modelfile.read_tensors(path)
-    for key, expected in _identity(data, config).items():
+    for key, expected in _identity(state, data, config).items():
         if meta.get(key) != expected:
             raise ModelFileError(
                 f"{path}: expected a checkpoint of the same {key}, got another",
@@ -239,8 +242,14 @@ def _denormals_as_zero() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
-def _identity(data: TrainingSet, config: Config) -> dict[str, object]:
-    return {"settings": asdict(config), "poses": data.digest, "kind": "checkpoint"}
+def _identity(state: State, data: TrainingSet, config: Config) -> dict[str, object]:
+    """What a checkpoint and the run that resumes from it must agree on."""
+    return {
+        "kind": "checkpoint",
+        "settings": asdict(config),
+        "poses": data.digest,
+        "use of validation": state.validated,
+    }
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
