@@ -12,6 +12,8 @@ from stepvad.benchmark import walkers as kinematic
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch and pytest's processes share the cores
+
 # `pytest --hypothesis-profile thorough` looks further, at other cases every time
 unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(

@@ -34,9 +34,6 @@ def refusal(error: pytest.ExceptionInfo[DataError]) -> tuple[str, str]:
     return error.value.problem, error.value.hint
 
 
-# Track
-
-
 def test_a_track_holds_dense_arrays_of_the_right_types() -> None:
     given = Track(
         1,
@@ -170,9 +167,6 @@ def test_a_confidence_beyond_float32_is_an_odd_confidence_like_any_other() -> No
     assert (held > 1).all()
 
 
-# Pose
-
-
 def test_a_pose_holds_float32_and_leaves_its_inputs_alone() -> None:
     points, confidence = keypoints(V).astype(np.float64), np.array([0.5, np.nan, 2])
     before = points.copy(), confidence.copy()
@@ -195,9 +189,6 @@ def test_a_pose_with_a_coordinate_that_is_no_number_is_refused() -> None:
     points[1, 1] = np.nan
     with pytest.raises(DataError, match=r"track 3, joint 1: expected coordinates within .* nan"):
         Pose(3, points, np.ones(V, np.float32))
-
-
-# Clip
 
 
 def test_a_clip_counts_its_poses_and_people() -> None:
@@ -258,27 +249,12 @@ def test_an_impossible_length_is_refused(n_frames: int) -> None:
     assert refusal(error)[0] == (f"clip hall: expected 0 to {MAX_FRAME + 1} frames, got {n_frames}")
 
 
-def test_a_name_that_cannot_be_written_is_refused() -> None:
-    with pytest.raises(DataError, match="expected a name in UTF-8") as error:
-        Clip("hall\udc80", None, 3, ())
-    assert error.value.hint == "rename the file"
-
-
 @pytest.mark.parametrize("id_", [2**63, -(2**63) - 1])
 def test_an_id_beyond_64_bits_is_refused(id_: int) -> None:
     with pytest.raises(DataError, match=f"track {id_}: expected an id of 64 bits"):
         track([0], id_=id_)
     with pytest.raises(DataError, match=f"track {id_}: expected an id of 64 bits"):
         Pose(id_, keypoints(V), np.ones(V, np.float32))
-
-
-def test_a_clip_gives_its_people_frame_by_frame() -> None:
-    first, second = track([0, 2]), track([2], id_=8)
-    frames = list(clip(first, second, n_frames=4).by_frame())
-    assert [frame for frame, _ in frames] == [0, 1, 2, 3]
-    assert [[pose.track_id for pose in people] for _, people in frames] == [[7], [], [7, 8], []]
-    np.testing.assert_array_equal(frames[2][1][0].keypoints, first.keypoints[1])
-    np.testing.assert_array_equal(frames[2][1][1].confidence, second.confidence[0])
 
 
 def test_a_clip_can_be_given_another_length() -> None:
@@ -320,9 +296,6 @@ def test_upright_poses_have_their_ankles_below_their_nose() -> None:
 def test_the_last_pose_tells_how_long_a_clip_is() -> None:
     assert n_frames_of([track([0, 3]), track([7]), track([])]) == 8
     assert n_frames_of([]) == 0
-
-
-# Clip, frame by frame
 
 
 def test_a_clip_can_be_had_frame_by_frame() -> None:

@@ -242,10 +242,16 @@ def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
         train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint, resume=True)
 
 
-def test_training_leaves_the_arithmetic_of_its_thread_as_it_was() -> None:
+def test_training_takes_denormals_for_zero_and_leaves_the_arithmetic_as_it_was() -> None:
     denormal = np.array([1e-40], dtype=np.float32)
+    meanwhile: list[float] = []
     torch.set_flush_denormal(False)
-    train(gaussian(), replace(CONFIG, epochs=1), report=silent)
+    train(
+        gaussian(),
+        replace(CONFIG, max_steps=2),
+        report=lambda _: meanwhile.append((denormal * np.float32(1)).item()),
+    )
+    assert meanwhile == [0, 0]
     assert (denormal * np.float32(1)).item() > 0
 
 

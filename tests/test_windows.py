@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
-from stepvad.skeletons import COCO17, STEP18, Skeleton, of_size
+from stepvad.skeletons import COCO17, STEP18, of_size
 from stepvad.windows import (
     Counts,
     Run,
@@ -27,7 +27,6 @@ from stepvad.windows import (
 )
 
 Floats = NDArray[np.float32]
-ONE_JOINT = of_size(1)
 
 
 def config(
@@ -65,9 +64,6 @@ def clip_of(*tracks: Track, V: int = 3) -> Clip:
 def all_windows(clip: Clip, settings: Config) -> Windows:
     index, _ = cut(clip, settings, clip.skeleton)
     return index.windows(slice(None))
-
-
-# Standardisation
 
 
 def test_a_window_is_centred_per_axis_and_divided_by_the_spread_of_y() -> None:
@@ -162,9 +158,6 @@ def test_extreme_but_allowed_coordinates_stay_finite() -> None:
     assert np.isfinite(got).all()
 
 
-# Preparing poses
-
-
 def test_the_confidence_of_a_window_is_the_mean_over_joints_and_frames() -> None:
     confidence = np.array([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9]], dtype=np.float32)
     track = Track(1, np.arange(3), random_track([0, 1, 2]).keypoints, confidence)
@@ -246,9 +239,6 @@ def test_a_missing_shoulder_does_not_pull_the_neck_to_the_origin() -> None:
     np.testing.assert_allclose(moved, 100, rtol=1e-6)
 
 
-# Gaps
-
-
 def test_a_gap_is_filled_linearly_in_place_and_confidence() -> None:
     frames = np.array([10, 11, 15])
     keypoints = floats(0, 0, 4, 8, 12, 0).reshape(3, 1, 2)
@@ -303,9 +293,6 @@ def test_short_stretches_are_counted_and_give_no_window() -> None:
     index, counts = cut(clip_of(track), config(3), of_size(3))
     assert counts == Counts(poses=6, short_runs=2)
     assert index.frame.tolist() == [22]
-
-
-# Windows of a clip
 
 
 @pytest.mark.parametrize(("n", "T"), [(12, 12), (30, 12), (5, 1), (1, 1), (4, 3)])
@@ -436,9 +423,6 @@ def test_cutting_leaves_the_clip_alone() -> None:
     np.testing.assert_array_equal(track.confidence, confidence)
 
 
-# The value type
-
-
 def windows_of(**changed: NDArray[np.generic]) -> Windows:
     arrays: dict[str, NDArray[np.generic]] = {
         "x": np.zeros((2, 2, 3, 4), np.float32),
@@ -477,8 +461,7 @@ def test_counts_add_up() -> None:
 
 
 def test_a_skeleton_of_one_joint_has_windows_too() -> None:
-    skeleton: Skeleton = ONE_JOINT
-    windows = all_windows(Clip("c", None, 9, (random_track([2, 3, 8], 1),), skeleton), config(4))
+    windows = all_windows(clip_of(random_track([2, 3, 8], 1), V=1), config(4))
     assert windows.x.shape == (4, 2, 1, 4)
     assert windows.frame.tolist() == [5, 6, 7, 8]
 

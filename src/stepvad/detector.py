@@ -104,6 +104,13 @@ class Detector:
 
     def score_windows(self, windows: Windows) -> WindowScores:
         """A(x) of windows cut with this detector's settings (Eq. 8)."""
+        expected = (2, self.skeleton.V, self.config.T)
+        if windows.x.shape[1:] != expected:
+            raise DataError(
+                f"windows: expected x of shape (N, {', '.join(map(str, expected))}), "
+                f"got {windows.x.shape}",
+                hint="cut them with the detector's own settings and skeleton",
+            )
         E = standardise_energies(self.energies(windows), self.model.E_mean, self.model.E_var)
         A = anomaly_score(E, windows.weight(self.config), self.config.aggregation)
         return WindowScores(windows.track_id, windows.frame, windows.c, E, A)

@@ -97,7 +97,7 @@ def write_tensors(
 def read(path: Path) -> Model:
     """Read a model and check that it is whole."""
     tensors, meta = read_tensors(path)
-    if not isinstance(meta.get("format"), int) or meta["format"] > FORMAT:
+    if type(meta.get("format")) is not int or not 1 <= meta["format"] <= FORMAT:
         raise ModelFileError(
             f"{path}: expected format {FORMAT} or older, got {meta.get('format')!r}",
             hint="update stepvad to use this model",

@@ -138,11 +138,15 @@ class Clip:
 
     def by_frame(self) -> Iterator[tuple[int, list[Pose]]]:
         """Every frame from 0 with the people in it, as a camera would give them."""
-        people: list[list[Pose]] = [[] for _ in range(self.n_frames)]
-        for track in self.tracks:
-            for at, frame in enumerate(track.frames):
-                people[frame].append(Pose(track.id, track.keypoints[at], track.confidence[at]))
-        yield from enumerate(people)
+        frames = np.concatenate([np.empty(0, np.int64), *(track.frames for track in self.tracks)])
+        owner = [(track, at) for track in self.tracks for at in range(len(track))]
+        order = np.argsort(frames, kind="stable")
+        ends = np.cumsum(self.persons_per_frame())
+        first = 0
+        for frame, end in enumerate(ends.tolist()):
+            poses = [owner[row] for row in order[first:end]]
+            yield frame, [Pose(t.id, t.keypoints[at], t.confidence[at]) for t, at in poses]
+            first = end
 
     def n_upright(self) -> int | None:
         """Poses with the ankles below the nose (y grows downwards); None without such joints.

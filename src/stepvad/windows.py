@@ -173,13 +173,14 @@ def cut_in_pieces(
 ) -> Iterator[tuple[WindowIndex, Counts]]:
     """The same windows some at a time, in memory that does not grow with the clip."""
     runs: list[Run] = []
-    counts = Counts()
+    counts, n_poses = Counts(), 0
     for run, mended in clip_runs(clip, config, skeleton):
         runs.append(run)
         counts += mended
-        if sum(map(len, runs)) >= PIECE:
+        n_poses += len(run)
+        if n_poses >= PIECE:
             yield WindowIndex.of(runs, config, skeleton.V), counts
-            runs, counts = [], Counts()
+            runs, counts, n_poses = [], Counts(), 0
     yield WindowIndex.of(runs, config, skeleton.V), counts
 
 
