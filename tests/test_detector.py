@@ -15,7 +15,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.progress import Progress
 from stepvad.scoring import anomaly_score
 from stepvad.skeletons import STEP18, Skeleton, of_size
-from stepvad.windows import WindowIndex, clip_runs
+from stepvad.windows import WindowIndex, clip_runs, cut
 
 CONFIG = Config(T=4, K=8, width=24, sigma_width=8, blocks=2, L=5, max_steps=30, ema_warmup=True)
 
@@ -318,3 +318,13 @@ def test_a_clip_that_does_not_fit_is_named(detector: Detector) -> None:
     boxes = clip_of(rng.standard_normal((9, 4, 2)), V=4, name="box-clip")
     with pytest.raises(DataError, match="clip box-clip, track 3: expected poses of skeleton"):
         detector.score(boxes)
+
+
+def test_windows_cut_for_another_detector_are_refused(
+    detector: Detector, walkers: list[Clip]
+) -> None:
+    index, _ = cut(walkers[0], replace(CONFIG, T=5), STEP18)
+    with pytest.raises(
+        DataError, match=r"expected x of shape \(N, 2, 18, 4\), got \(3, 2, 18, 5\)"
+    ):
+        detector.score_windows(index.windows(slice(0, 3)))
