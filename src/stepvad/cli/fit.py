@@ -72,7 +72,7 @@ def fit(
 
         stepvad fit UBnormal/pose/train -o ub.safetensors --preset paper --learning-rate 5e-4
 
-    Ctrl-C keeps the last full epoch; the same command with --resume goes on from there.
+    Ctrl-C keeps the training so far; the same command with --resume goes on from there.
     """
     base = Config() if preset == "paper" else Config.footage()
     config = replace(
@@ -135,9 +135,9 @@ def _fit(
             )
     except KeyboardInterrupt:
         if checkpoint.exists():
-            say(f"stopped; {checkpoint} keeps the last full epoch, and --resume goes on from there")
+            say(f"stopped; {checkpoint} keeps the training so far; --resume goes on from there")
         else:
-            say("stopped before the end of the first epoch; nothing was kept")
+            say("stopped before the first checkpoint; nothing was kept")
         raise typer.Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
