@@ -97,7 +97,9 @@ def _draws(n_clips: int, level: float, resamples: int, seed: int) -> NDArray[np.
             f"interval: expected a level between 0 and 1 and 1 resample or more, "
             f"got {level} and {resamples}"
         )
-    share = np.full(n_clips, 1 / max(n_clips, 1))
+    if n_clips == 0:
+        return np.empty((resamples, 0), dtype=np.int64)
+    share = np.full(n_clips, 1 / n_clips)
     return np.random.default_rng(seed).multinomial(n_clips, share, size=resamples)
 
 
