@@ -131,6 +131,14 @@ def test_the_lower_foot_is_on_the_ground(event: kinematic.Event | None, speed: f
     np.testing.assert_allclose(ankles.min(axis=1), 0.06)
 
 
+@pytest.mark.parametrize(("event", "speed"), [pair for pair in UPRIGHT if pair[0] != "run"])
+def test_the_trunk_is_above_the_feet(event: kinematic.Event | None, speed: float) -> None:
+    joints = acting(event, speed)
+    feet = joints[:, [LEFT_ANKLE, RIGHT_ANKLE], 0].mean()
+    trunk = (joint(joints, "left_hip") + joint(joints, "left_shoulder"))[:, 0].mean() / 2
+    assert abs(trunk - feet) < 0.15
+
+
 @pytest.mark.parametrize(("event", "speed"), ALL)
 def test_bones_keep_their_length(event: kinematic.Event | None, speed: float) -> None:
     joints = acting(event, speed)
