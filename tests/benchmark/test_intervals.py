@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -218,3 +219,15 @@ def test_intervals_hold_the_true_figure_as_often_as_they_say(metric: Name) -> No
 @pytest.mark.slow
 def test_intervals_of_differences_hold_the_true_one_as_often_as_they_say() -> None:
     assert coverage_of_differences() == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.slow
+def test_an_interval_of_sixty_thousand_frames_takes_seconds() -> None:
+    rng = np.random.default_rng(0)
+    abnormal = rng.random(60_000) < 0.3
+    score = (rng.standard_normal(60_000) + abnormal).astype(np.float32)
+    names = tuple(map(str, range(150)))
+    frames = FrameScores(names, np.repeat(np.arange(150), 400), abnormal, score[None])
+    begin = time.process_time()
+    over_clips(frames, resamples=1000)
+    assert time.process_time() - begin < 10
