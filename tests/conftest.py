@@ -33,7 +33,7 @@ def walkers() -> list[Clip]:
 
 @pytest.fixture(scope="session")
 def walker_test() -> list[tuple[Clip, FrameLabels]]:
-    """Test clips with their truth: somebody runs or falls in four of five clips."""
+    """Test clips with their truth: somebody runs, falls, cycles, goes backwards, crouches."""
     return list(kinematic.make_clips(5, seed=2, seconds=8.0, anomalies=True))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from stepvad.benchmark.metrics import auroc, average_precision, equal_error_rate
+from stepvad.benchmark.metrics import (
+    Name,
+    Ranking,
+    auroc,
+    average_precision,
+    equal_error_rate,
+)
 from stepvad.errors import DataError
 
 Metric = Callable[[NDArray[np.bool_], NDArray[Any]], float]
@@ -135,3 +142,39 @@ def test_equal_error_rate_lies_on_the_roc_of_scikit_learn(n: int, levels: int, s
     away = np.array([error - alarmed[after - 1], 1 - error - found[after - 1]])
     assert step[0] * away[1] == pytest.approx(step[1] * away[0], abs=1e-12)
     assert alarmed[after - 1] - 1e-12 <= error <= alarmed[after] + 1e-12
+
+
+@given(n=st.integers(2, 300), levels=st.integers(1, 80), seed=st.integers(0, 2**32))
+def test_equal_error_rate_is_where_the_roc_of_scikit_learn_crosses_the_diagonal(
+    n: int, levels: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    abnormal = rng.random(n) < rng.uniform(0.1, 0.9)
+    abnormal[:2] = True, False
+    score = rng.integers(levels, size=n)
+    alarmed, found, _ = roc_curve(abnormal, score, drop_intermediate=False)
+    crossings = []
+    for (x, y), (next_x, next_y) in pairwise(zip(alarmed, found, strict=True)):
+        before, after = x + y - 1, next_x + next_y - 1  # alarmed minus missed
+        if before <= 0 <= after:
+            crossings.append(x - before / (after - before) * (next_x - x))
+    assert crossings
+    for crossing in crossings:  # two where a threshold lies on the diagonal itself
+        assert equal_error_rate(abnormal, score) == pytest.approx(crossing, abs=1e-12)
+
+
+@given(n=st.integers(2, 100), levels=st.integers(1, 30), seed=st.integers(0, 2**32))
+def test_a_frame_that_counts_several_times_is_that_many_frames(
+    n: int, levels: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    abnormal, score = rng.random(n) < 0.4, rng.integers(levels, size=n)
+    times = rng.integers(4, size=n) * (rng.random(n) < 0.7)
+    abnormal[:2], times[:2] = (True, False), 1
+    ranking = Ranking.of(abnormal, score)
+    counts = ranking.count(times[ranking.order])
+    repeated = np.repeat(np.arange(n), times)
+    names: tuple[Name, ...] = ("auroc", "ap", "eer")
+    for name, metric in zip(names, METRICS, strict=True):
+        expected = metric(abnormal[repeated], score[repeated])
+        assert counts.measure(name) == pytest.approx(expected, abs=1e-12)

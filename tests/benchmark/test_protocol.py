@@ -14,7 +14,18 @@ from scipy.ndimage import gaussian_filter1d
 from stepvad import scoring, skeletons, windows
 from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.benchmark.metrics import auroc
-from stepvad.benchmark.protocol import Evaluation, ScoredClip, evaluate, reaggregate, tabulate
+from stepvad.benchmark.protocol import (
+    Evaluation,
+    Method,
+    ScoredClip,
+    Selection,
+    evaluate,
+    frame_scores,
+    reaggregate,
+    score_clips,
+    tabulate,
+    tabulate_dataset,
+)
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
@@ -167,7 +178,9 @@ def test_smoothing_after_the_floor_is_the_other_reading(clips: list[ScoredClip])
     other = tabulate(clips, person_sigma=0.0, frame_sigma=1.0, smoothing="filled")
     assert other.row(smoothed=True).auroc == expected
     assert other.row(smoothed=False) == table(clips).row(smoothed=False)
-    assert expected != table(clips).row(smoothed=True).auroc
+    # over covered frames the floor has pulled crowd's last frame, the 5, below one of the abnormal
+    assert other.row(frames="covered").auroc == pytest.approx(7 / 9)
+    assert table(clips).row(frames="covered").auroc == pytest.approx(6 / 9)
 
 
 def test_a_persons_own_scores_are_smoothed_before_the_worst_is_taken() -> None:
@@ -335,6 +348,45 @@ def test_options_of_an_evaluation_reach_the_table(street: Dataset) -> None:
         smoothing="filled",
     )
     assert repr(same) == repr(center)  # NaN equals itself in words
+
+
+@pytest.mark.parametrize("method", ["detector", "persons", "random"])
+@pytest.mark.parametrize("smoothed", [False, True])
+@pytest.mark.parametrize("frames", ["all", "covered", "one-person"])
+def test_the_frames_behind_a_row_give_its_figures(
+    street: Dataset, method: Method, smoothed: bool, frames: Selection
+) -> None:
+    clips = score_clips(AnkleSpeed(Config()), street)
+    table = tabulate_dataset(clips, street, floor="per_clip")
+    row = table.row(method=method, placement="backtrack", smoothed=smoothed, frames=frames)
+    behind = frame_scores(
+        clips,
+        street,
+        method=method,
+        placement="backtrack",
+        smoothed=smoothed,
+        frames=frames,
+        floor="per_clip",
+    )
+    figures = [behind.measure(metric) for metric in ("auroc", "ap", "eer")]
+    assert figures == [row.auroc, row.ap, row.eer]
+    assert (len(behind.abnormal), behind.abnormal.sum()) == (row.n_frames, row.n_abnormal)
+    assert len(behind.score) == (10 if method == "random" else 1)
+
+
+def test_the_frames_behind_a_row_know_their_clip_and_class(clips: list[ScoredClip]) -> None:
+    runs, falls = labels([0, 0, 1, 0, 0, 0]).abnormal, labels([0, 0, 0, 1, 0, 0]).abnormal
+    named = replace(clips[0].labels, classes={"run": runs, "fall": falls})
+    hit = replace(clips[1].labels, classes={"fall": clips[1].labels.abnormal})
+    pair = [replace(clips[0], labels=named), replace(clips[1], labels=hit)]
+    street = Dataset("street", list, list, {}, {}, 0.0, 0.0, "filled")
+    found = frame_scores(pair, street, frames="covered")
+    assert found.clips == ("crowd", "loner")
+    assert found.clip.tolist() == [0, 0, 0, 0, 1, 1]
+    assert found.score.tolist() == [[1, 2, 4, 5, 3, 0]]
+    assert found.classes["fall"].tolist() == [False, False, True, False, True, False]
+    # normal 1 5, 0: the run's 2 beats two of three, the falls' 4 and 3 do as well
+    assert found.by_class() == pytest.approx({"run": 2 / 3, "fall": 2 / 3})
 
 
 def test_an_evaluation_reports_every_clip(street: Dataset) -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark import walkers as kinematic
 from stepvad.benchmark.metrics import auroc
+from stepvad.benchmark.walkers import body
+from stepvad.benchmark.walkers.motion import Motion
 from stepvad.errors import DataError
 from stepvad.formats import read_clip
 from stepvad.formats.labels import FrameLabels
@@ -35,10 +37,11 @@ def height_px(track: Track) -> NDArray[np.float32]:
 
 
 def eventful(kind: kinematic.Event) -> list[tuple[Track, NDArray[np.bool_]]]:
-    """Who runs or falls in the clips of that event, and in which of their poses."""
-    clips = kinematic.make_clips(30, seed=5, anomalies=True)
-    found = [pair for number, pair in enumerate(clips) if kinematic.EVENTS[number % 5] == kind]
-    return [(clip.tracks[0], truth.abnormal[clip.tracks[0].frames]) for clip, truth in found]
+    """Who does that in clips of that event, and in which of their poses."""
+    clips = kinematic.make_clips(42, seed=5, anomalies=True)
+    found = [(clip.tracks[0], truth) for clip, truth in clips if kind in truth.classes]
+    assert len(found) == 6
+    return [(track, truth.classes[kind][track.frames]) for track, truth in found]
 
 
 def test_the_same_seed_makes_the_same_bytes(tmp_path: Path) -> None:
@@ -75,10 +78,24 @@ def test_clips_without_anomalies_are_normal_throughout() -> None:
         assert truth.counted.all()
 
 
-def test_four_of_five_test_clips_hold_an_anomaly_that_is_not_all_of_them() -> None:
-    abnormal = [t.abnormal.mean() for _, t in kinematic.make_clips(10, seed=0, anomalies=True)]
-    assert [share > 0 for share in abnormal] == [True, True, True, True, False] * 2
-    assert 0.1 < np.mean(abnormal) < 0.4
+def test_six_of_seven_test_clips_hold_an_anomaly_of_one_class_that_is_not_all_of_them() -> None:
+    truths = [truth for _, truth in kinematic.make_clips(14, seed=0, anomalies=True)]
+    events = ["run", "fall", "cycle", "backwards", "crouch", "fight"]
+    assert [[*truth.classes] for truth in truths] == [*([event] for event in events), []] * 2
+    for truth in truths:
+        for frames in truth.classes.values():
+            np.testing.assert_array_equal(frames, truth.abnormal)
+            assert 25 < frames.sum() < 150
+    assert 0.1 < np.mean([truth.abnormal.mean() for truth in truths]) < 0.4
+
+
+def test_a_long_clip_has_people_and_events_all_along() -> None:
+    clip, truth = next(kinematic.make_clips(1, seed=0, seconds=60, anomalies=True))
+    assert clip.n_frames == 1500
+    people = clip.persons_per_frame().reshape(5, 300)
+    assert (people.mean(axis=1) > 0.5).all()
+    assert truth.abnormal.reshape(5, 300).any(axis=1).all()
+    assert [track.id for track in clip.tracks] == [*range(1, len(clip.tracks) + 1)]
 
 
 def test_normal_people_have_their_ankles_below_the_nose(walkers: list[Clip]) -> None:
@@ -88,39 +105,115 @@ def test_normal_people_have_their_ankles_below_the_nose(walkers: list[Clip]) -> 
             assert (height_px(track)[sure] > 40).all()
 
 
-def strolling(speed: float) -> NDArray[np.float64]:
-    """Joints `(n, 17, 3)` of somebody on the spot at this speed, facing along x."""
-    n = 50
-    still = np.zeros(n)
-    motion = kinematic.Motion(
-        np.zeros((n, 2)), still, np.full(n, speed), still, np.ones(n, dtype=np.bool_)
-    )
-    return kinematic._joints(np.random.default_rng(0), motion)
+def acting(event: kinematic.Event | None, speed: float = 0.0) -> NDArray[np.float64]:
+    """Joints `(n, 17, 3)` of somebody on the spot, facing along x, at full level of the event."""
+    n = 100
+    still, level = np.zeros(n), np.full(n, float(event is not None))
+    here, seen = np.zeros((n, 2)), np.ones(n, dtype=np.bool_)
+    motion = Motion(here, still, np.full(n, speed), event, level, seen)
+    return body.joints(np.random.default_rng(0), motion)
 
 
-@pytest.mark.parametrize("speed", [0.0, 1.3, 3.6])
-def test_bones_keep_their_length_and_one_foot_is_on_the_ground(speed: float) -> None:
-    joints = strolling(speed)
-    limbs = [bone for bone in COCO17.bones if min(bone) >= COCO17.joints.index("left_shoulder")]
-    for a, b in limbs:
-        assert np.ptp(np.linalg.norm(joints[:, a] - joints[:, b], axis=1)) < 1e-9
-    ankles = joints[:, [LEFT_ANKLE, RIGHT_ANKLE], 2]
+def joint(joints: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    """The course of one joint, `(n, 3)` ahead, left and up."""
+    return joints[:, COCO17.joints.index(name)]
+
+
+UPRIGHT: list[tuple[kinematic.Event | None, float]] = [
+    (None, 0.0), (None, 1.3), ("run", 3.6), ("backwards", -1.0), ("crouch", 0.3), ("fight", 0.0)
+]  # fmt: skip
+ALL = [*UPRIGHT, ("cycle", 4.0)]
+
+
+@pytest.mark.parametrize(("event", "speed"), UPRIGHT)
+def test_the_lower_foot_is_on_the_ground(event: kinematic.Event | None, speed: float) -> None:
+    ankles = acting(event, speed)[:, [LEFT_ANKLE, RIGHT_ANKLE], 2]
     np.testing.assert_allclose(ankles.min(axis=1), 0.06)
 
 
-@pytest.mark.parametrize("speed", [0.0, 1.3, 3.6])
-def test_knees_bend_backwards_and_elbows_forwards(speed: float) -> None:
-    joints = strolling(speed)
+@pytest.mark.parametrize(("event", "speed"), [pair for pair in UPRIGHT if pair[0] != "run"])
+def test_the_trunk_is_above_the_feet(event: kinematic.Event | None, speed: float) -> None:
+    joints = acting(event, speed)
+    feet = joints[:, [LEFT_ANKLE, RIGHT_ANKLE], 0].mean()
+    trunk = (joint(joints, "left_hip") + joint(joints, "left_shoulder"))[:, 0].mean() / 2
+    assert abs(trunk - feet) < 0.15
+
+
+@pytest.mark.parametrize(("event", "speed"), ALL)
+def test_bones_keep_their_length(event: kinematic.Event | None, speed: float) -> None:
+    joints = acting(event, speed)
+    limbs = [bone for bone in COCO17.bones if min(bone) >= COCO17.joints.index("left_shoulder")]
+    for a, b in limbs:
+        assert np.ptp(np.linalg.norm(joints[:, a] - joints[:, b], axis=1)) < 1e-9
+
+
+@pytest.mark.parametrize(("event", "speed"), ALL)
+def test_heads_are_above_shoulders_above_hips_above_feet(
+    event: kinematic.Event | None, speed: float
+) -> None:
+    joints = acting(event, speed)
+    names = ("nose", "left_shoulder", "left_hip", "left_ankle")
+    heights = np.stack([joint(joints, name)[:, 2] for name in names])
+    assert (np.diff(heights, axis=0) < 0).all()
+
+
+@pytest.mark.parametrize(("event", "speed"), ALL)
+def test_knees_bend_backwards_and_elbows_forwards(
+    event: kinematic.Event | None, speed: float
+) -> None:
+    joints = acting(event, speed)
     for side in ("left", "right"):
         for limb, bends in (("hip knee ankle", -1), ("shoulder elbow wrist", 1)):
-            root, middle, end = (
-                joints[:, COCO17.joints.index(f"{side}_{name}")] for name in limb.split()
-            )
+            root, middle, end = (joint(joints, f"{side}_{name}") for name in limb.split())
             upper, lower = (
                 np.arctan2(to[:, 0] - at[:, 0], at[:, 2] - to[:, 2])  # forward of straight down
                 for at, to in ((root, middle), (middle, end))
             )
-            assert (bends * (lower - upper) > 0).all()
+            assert (np.sin(bends * (lower - upper)) > 0).all()
+
+
+def test_who_goes_backwards_moves_as_a_film_of_walking_in_reverse() -> None:
+    ahead, back = (joint(acting(None, speed), "left_ankle") for speed in (1.2, -1.2))
+    for course, way in ((ahead, 1), (back, -1)):
+        low = course[:, 2] < np.quantile(course[:, 2], 0.3)  # the foot on the ground moves the body
+        push = np.diff(course[:, 0])[low[1:] & low[:-1]]
+        assert np.median(push) * way < 0
+
+
+def test_who_crouches_has_the_hips_at_half_their_height() -> None:
+    standing, low = (joint(acting(event), "left_hip")[:, 2].mean() for event in (None, "crouch"))
+    assert 0.4 < low / standing < 0.65
+
+
+def test_a_cyclists_feet_go_round_and_hands_rest_before_the_body() -> None:
+    joints = acting("cycle", 4.0)
+    tall = joint(joints, "left_hip")[0, 2] / 0.55
+    left, right = joint(joints, "left_ankle"), joint(joints, "right_ankle")
+    middle = (left + right)[:, [0, 2]] / 2
+    np.testing.assert_allclose(np.ptp(middle, axis=0), 0, atol=1e-9)  # pedals are opposite
+    radius = np.linalg.norm(left[:, [0, 2]] - middle, axis=1) / tall
+    np.testing.assert_allclose(radius, 0.10)
+    assert left[:, 2].min() > 0.06
+    top = left[:, 2] > np.quantile(left[:, 2], 0.8)
+    assert (np.diff(left[:, 0])[top[1:] & top[:-1]] > 0).all()  # on top a pedal moves ahead
+    wrist = joint(joints, "left_wrist")
+    assert np.ptp(wrist[:, 0]) < 1e-6
+    assert (wrist[:, 0] > joint(joints, "left_shoulder")[:, 0] + 0.2).all()
+
+
+def test_who_fights_strikes_out_with_one_arm_after_the_other() -> None:
+    reach = [
+        np.linalg.norm(
+            joint(acting("fight"), f"{side}_wrist") - joint(acting("fight"), f"{side}_shoulder"),
+            axis=1,
+        )
+        for side in ("left", "right")
+    ]
+    for arm in reach:
+        assert arm.max() > 1.6 * arm.min()
+        struck = np.diff((arm > arm.mean()).astype(int)) == 1
+        assert 4 <= struck.sum() <= 9  # blows in four seconds
+    assert np.corrcoef(reach)[0, 1] < -0.3
 
 
 def test_people_stay_inside_the_picture(walkers: list[Clip]) -> None:
@@ -198,6 +291,7 @@ def test_a_minute_takes_less_than_a_twentieth_of_a_minute() -> None:
 
 def test_a_data_set_has_the_layout_of_shanghaitech(walker_dataset: Path) -> None:
     assert sorted(files_below(walker_dataset)) == [
+        "gt/classes.csv",
         *(f"gt/test_frame_mask/{name}.npy" for name in (
             "01_0001", "01_0005", "02_0002", "03_0003", "04_0004"
         )),

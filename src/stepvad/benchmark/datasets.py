@@ -11,6 +11,7 @@ from typing import Literal
 
 from stepvad import formats
 from stepvad.errors import ConfigError, DataError
+from stepvad.formats import classes
 from stepvad.formats import labels as truth
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
@@ -96,7 +97,8 @@ def open_dataset(
 
     Splits: `full` and `hr` (human-related) for ShanghaiTech and UBnormal, `full`, `st` and `ub` for
     MSAD, `full` alone for PoseLift. Footage of one's own has ShanghaiTech's layout: one mask
-    `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal.
+    `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and if you like `gt/classes.csv`
+    to tell which anomaly is which.
     """
     root = Path(root)
     if layout == "auto":
@@ -145,7 +147,9 @@ def recognise(root: Path) -> Layout:
 def _labels(root: Path, layout: Layout, split: Split) -> dict[str, FrameLabels]:
     match layout, split:
         case "shanghaitech", "full" | "hr":
-            return truth.shanghaitech(root, split=split)
+            return classes.attach(
+                truth.shanghaitech(root, split=split), root / "gt" / "classes.csv"
+            )
         case "ubnormal", "full" | "hr":
             return truth.ubnormal(root, split=split)
         case "msad", "full" | "st" | "ub":

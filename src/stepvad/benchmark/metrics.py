@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from stepvad.errors import DataError
 
 Labels = NDArray[np.bool_]
 Values = NDArray[np.floating] | NDArray[np.integer]
+Name = Literal["auroc", "ap", "eer"]
 
 
 def auroc(abnormal: Labels, score: Values) -> float:
@@ -18,10 +21,7 @@ def auroc(abnormal: Labels, score: Values) -> float:
 
     Equal scores count one half. NaN where only one class is present.
     """
-    hits, alarms = _counts_down_to_each_score(abnormal, score)
-    if not hits[-1] or not alarms[-1]:
-        return math.nan
-    return float(np.trapezoid(hits / hits[-1], alarms / alarms[-1]))
+    return Ranking.of(abnormal, score).count().auroc()
 
 
 def average_precision(abnormal: Labels, score: Values) -> float:
@@ -29,11 +29,7 @@ def average_precision(abnormal: Labels, score: Values) -> float:
 
     Equal scores share one threshold. NaN where only one class is present.
     """
-    hits, alarms = _counts_down_to_each_score(abnormal, score)
-    if not hits[-1] or not alarms[-1]:
-        return math.nan
-    precision = hits[1:] / (hits[1:] + alarms[1:])
-    return float(np.sum(np.diff(hits) * precision) / hits[-1])
+    return Ranking.of(abnormal, score).count().ap()
 
 
 def equal_error_rate(abnormal: Labels, score: Values) -> float:
@@ -42,26 +38,84 @@ def equal_error_rate(abnormal: Labels, score: Values) -> float:
     Where no threshold makes the two shares equal, the ROC curve is taken as linear between its
     two nearest points. NaN where only one class is present.
     """
-    hits, alarms = _counts_down_to_each_score(abnormal, score)
-    if not hits[-1] or not alarms[-1]:
-        return math.nan
-    missed = 1 - hits / hits[-1]
-    alarmed = alarms / alarms[-1]
-    # alarmed - missed rises from -1 to 1, strictly: each score adds a frame to one side or both
-    return float(np.interp(0.0, alarmed - missed, alarmed))
+    return Ranking.of(abnormal, score).count().eer()
 
 
-def _counts_down_to_each_score(
-    abnormal: Labels, score: Values
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Abnormal and normal frames that score as much or more, from none to all."""
-    _check(abnormal, score)
-    order = np.argsort(score, kind="stable")[::-1]
-    descending = score[order]
-    last_of_equals = np.flatnonzero(np.append(descending[1:] != descending[:-1], len(score) > 0))
-    hits = np.cumsum(abnormal[order], dtype=np.int64)[last_of_equals]
-    alarms = last_of_equals + 1 - hits
-    return np.concatenate([[0], hits]), np.concatenate([[0], alarms])
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """Abnormal and normal frames that score as much or more, from none to all, `(m,)` each."""
+
+    hits: NDArray[np.int64]
+    alarms: NDArray[np.int64]
+
+    def measure(self, metric: Name) -> float:
+        """The metric of that name; NaN where only one class is present."""
+        match metric:
+            case "auroc":
+                return self.auroc()
+            case "ap":
+                return self.ap()
+            case "eer":
+                return self.eer()
+
+    def auroc(self) -> float:
+        """Area under the ROC curve."""
+        if self._one_class:
+            return math.nan
+        pairs = float(self.hits[-1]) * float(self.alarms[-1])
+        return float(np.trapezoid(self.hits, self.alarms)) / pairs
+
+    def ap(self) -> float:
+        """Average precision."""
+        if self._one_class:
+            return math.nan
+        # of the highest scores no frame may be left; they are no step and their precision is free
+        precision = self.hits[1:] / np.maximum(self.hits[1:] + self.alarms[1:], 1)
+        return float(np.sum(np.diff(self.hits) * precision) / self.hits[-1])
+
+    def eer(self) -> float:
+        """Equal error rate."""
+        if self._one_class:
+            return math.nan
+        missed = 1 - self.hits / self.hits[-1]
+        alarmed = self.alarms / self.alarms[-1]
+        # alarmed - missed rises from -1 to 1: each score adds a frame to one side or both, or none
+        return float(np.interp(0.0, alarmed - missed, alarmed))
+
+    @property
+    def _one_class(self) -> bool:
+        return not self.hits[-1] or not self.alarms[-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """Frames from the highest score to the lowest, sorted once, to be counted often.
+
+    `order (n,)`, whether each is `abnormal (n,)`, and where each of the distinct scores ends.
+    """
+
+    order: NDArray[np.int64]
+    abnormal: Labels
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, abnormal: Labels, score: Values) -> Ranking:
+        """The frames ranked by their score."""
+        _check(abnormal, score)
+        order = np.argsort(score, kind="stable")[::-1]
+        descending = score[order]
+        ends = np.flatnonzero(np.append(descending[1:] != descending[:-1], len(score) > 0))
+        return cls(order, abnormal[order], ends)
+
+    def count(self, times: NDArray[np.int64] | None = None) -> Counts:
+        """The counts down to each score; frames may count several `times (n,)`, as ranked."""
+        if times is None:
+            hits = np.cumsum(self.abnormal, dtype=np.int64)[self.ends]
+            every = self.ends + 1
+        else:
+            hits = np.cumsum(times * self.abnormal)[self.ends]
+            every = np.cumsum(times)[self.ends]
+        return Counts(np.concatenate([[0], hits]), np.concatenate([[0], every - hits]))
 
 
 def _check(abnormal: Labels, score: Values) -> None:

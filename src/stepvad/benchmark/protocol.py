@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepvad import scoring
 from stepvad.benchmark.datasets import Dataset
-from stepvad.benchmark.metrics import auroc, average_precision, equal_error_rate
+from stepvad.benchmark.frames import FrameScores
 from stepvad.config import Aggregation, Config
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
@@ -27,7 +27,6 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
 """Online and Backtrack, the two protocols of the paper's tables."""
 METHODS: tuple[Method, ...] = ("detector", "persons", "random")
-METRICS = (auroc, average_precision, equal_error_rate)
 RANDOM_DRAWS = 10
 """Draws of the random score; its metrics are their means."""
 
@@ -200,7 +199,6 @@ def tabulate(
     whatever is near a frame without a score: even a random score is no longer at 50 on one-person
     frames. Either runs over whole clips, and frames that do not count are left out after it.
     """
-    abnormal = _joined([clip.labels.abnormal for clip in clips], np.bool_)
     rows: list[Row] = []
     n_covered: dict[Placement, int] = {}
     for placement in placements:
@@ -210,22 +208,59 @@ def tabulate(
             sigmas = (person_sigma, frame_sigma) if smoothed else (0.0, 0.0)
             choice = _Choice(placement, *sigmas, floor, smoothing)
             for method in METHODS:
-                series = list(_series(method, clips, choice))
+                every = _all_frames(method, clips, choice)
                 for frames, selected in selections.items():
-                    metrics = _measure(abnormal[selected], [s[selected] for s in series])
-                    size = int(selected.sum()), int(abnormal[selected].sum())
-                    rows.append(Row(method, placement, smoothed, frames, *metrics, *size))
+                    part = every.select(selected)
+                    rows.append(_row(part, method, placement, smoothed, frames))
     return Evaluation(
         rows=tuple(rows),
         n_clips=len(clips),
         empty_clips=sum(not clip.persons.any() for clip in clips),
-        n_frames=len(abnormal),
+        n_frames=sum(len(clip.labels) for clip in clips),
         n_counted=sum(int(clip.labels.counted.sum()) for clip in clips),
         n_covered=n_covered,
         n_windows=sum(len(clip.scores.windows) for clip in clips),
         flat_windows=sum(clip.scores.flat_windows for clip in clips),
         mended=sum((clip.scores.counts for clip in clips), Counts()),
     )
+
+
+def _row(
+    part: FrameScores, method: Method, placement: Placement, smoothed: bool, frames: Selection
+) -> Row:
+    """The figures of some frames."""
+    return Row(
+        method,
+        placement,
+        smoothed,
+        frames,
+        auroc=part.measure("auroc"),
+        ap=part.measure("ap"),
+        eer=part.measure("eer"),
+        n_frames=len(part.abnormal),
+        n_abnormal=int(part.abnormal.sum()),
+    )
+
+
+def frame_scores(
+    clips: Sequence[ScoredClip],
+    dataset: Dataset,
+    *,
+    method: Method = "detector",
+    placement: Placement = "latest",
+    smoothed: bool = True,
+    frames: Selection = "all",
+    floor: Floor = "global",
+) -> FrameScores:
+    """The frames behind one row of the table of a data set, with their scores.
+
+    `intervals.over_clips` tells how sure the row is, `intervals.difference` how sure its lead over
+    that of another method, `FrameScores.by_class` which anomalies it finds, and
+    `FrameScores.of_seeds` makes one of the same row of several fits.
+    """
+    sigmas = (dataset.person_sigma, dataset.frame_sigma) if smoothed else (0.0, 0.0)
+    choice = _Choice(placement, *sigmas, floor, dataset.smoothing)
+    return _all_frames(method, clips, choice).select(_selections(clips, placement)[frames])
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,13 +334,24 @@ def _with_random_scores(scores: Scores, rng: np.random.Generator) -> Scores:
     return replace(scores, windows=replace(scores.windows, A=values))
 
 
-def _measure(
-    abnormal: NDArray[np.bool_], series: Sequence[NDArray[np.float32]]
-) -> tuple[float, float, float]:
-    """AUROC, AP and EER, each the mean over the series."""
-    each = [[metric(abnormal, scores) for metric in METRICS] for scores in series]
-    area, precision, error = np.mean(each, axis=0).tolist()
-    return area, precision, error
+def _all_frames(method: Method, clips: Sequence[ScoredClip], choice: _Choice) -> FrameScores:
+    """Every frame of every clip with its score."""
+    truths = [clip.labels for clip in clips]
+    nowhere = [np.zeros(len(truth), dtype=np.bool_) for truth in truths]
+    names = dict.fromkeys(name for truth in truths for name in truth.classes)
+    return FrameScores(
+        clips=tuple(clip.scores.clip for clip in clips),
+        clip=np.repeat(np.arange(len(clips)), [len(truth) for truth in truths]),
+        abnormal=_joined([truth.abnormal for truth in truths], np.bool_),
+        score=np.stack([*_series(method, clips, choice)]),
+        classes={
+            name: _joined(
+                [t.classes.get(name, none) for t, none in zip(truths, nowhere, strict=True)],
+                np.bool_,
+            )
+            for name in names
+        },
+    )
 
 
 def _joined(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.terminal import progress_bars
+from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
+
+if TYPE_CHECKING:
+    from stepvad.benchmark.statistics import Statistics
 
 benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on.")
 
@@ -22,21 +26,86 @@ def walkers(
     directory: Annotated[Path, typer.Argument(help="Where to write the data set.")],
     *,
     train_clips: Annotated[int, typer.Option(min=0, help="Clips of normal motion to fit on.")] = 20,
-    test_clips: Annotated[int, typer.Option(min=0, help="Clips with anomalies to measure.")] = 10,
+    test_clips: Annotated[int, typer.Option(min=0, help="Clips with anomalies to measure.")] = 14,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
+    contact_sheet: Annotated[
+        Path | None, typer.Option(help="Draw what these people do, as a PNG.")
+    ] = None,
 ) -> None:
-    """Write a small synthetic data set: people who walk and stand, and some who run or fall.
+    """Write a small synthetic data set: people who walk and stand, and some who do not.
 
     To fit and measure on at once:
 
         stepvad benchmark walkers people
 
-    It is laid out as ShanghaiTech is: pose/train, pose/test, gt/test_frame_mask.
+    In six of seven test clips somebody runs, falls, cycles, walks backwards, crouches or fights.
+    It is laid out as ShanghaiTech is: pose/train, pose/test, gt/test_frame_mask; gt/classes.csv
+    says which anomaly is which.
     """
     from stepvad.benchmark.walkers import write_dataset
 
+    if contact_sheet is not None:
+        from stepvad.benchmark.walkers.sheet import strips
+        from stepvad.plots.contact_sheet import draw_contact_sheet
+
+        check_output(contact_sheet)
+        draw_contact_sheet(strips(seed=seed), contact_sheet)
     with progress_bars() as report:
         write_dataset(
             directory, seed=seed, train_clips=train_clips, test_clips=test_clips, report=report
         )
     typer.echo(directory)
+
+
+@benchmark.command()
+def statistics(
+    data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
+    *,
+    window: Annotated[int, typer.Option(min=1, help="Frames in a window.")] = 12,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a data set holds: people, tracks, confidence, covered frames, anomalies.
+
+    stepvad benchmark statistics people
+    """
+    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.benchmark.statistics import describe, without_labels
+
+    dataset = open_dataset(data)
+    train = describe(without_labels(dataset.train_clips()), window=window)
+    test = describe(dataset.test_clips(), window=window)
+    if as_json:
+        print_json({"train": asdict(train), "test": asdict(test)})
+        return
+    lines = zip(_lines(train), _lines(test), strict=True)
+    rows = [[words, in_train, in_test] for (words, in_train), (_, in_test) in lines]
+    print_table(dataset.name, ["", "train", "test"], rows)
+    events = [
+        [name, *(f"{n:,}" for n in (c.events, c.frames, c.shortest, c.median, c.longest))]
+        for name, c in test.classes.items()
+    ]
+    if events:
+        columns = ["class", "events", "frames", "shortest", "median", "longest"]
+        print_table("anomalies (frames)", columns, events)
+
+
+def _lines(part: Statistics) -> list[tuple[str, str]]:
+    """What there is to say of one split: words and numbers, as many for every split."""
+    shares = [*part.people, 0.0, 0.0, 0.0, 0.0]  # fewer may be the most that a frame shows
+    people = dict(
+        zip(("0", "1", "2", "3", "4 or more"), [*shares[:4], sum(shares[4:])], strict=True)
+    )
+    length = "  ".join(f"{n:,.0f}" for n in part.track_length)
+    correlation = f"{part.confidence_correlation:.2f}"
+    return [
+        *((name, f"{getattr(part, name):,}") for name in ("clips", "frames", "tracks", "poses")),
+        *((f"people in a frame: {n} (%)", f"{100 * share:.1f}") for n, share in people.items()),
+        ("track length: 10, 50, 90 % (frames)", length),
+        *(
+            (f"confidence from {n / 10:.1f} to {(n + 1) / 10:.1f} (%)", f"{100 * share:.1f}")
+            for n, share in enumerate(part.confidence)
+        ),
+        ("confidence: correlation with the next frame", correlation),
+        ("frames with a score (%)", f"{100 * part.covered:.1f}"),
+        ("abnormal frames (%)", f"{100 * part.abnormal:.1f}"),
+    ]

@@ -10,7 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from tokenize import TokenError
@@ -55,13 +55,17 @@ _NPY_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class FrameLabels:
-    """Whether each frame of a clip is abnormal, `(n,)`, and whether the split counts it, `(n,)`."""
+    """Whether each frame of a clip is abnormal, `(n,)`, and whether the split counts it, `(n,)`.
+
+    `classes` tells, where it is known, which abnormal frames show which anomaly, `(n,)` by name.
+    """
 
     abnormal: NDArray[np.bool_]
     counted: NDArray[np.bool_]
+    classes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that both speak of the same frames."""
+        """Check that all speak of the same frames."""
         for name in ("abnormal", "counted"):
             values, n = getattr(self, name), self.abnormal.size
             if values.dtype != np.bool_ or values.shape != (n,):
@@ -69,6 +73,13 @@ class FrameLabels:
                     f"{name}: expected booleans of shape ({n},), "
                     f"got {values.dtype} of shape {values.shape}",
                     hint="give one boolean per frame",
+                )
+        for name, frames in self.classes.items():
+            if frames.dtype != np.bool_ or frames.shape != (n,) or (frames & ~self.abnormal).any():
+                raise DataError(
+                    f"class {name}: expected booleans of shape ({n},), true in abnormal frames "
+                    f"alone, got {frames.dtype} of shape {frames.shape}",
+                    hint="a frame with an anomaly of some class is abnormal",
                 )
 
     @classmethod

@@ -1,0 +1,92 @@
+"""The frames that a figure is measured on: their scores, their truth, and whose clip they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.benchmark.metrics import Name, Ranking
+from stepvad.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameScores:
+    """Frames of all `clips` in a row; `clip (n,)` says which one each belongs to, from 0 on.
+
+    `score (S, n)` are the scores by S seeds or draws, and a figure is the mean over them;
+    `abnormal (n,)`, and `classes` tells which abnormal frames show which anomaly, `(n,)` by name.
+    """
+
+    clips: tuple[str, ...]
+    clip: NDArray[np.int64]
+    abnormal: NDArray[np.bool_]
+    score: NDArray[np.float32]
+    classes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that all speak of the same frames and clips."""
+        n = len(self.abnormal)
+        shapes = [self.clip.shape, *(frames.shape for frames in self.classes.values())]
+        if self.score.ndim != 2 or self.score.shape[1] != n or any(s != (n,) for s in shapes):
+            raise DataError(
+                f"expected scores of shape (S, {n}), clips and classes of ({n},), "
+                f"got {self.score.shape} and {shapes}",
+                hint="give one label, clip and score per frame, and a row of scores per seed",
+            )
+        if n and not 0 <= self.clip.min() <= self.clip.max() < len(self.clips):
+            raise DataError(
+                f"expected clips numbered from 0 to {len(self.clips) - 1}, "
+                f"got {self.clip.min()} to {self.clip.max()}",
+                hint="name every clip once",
+            )
+
+    @classmethod
+    def of_seeds(cls, parts: Sequence[FrameScores]) -> FrameScores:
+        """Scores of one method with several seeds, on the same frames, as one."""
+        first, *others = parts
+        for other in others:
+            if first.clips != other.clips or not np.array_equal(first.abnormal, other.abnormal):
+                raise DataError(
+                    f"expected the same frames from every seed, got {len(first.abnormal)} of "
+                    f"{len(first.clips)} clips and {len(other.abnormal)} of {len(other.clips)}",
+                    hint="score the same clips with every seed",
+                )
+        return replace(first, score=np.concatenate([part.score for part in parts]))
+
+    def of_class(self, name: str) -> FrameScores:
+        """The frames of one class of anomaly and all normal ones."""
+        if name not in self.classes:
+            raise DataError(
+                f"class: expected one of {', '.join(self.classes) or 'none'}, got {name}",
+                hint="only some data sets tell which anomaly is which",
+            )
+        return self.select(self.classes[name] | ~self.abnormal)
+
+    def select(self, taken: NDArray[np.bool_]) -> FrameScores:
+        """Some of the frames, of the same clips."""
+        return FrameScores(
+            self.clips,
+            self.clip[taken],
+            self.abnormal[taken],
+            self.score[:, taken],
+            {name: frames[taken] for name, frames in self.classes.items()},
+        )
+
+    def rankings(self) -> list[Ranking]:
+        """The frames ranked by each seed or draw."""
+        return [Ranking.of(self.abnormal, score) for score in self.score]
+
+    def measure_each(self, metric: Name = "auroc") -> list[float]:
+        """The metric of each seed or draw."""
+        return [ranking.count().measure(metric) for ranking in self.rankings()]
+
+    def measure(self, metric: Name = "auroc") -> float:
+        """The metric, its mean over seeds or draws; NaN where only one class is present."""
+        return float(np.mean(self.measure_each(metric)))
+
+    def by_class(self, metric: Name = "auroc") -> dict[str, float]:
+        """The metric of each class of anomaly against all normal frames."""
+        return {name: self.of_class(name).measure(metric) for name in self.classes}

@@ -1,0 +1,98 @@
+"""Clips of people before one of a few cameras, with the truth of every frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.benchmark.walkers import body, estimator
+from stepvad.benchmark.walkers.camera import SIZE, Camera
+from stepvad.benchmark.walkers.motion import FPS, Event, move
+from stepvad.errors import DataError
+from stepvad.formats.labels import FrameLabels
+from stepvad.poses import Clip, Track
+from stepvad.skeletons import COCO17
+
+CAMERAS = 4
+"""Cameras that take turns; training and test clips share them."""
+EVENTS: tuple[Event | None, ...] = (
+    "run", "fall", "cycle", "backwards", "crouch", "fight", None
+)  # fmt: skip
+"""What happens in one test clip after the other."""
+STRETCH_S = 12.0
+"""Longer clips are stretches of about this length, each with people and an event of its own."""
+
+
+def make_clips(
+    n_clips: int, *, seed: int, seconds: float = 12.0, people: int = 4, anomalies: bool = False
+) -> Iterator[tuple[Clip, FrameLabels]]:
+    """Clips of one person up to `people`, with their truth; without anomalies all is normal.
+
+    The same arguments give the same bytes, and a clip does not depend on how many are made. With
+    anomalies, the first person of a clip does what is next in `EVENTS`.
+    """
+    if n_clips < 0 or people < 0 or not 1 / FPS <= seconds < np.inf:
+        raise DataError(
+            f"walkers: expected no negative number of clips or people, and clips of one frame or "
+            f"more, got {n_clips} clips, {people} people, {seconds} s",
+            hint=f"a frame lasts {1 / FPS} s",
+        )
+    for number in range(n_clips):
+        scene = number % CAMERAS
+        camera = Camera.of_scene(np.random.default_rng([seed, scene]))
+        rng = np.random.default_rng([seed, scene, number, int(anomalies)])
+        name = f"{scene + 1:02d}_{number + 1:04d}"
+        event = EVENTS[number % len(EVENTS)] if anomalies else None
+        yield _make_clip(name, rng, camera, round(seconds * FPS), people, event)
+
+
+def _make_clip(
+    name: str,
+    rng: np.random.Generator,
+    camera: Camera,
+    n_frames: int,
+    people: int,
+    event: Event | None,
+) -> tuple[Clip, FrameLabels]:
+    """One clip in which the first person of each stretch, if any, does what `event` says."""
+    tracks: list[Track] = []
+    abnormal = np.zeros(n_frames, dtype=np.bool_)
+    for stretch in _stretches(n_frames):
+        for person in range(rng.integers(1, people, endpoint=True) if people else 0):
+            doing = event if person == 0 else None
+            track, acting = _see(rng, camera, n_frames, stretch, doing, len(tracks) + 1)
+            tracks.append(track)
+            abnormal |= acting
+    clip = Clip(name, FPS, n_frames, tuple(track for track in tracks if len(track)), COCO17)
+    classes = {str(event): abnormal} if abnormal.any() else {}
+    return clip, FrameLabels(abnormal, np.ones(n_frames, dtype=np.bool_), classes)
+
+
+def _see(
+    rng: np.random.Generator,
+    camera: Camera,
+    n_frames: int,
+    stretch: range,
+    event: Event | None,
+    number: int,
+) -> tuple[Track, NDArray[np.bool_]]:
+    """One person as the pose estimator gives them, and the frames in which they act, `(n,)`."""
+    motion = move(rng, camera, n_frames, stretch, event)
+    pixels, scale = camera.project(body.joints(rng, motion))
+    inside = ((pixels >= 0) & (pixels < SIZE)).all(axis=-1).mean(axis=1) >= 0.6
+    seen = motion.present & inside
+    confidence = estimator.confidence_of(rng, motion)
+    frames = np.flatnonzero(seen & ~estimator.missed(rng, confidence))
+    keypoints = pixels + estimator.error(rng, confidence, scale)
+    track = Track(number, frames, np.round(keypoints[frames], 2), np.round(confidence[frames], 3))
+    return track, motion.abnormal & seen
+
+
+def _stretches(n_frames: int) -> list[range]:
+    """The clip in parts of about `STRETCH_S`, at least one."""
+    n_parts = max(round(n_frames / (STRETCH_S * FPS)), 1)
+    edges = [n_frames * part // n_parts for part in range(n_parts + 1)]
+    return [range(first, end) for first, end in pairwise(edges)]

@@ -1,0 +1,78 @@
+"""Which anomaly is which: `gt/classes.csv`, one event per line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+from stepvad.formats import files
+from stepvad.formats.jsonfile import whole_number
+from stepvad.formats.labels import FrameLabels, find
+
+COLUMNS = ("clip", "class", "first", "last")
+"""A clip, what happens, and the first and last frame of it."""
+
+
+def write(labels: Mapping[str, FrameLabels], path: Path) -> None:
+    """One line for every uninterrupted event of every class."""
+    text = StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for clip, truth in labels.items():
+        for name, frames in truth.classes.items():
+            lines.writerows([clip, name, first, last] for first, last in stretches(frames))
+    path.write_text(text.getvalue(), encoding="utf-8")
+
+
+def attach(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, FrameLabels]:
+    """The same labels with the classes of a file, if there is one; other clips do not matter."""
+    if not path.exists():
+        return dict(labels)
+    found: dict[int, dict[str, NDArray[np.bool_]]] = {}
+    for number, row in enumerate(_rows(path), start=2):
+        truth = find(labels, row[0])
+        if truth is not None:
+            first, last = (whole_number(value) for value in row[2:])
+            if first is None or last is None or not first <= last < len(truth):
+                raise DataError(
+                    f"{path}, line {number}: expected a first and a last frame below "
+                    f"{len(truth)}, got {row[2]} and {row[3]}",
+                    hint="frames count from 0",
+                )
+            classes = found.setdefault(id(truth), {})
+            classes.setdefault(row[1], np.zeros(len(truth), dtype=np.bool_))[first : last + 1] = (
+                True
+            )
+    try:
+        return {
+            clip: replace(truth, classes=found.get(id(truth), {})) for clip, truth in labels.items()
+        }
+    except DataError as error:
+        raise error.located(str(path)) from error
+
+
+def stretches(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """First and last frame of every stretch that is true, `(n, 2)`."""
+    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
+    return edges.reshape(-1, 2) - np.array([0, 1])
+
+
+def _rows(path: Path) -> list[list[str]]:
+    """The lines below the header, each of four cells."""
+    try:
+        header, *rows = csv.reader(StringIO(files.read_bytes(path).decode("utf-8-sig")))
+    except (UnicodeDecodeError, ValueError, csv.Error):
+        header, rows = [], []
+    if header != list(COLUMNS) or any(len(row) != len(COLUMNS) for row in rows):
+        raise DataError(
+            f"{path}: expected the columns {', '.join(COLUMNS)} in UTF-8, got something else",
+            hint="write one event per line, separated by commas",
+        )
+    return rows
