@@ -107,7 +107,7 @@ def camera_of_scene(rng: np.random.Generator) -> Camera:
 
 def inside(pixels: Floats) -> Mask:
     """Whether pixels `(…, 2)` lie in the picture."""
-    return ((pixels >= 0) & (pixels < SIZE)).all(axis=-1)
+    return np.asarray(((pixels >= 0) & (pixels < SIZE)).all(axis=-1))
 
 
 def _obstacle(rng: np.random.Generator, camera: Camera) -> Box:

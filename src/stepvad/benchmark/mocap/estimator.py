@@ -22,14 +22,18 @@ JOINT_MEANS = (
     0.588, 0.590, 0.542, 0.546,
 )  # fmt: skip
 """PoseLift's mean confidence of each COCO-17 joint."""
-TRACK_SD, JOINT_SD, POSE_SD, REST_SD = 0.50, 0.42, 0.36, 0.46
-"""Spread of a normal score of confidence: between people, joints, over time, and the rest."""
-POSE_MEMORY_S, REST_MEMORY_S = 1.6, 0.55
+FACE_JOINTS = 5
+"""COCO-17 begins with nose, eyes and ears."""
+TRACK_SD, JOINT_SD, POSE_SD, REST_SD, FLICKER_SD = 0.66, 0.36, 0.40, 0.40, 0.16
+"""Spread of the normal score of confidence: between people, between joints, of the whole pose and
+of a joint over time, and from one frame to the next."""
+POSE_MEMORY_S, REST_MEMORY_S = 1.6, 0.5
 """How long the pose's and a joint's own part of the confidence last."""
-CENTRE = 0.28
+CENTRE = 0.22
 """Normal score of a joint that nothing hides."""
-HIDDEN = 1.45
-"""How much of the normal score a hidden joint loses."""
+HIDDEN, HIDDEN_FACE = 1.5, 0.9
+"""How much of the normal score a hidden joint loses, and one of the face, which estimators guess
+from the head."""
 SMALL_PX, SMALL = 220.0, 0.45
 """A person of this height in the picture is average; half of it costs this much."""
 
@@ -46,18 +50,19 @@ LOST_BELOW = 0.22
 """A pose with a lower mean confidence is not detected."""
 
 
-def confidence(
-    rng: np.random.Generator, hidden: Mask, height_px: Floats, *, fps: float
-) -> Floats:
+def confidence(rng: np.random.Generator, hidden: Mask, height_px: Floats, *, fps: float) -> Floats:
     """Confidence `(n, 17)` of joints, given which are hidden and how tall the person appears."""
     n, n_joints = hidden.shape
-    softly = _decay(hidden.astype(np.float64), 0.1, fps)  # an estimator sees a little around edges
-    score = CENTRE + TRACK_SD * rng.standard_normal() - HIDDEN * softly
+    loss = np.where(np.arange(n_joints) < FACE_JOINTS, HIDDEN_FACE, HIDDEN)
+    softly = _decay(hidden.astype(np.float64), 0.1, fps)  # things come and go by and by
+    score = CENTRE + TRACK_SD * rng.standard_normal() - loss * softly
     score = score + JOINT_SD * rng.standard_normal(n_joints)
-    score = score + (_normal_score(np.array(JOINT_MEANS)) - _normal_score(np.mean(JOINT_MEANS)))
+    usual = _normal_score(np.array(JOINT_MEANS))
+    score = score + usual - usual.mean()
     score = score + SMALL * np.log2(np.clip(height_px, 40, 800) / SMALL_PX)[:, None]
     score = score + POSE_SD * _memory(rng, n, 1, POSE_MEMORY_S * fps)
     score = score + REST_SD * _memory(rng, n, n_joints, REST_MEMORY_S * fps)
+    score = score + FLICKER_SD * rng.standard_normal((n, n_joints))
     return _quantile(score)
 
 

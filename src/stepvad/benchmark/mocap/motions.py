@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,7 @@ def unbroken(motion: Motion) -> Iterator[slice]:
     """Stretches of a motion in which no joint jumps."""
     step = np.linalg.norm(np.diff(motion.joints, axis=0), axis=2).max(axis=1, initial=0.0)
     edges = [0, *(np.flatnonzero(step > MAX_STEP_M) + 1).tolist(), len(motion)]
-    yield from (slice(a, b) for a, b in zip(edges, edges[1:], strict=False))
+    yield from (slice(a, b) for a, b in pairwise(edges))
 
 
 def resample(values: Floats, at: Floats) -> Floats:

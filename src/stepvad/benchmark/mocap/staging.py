@@ -9,6 +9,7 @@ import numpy as np
 
 from stepvad.benchmark.mocap.cameras import Camera, inside
 from stepvad.benchmark.mocap.catalogue import Kind
+from stepvad.benchmark.mocap.joining import embedded, prolonged, sustained
 from stepvad.benchmark.mocap.motions import FPS, HIPS, Floats, resample
 from stepvad.benchmark.mocap.takes import Cast, Take
 from stepvad.benchmark.mocap.truth import Mask
@@ -21,6 +22,10 @@ EARLY_S = 5.0
 """The first of a place may have come this long before the clip began."""
 NORMAL_S = (4.0, 15.0)
 """For how long somebody who behaves is on stage, if the motion lasts that long."""
+AROUND_S = (1.5, 5.0)
+"""How much normal motion surrounds an event."""
+SUSTAIN_S = (1.0, 4.0)
+"""How long somebody runs whose motion shows a few strides only."""
 TRIES = 12
 """Placements that are tried before somebody stays away."""
 APART_M, BOX_M = 0.6, 0.35
@@ -59,7 +64,7 @@ def stage(
     actors: list[Actor] = []
     n_places = max(int(rng.integers(*PLACES, endpoint=True)), len(kinds))
     for kind in kinds:
-        event = _event(rng, camera, cast.abnormal[kind], actors, n_frames)
+        event = _event(rng, camera, cast, kind, actors, n_frames)
         actors += [] if event is None else [event]
     events = list(actors)
     early = round(EARLY_S * camera.fps)
@@ -84,13 +89,18 @@ def _free(start: int, end: int, busy: list[tuple[int, int]]) -> Iterator[tuple[i
 def _event(
     rng: np.random.Generator,
     camera: Camera,
-    takes: tuple[Take, ...],
+    cast: Cast,
+    kind: Kind,
     others: list[Actor],
     n_frames: int,
 ) -> Actor | None:
     """Somebody who does something abnormal within the clip."""
+    takes = cast.abnormal[kind]
     for _ in range(TRIES):
-        actor = _at_rate(takes[rng.integers(len(takes))], camera.fps)
+        take = takes[rng.integers(len(takes))]
+        take = sustained(rng, cast, take, round(rng.uniform(*SUSTAIN_S) * FPS))
+        take = embedded(rng, cast, take, round(rng.uniform(*AROUND_S) * FPS))
+        actor = _at_rate(take, camera.fps)
         n = len(actor.joints)
         first = int(rng.integers(max(n_frames - n, 0) + 1))
         matters = actor.abnormal[: n_frames - first]
@@ -114,8 +124,9 @@ def _normals(
     weights = np.array([min(len(take), WEIGHT_S * FPS) for take in cast.normal])
     chance = weights / weights.sum()
     while first < end:
-        actor = _at_rate(cast.normal[rng.choice(len(chance), p=chance)], camera.fps)
-        length = round(rng.uniform(*NORMAL_S) * camera.fps)
+        take, seconds = cast.normal[rng.choice(len(chance), p=chance)], rng.uniform(*NORMAL_S)
+        take = prolonged(rng, cast, take, round(seconds * FPS))
+        actor, length = _at_rate(take, camera.fps), round(seconds * camera.fps)
         skipped = int(rng.integers(max(len(actor.joints) - length, 0) + 1))
         length = min(length, end - first, len(actor.joints) - skipped)
         actor = actor.within(skipped, skipped + length)
@@ -174,4 +185,3 @@ def _turned(joints: Floats, angle: float) -> Floats:
     cos, sin = np.cos(angle), np.sin(angle)
     x, y, z = np.moveaxis(joints, -1, 0)
     return np.stack([cos * x - sin * y, sin * x + cos * y, z], axis=-1)
-

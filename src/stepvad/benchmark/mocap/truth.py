@@ -1,13 +1,15 @@
 """What is abnormal in a motion, told by its 3-D joints alone.
 
-The rules were written from the motions, before any score was computed. A class has the signs that
-make it abnormal: a clip's lead-in, such as the walk before a jump, shows none and stays normal.
+The rules were written from the motions, before any score was computed. A frame of an abnormal
+motion is abnormal if it shows any sign; one that shows none, such as the walk before a jump, stays
+normal. The same signs are cut out of normal motions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -69,7 +71,10 @@ MIN_EVENT_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which signs make a class, how long a pause stays part of it, and how far it reaches."""
+    """Which signs make a class, how long a pause stays part of it, and how far it reaches.
+
+    A motion without any of these signs is not of the class, whatever its label says.
+    """
 
     signs: tuple[Sign, ...]
     pause_s: float
@@ -81,7 +86,7 @@ RULES: Mapping[Kind, Rule] = {
     "jump": Rule(("airborne", "dropping"), 0.5, 0.25),
     "fall": Rule(("airborne", "dropping", "low"), 1.0, 0.0),
     "floor": Rule(("low", "on_hands"), 1.0, 0.0),
-    "fight": Rule(("striking", "kicking"), 1.0, 0.2),
+    "fight": Rule(("striking", "kicking"), 2.0, 0.3),
     "dance": Rule(("spinning", "kicking", "striking", "airborne", "arms_up"), 2.0, 0.2),
     "acrobatics": Rule(("airborne", "low", "inverted", "on_hands", "spinning"), 0.7, 0.2),
     "climb": Rule(("off_ground",), 1.0, 0.2),
@@ -89,15 +94,15 @@ RULES: Mapping[Kind, Rule] = {
 }
 NEVER_NORMAL: tuple[Sign, ...] = (
     "fast", "airborne", "dropping", "low", "on_hands", "inverted", "off_ground", "striking",
-    "kicking", "spinning", "t_pose",
+    "kicking", "spinning",
 )  # fmt: skip
-"""Signs that are cut out of normal motions; raised arms alone are normal."""
+"""Signs that no normal motion shows; raised arms alone are normal, but for a dance."""
 
 
 def signs(joints: Floats) -> dict[Sign, Mask]:
     """Every sign in every frame of a motion `(n, 15, 3)` at `FPS`, each `(n,)`."""
     lowest = joints[..., 2].min(axis=1)
-    ground = ndimage.grey_opening(lowest, _frames(AIR_S), mode="nearest")
+    ground = ndimage.grey_opening(lowest, (_frames(AIR_S),), mode="nearest")
     leg = _length(joints, HIP_JOINTS, KNEES) + _length(joints, KNEES, ANKLES)
     smooth = ndimage.uniform_filter1d(joints, _frames(SMOOTH_S), axis=0, mode="nearest")
     velocity = np.gradient(smooth, 1 / FPS, axis=0)
@@ -124,7 +129,9 @@ def signs(joints: Floats) -> dict[Sign, Mask]:
 def abnormal(joints: Floats, kind: Kind) -> Mask:
     """The frames `(n,)` of a motion that are abnormal in the way of its class."""
     rule, shown = RULES[kind], signs(joints)
-    event = np.logical_or.reduce([shown[sign] for sign in rule.signs])
+    if not any(shown[sign].any() for sign in rule.signs):
+        return np.zeros(len(joints), dtype=np.bool_)
+    event = np.logical_or.reduce([shown[sign] for sign in {*NEVER_NORMAL, *rule.signs}])
     event = _reach(_without_pauses(event, rule.pause_s), rule.reach_s)
     for first, end in stretches(event):
         if end - first < _frames(MIN_EVENT_S):
@@ -133,9 +140,9 @@ def abnormal(joints: Floats, kind: Kind) -> Mask:
 
 
 def ordinary(joints: Floats) -> Mask:
-    """The frames `(n,)` of a motion that show no sign of anything abnormal."""
+    """The frames `(n,)` of a motion that show no sign, nor a pose of calibration."""
     shown = signs(joints)
-    return ~np.logical_or.reduce([shown[sign] for sign in NEVER_NORMAL])
+    return ~np.logical_or.reduce([shown[sign] for sign in (*NEVER_NORMAL, "t_pose")])
 
 
 def stretches(mask: Mask) -> list[tuple[int, int]]:
@@ -147,7 +154,7 @@ def stretches(mask: Mask) -> list[tuple[int, int]]:
 def _without_pauses(event: Mask, pause_s: float) -> Mask:
     joined = event.copy()
     found = stretches(event)
-    for (_, end), (first, _) in zip(found, found[1:], strict=False):
+    for (_, end), (first, _) in pairwise(found):
         if first - end <= pause_s * FPS:
             joined[end:first] = True
     return joined
