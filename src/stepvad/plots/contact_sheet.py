@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Colours that colour-blind readers tell apart, one person each in turn."""
 TRUTH_COLOUR = "#D55E00"
+MARGIN = 1.1
+"""How much more than the people a row shows."""
 FAINT = 0.3
 """Bones between joints of less confidence are drawn thin."""
 
@@ -36,9 +38,9 @@ class Strip:
 def draw_contact_sheet(
     strips: Sequence[Strip], path: Path, *, size: tuple[int, int], title: str, dpi: int = 60
 ) -> None:
-    """Write a PNG: a row for each strip, a picture of `size` pixels for each frame.
+    """Write a PNG: a row for each strip, a picture for each frame, orange where it is abnormal.
 
-    A picture with an orange frame is abnormal.
+    `size` is the width and height of the video; a row shows the part of it where people are.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -52,20 +54,37 @@ def draw_contact_sheet(
     grid = FigureCanvasAgg(figure).figure.subplots(max(len(strips), 1), columns, squeeze=False)
     figure.suptitle(title, parse_math=False, fontsize="medium")
     for row, strip in zip(grid, strips, strict=False):
+        part = _part_with_people(strip, size)
         for axes, frame in zip(row, strip.frames, strict=False):
-            _draw_frame(axes, strip, frame, size)
+            _draw_frame(axes, strip, frame, part)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
     figure.savefig(path, dpi=dpi, metadata={"Software": None})
 
 
-def _draw_frame(axes: Axes, strip: Strip, frame: int, size: tuple[int, int]) -> None:
+def _part_with_people(strip: Strip, size: tuple[int, int]) -> NDArray[np.float64]:
+    """Left, top, right and bottom of what the row shows, in the proportions of the video."""
+    points = [
+        track.keypoints[np.isin(track.frames, strip.frames)].reshape(-1, 2)
+        for track in strip.clip.tracks
+    ]
+    people = np.concatenate([np.empty((0, 2)), *points])
+    if not len(people):
+        return np.array([0.0, 0.0, *size])
+    low, high = people.min(axis=0), people.max(axis=0)
+    zoom = max(float(((high - low) / size).max()) * MARGIN, 0.1)
+    middle, half = (low + high) / 2, zoom * np.array(size) / 2
+    return np.concatenate([middle - half, middle + half])
+
+
+def _draw_frame(axes: Axes, strip: Strip, frame: int, part: NDArray[np.float64]) -> None:
     """One picture, y downwards as in the video."""
     for number, track in enumerate(strip.clip.tracks):
         at = np.searchsorted(track.frames, frame)
         if at < len(track) and track.frames[at] == frame:
             _draw_person(axes, strip.clip, track, int(at), COLOURS[number % len(COLOURS)])
-    axes.set(xlim=(0, size[0]), ylim=(size[1], 0), aspect="equal")
+    left, top, right, bottom = part
+    axes.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
     axes.set_title(f"{strip.caption}, {frame}", fontsize=7, pad=2, loc="left", parse_math=False)
     if strip.abnormal[frame]:
         for spine in axes.spines.values():

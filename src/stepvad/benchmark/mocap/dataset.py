@@ -47,7 +47,7 @@ class Size:
     seconds: float = 20.0
 
 
-FULL = Size(train=420, validation=60, test=168)
+FULL = Size(train=340, validation=60, test=168)
 SMALL = Size(train=12, validation=4, test=9, seconds=8.0)
 SIZES: Mapping[str, Size] = {"full": FULL, "small": SMALL}
 

@@ -18,6 +18,8 @@ VELOCITY_S = 0.1
 """Weight of a difference in velocity against one in position."""
 KEEP = 45
 """At least this many frames of either motion stay, if it has them: 1.5 s."""
+LOSS_M = 0.003
+"""How much less poses must be apart for each frame that a join through an event leaves out."""
 STRIDE = 22
 """Frames of a running stride."""
 CANDIDATES = 60
@@ -51,7 +53,7 @@ def sustained(rng: np.random.Generator, cast: Cast, take: Take, frames: int) -> 
         if len(take) >= frames:
             break
         joined = join(take, partners[rng.integers(len(partners))], through=True)
-        take = take if joined is None else joined
+        take = take if joined is None or len(joined) <= len(take) else joined
     return take
 
 
@@ -86,7 +88,8 @@ def join(one: Take, two: Take, *, through: bool = False) -> Take | None:
     if not len(exits) or not len(entries):
         return None
     apart = cdist(_features(one.joints)[exits], _features(two.joints)[entries])
-    best = np.unravel_index(np.argmin(apart), apart.shape)
+    lost = (len(one) - BLEND - exits)[:, None] + entries if through else 0
+    best = np.unravel_index(np.argmin(apart + LOSS_M * lost), apart.shape)
     if apart[best] > MAX_APART_M:
         return None
     i, j = int(exits[best[0]]), int(entries[best[1]])

@@ -18,6 +18,7 @@ from scipy import ndimage
 
 from stepvad.benchmark.mocap.catalogue import Kind
 from stepvad.benchmark.mocap.motions import (
+    ANKLE_M,
     ANKLES,
     ELBOWS,
     FPS,
@@ -49,7 +50,7 @@ ON_HANDS_M = 0.20
 INVERTED_LEGS = -0.20
 """`inverted`: the head is this many leg lengths above the hips, that is below them."""
 OFF_GROUND_M = 0.30
-"""`off_ground`: the lower foot is this far above the lowest place of the motion."""
+"""`off_ground`: the lower foot is this far above the floor of the motion."""
 STRIKING_M_S = 2.3
 """`striking`: a wrist moves at this speed relative to the hips; in walking up to 2."""
 KICKING_LEGS, KICKING_M_S = 0.60, 4.5
@@ -61,8 +62,8 @@ ARMS_UP_M = 0.0
 T_POSE_SPAN = 0.9
 """`t_pose`: the wrists are this share of the arms' span apart, at the height of the shoulders."""
 T_POSE_M = 0.25
-SMOOTH_S = 0.17
-"""Positions are averaged over this time before speeds are taken."""
+SMOOTH_S, TRAVEL_S = 0.17, 0.25
+"""Velocities of joints, and of the body as a whole, are averaged over this time."""
 AIR_S = 1.0
 """A rise of the lowest joint that lasts longer is ground, not flight."""
 MIN_EVENT_S = 0.2
@@ -100,14 +101,16 @@ NEVER_NORMAL: tuple[Sign, ...] = (
 
 
 def signs(joints: Floats) -> dict[Sign, Mask]:
-    """Every sign in every frame of a motion `(n, 15, 3)` at `FPS`, each `(n,)`."""
+    """Every sign in every frame of a motion `(n, 15, 3)` at `FPS`, each `(n,)`.
+
+    The floor is at z = 0, and the ground under a person wherever the lowest joint stays for long.
+    """
     lowest = joints[..., 2].min(axis=1)
     ground = ndimage.grey_opening(lowest, (_frames(AIR_S),), mode="nearest")
     leg = _length(joints, HIP_JOINTS, KNEES) + _length(joints, KNEES, ANKLES)
-    smooth = ndimage.uniform_filter1d(joints, _frames(SMOOTH_S), axis=0, mode="nearest")
-    velocity = np.gradient(smooth, 1 / FPS, axis=0)
+    velocity = _averaged(np.gradient(joints, 1 / FPS, axis=0), SMOOTH_S)
     relative = np.linalg.norm(velocity - velocity[:, [HIPS]], axis=2)
-    travel = ndimage.uniform_filter1d(velocity[:, HIPS, :2], _frames(0.25), axis=0, mode="nearest")
+    travel = _averaged(velocity[:, HIPS, :2], TRAVEL_S)
     height = joints[..., 2] - ground[:, None]
     return {
         "fast": np.linalg.norm(travel, axis=1) > FAST_M_S,
@@ -116,7 +119,7 @@ def signs(joints: Floats) -> dict[Sign, Mask]:
         "low": height[:, HIPS] < LOW_LEGS * leg,
         "on_hands": height[:, WRISTS].min(axis=1) < ON_HANDS_M,
         "inverted": joints[:, HEAD, 2] - joints[:, HIPS, 2] < INVERTED_LEGS * leg,
-        "off_ground": joints[:, ANKLES, 2].min(axis=1) - lowest.min() > OFF_GROUND_M,
+        "off_ground": joints[:, ANKLES, 2].min(axis=1) - ANKLE_M > OFF_GROUND_M,
         "striking": relative[:, WRISTS].max(axis=1) > STRIKING_M_S,
         "kicking": (height[:, ANKLES].max(axis=1) > KICKING_LEGS * leg)
         | (relative[:, ANKLES].max(axis=1) > KICKING_M_S),
@@ -169,8 +172,7 @@ def _turn(joints: Floats) -> Floats:
     """How fast the hips turn about the vertical, `(n,)` in radians a second."""
     across = joints[:, HIP_JOINTS[0]] - joints[:, HIP_JOINTS[1]]
     heading = np.unwrap(np.arctan2(across[:, 1], across[:, 0]))
-    smooth = ndimage.uniform_filter1d(heading, _frames(0.25), mode="nearest")
-    return np.abs(np.gradient(smooth, 1 / FPS))
+    return np.abs(_averaged(np.gradient(heading, 1 / FPS), TRAVEL_S))
 
 
 def _t_pose(joints: Floats) -> Mask:
@@ -184,6 +186,10 @@ def _t_pose(joints: Floats) -> Mask:
 def _length(joints: Floats, tops: list[int], ends: list[int]) -> float:
     """Median length of a bone, over both sides where there are two."""
     return float(np.median(np.linalg.norm(joints[:, tops] - joints[:, ends], axis=2)))
+
+
+def _averaged(values: Floats, seconds: float) -> Floats:
+    return ndimage.uniform_filter1d(values, _frames(seconds), axis=0, mode="nearest")
 
 
 def _frames(seconds: float) -> int:

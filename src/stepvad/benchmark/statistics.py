@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.mocap.truth import stretches
 from stepvad.poses import Clip, Track
 
 BINS = tuple(round(0.1 * edge, 1) for edge in range(11))
@@ -85,21 +84,18 @@ def describe(clips: Iterable[Clip]) -> Statistics:
 
 
 def describe_events(
-    clips: Sequence[Clip], classes: Mapping[str, NDArray[np.str_]]
+    clips: Iterable[Clip], events: Mapping[str, Sequence[tuple[int, int, str]]]
 ) -> dict[str, Events]:
-    """The events of each class, by the name that each frame carries."""
+    """How many events of each class there are, given first frame, last frame and class by clip."""
+    frames: dict[str, list[int]] = {}
     seconds: dict[str, list[float]] = {}
-    frames: dict[str, int] = {}
     for clip in clips:
-        shown = classes[clip.name]
-        for kind in np.unique(shown[shown != ""]).tolist():
-            found = stretches(shown == kind)
-            lasting = [(end - first) / (clip.fps or np.nan) for first, end in found]
-            seconds.setdefault(kind, []).extend(lasting)
-            frames[kind] = frames.get(kind, 0) + sum(end - first for first, end in found)
+        for first, last, kind in events.get(clip.name, ()):
+            frames.setdefault(kind, []).append(last + 1 - first)
+            seconds.setdefault(kind, []).append((last + 1 - first) / (clip.fps or np.nan))
     return {
-        kind: Events(len(seconds[kind]), float(np.median(seconds[kind])), frames[kind])
-        for kind in sorted(seconds)
+        kind: Events(len(frames[kind]), float(np.median(seconds[kind])), sum(frames[kind]))
+        for kind in sorted(frames)
     }
 
 
@@ -141,4 +137,6 @@ def _unsteadiness(tracks: Sequence[Track]) -> tuple[float, ...]:
 
 
 def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    return float(np.corrcoef(one, other)[0, 1]) if len(one) > 1 else float("nan")
+    """Pearson's, or NaN where one of them does not vary."""
+    varies = len(one) > 1 and np.ptp(one) > 0 and np.ptp(other) > 0
+    return float(np.corrcoef(one, other)[0, 1]) if varies else float("nan")

@@ -1,0 +1,45 @@
+"""A contact sheet of the mocap data set: one event of each class, from before to after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from stepvad.benchmark.mocap.cameras import SIZE
+from stepvad.benchmark.mocap.catalogue import KINDS
+from stepvad.benchmark.mocap.dataset import Mocap
+from stepvad.benchmark.mocap.truth import stretches
+from stepvad.plots.contact_sheet import Strip, draw_contact_sheet
+from stepvad.poses import Clip
+
+MOMENTS = (0.05, 0.35, 0.65, 0.95)
+"""Where in the event its pictures are taken; one is taken half a second before and after."""
+
+
+def draw_sheet(mocap: Mocap, path: Path) -> None:
+    """Write a PNG with the longest event of each class, up to three seconds of it."""
+    clips = [clip for clip, _ in mocap.dataset.test_clips()]
+    found = [_strip(mocap, clips, kind) for kind in KINDS]
+    strips = [strip for strip in found if strip is not None]
+    draw_contact_sheet(strips, path, size=SIZE, title="mocap, simulated cameras")
+
+
+def _strip(mocap: Mocap, clips: list[Clip], kind: str) -> Strip | None:
+    """The longest event of a class, or None where there is none."""
+    events = [
+        (end - first, number, first, end)
+        for number, clip in enumerate(clips)
+        for first, end in stretches(mocap.classes[clip.name] == kind)
+    ]
+    if not events:
+        return None
+    _, number, first, end = max(events)
+    clip = clips[number]
+    fps = clip.fps or 1.0
+    end = min(end, first + round(3 * fps))
+    inner = [first + share * (end - first) for share in MOMENTS]
+    moments = np.clip([first - fps / 2, *inner, end + fps / 2], 0, clip.n_frames - 1)
+    caption = f"{kind}, clip {clip.name}"
+    abnormal = mocap.classes[clip.name] != ""
+    return Strip(clip, caption, np.unique(moments.astype(np.int64)).tolist(), abnormal)
