@@ -55,7 +55,7 @@ ABNORMAL: Mapping[Kind, str] = {
         "127:03-20 128:02-03,05-07 141:02-03,34 143:01-04,42"
     ),
     "jump": (
-        "02:04 13:11,13,19,32,39-42 16:01-07,09-10 49:02-03 75:01-03,06-12,15 82:02-04 "
+        "02:04 13:11,13,19,32,39-42 16:01-07,09-10 49:02-03 75:01-03,06-12,15 "
         "83:40-43,45-54,56-62,64-65 91:37-56,58-61 118:01-30 124:11 127:21-22,25-28 "
         "131:03-04,07-08 133:03-07 141:04-06 143:05-09"
     ),
@@ -70,8 +70,8 @@ ABNORMAL: Mapping[Kind, str] = {
         "143:35"
     ),
     "acrobatics": (
-        "49:06-08 85:01-08,10-14 87:03-05 88:01-02,04-05,07-09 89:03-05 "
-        "90:01-04,08-09,11,14-15,19,29,33-36 127:23-24 128:10-11 144:01-02"
+        "49:06-08 85:01-08,10-14 87:03-05 88:01,04-05,07-09 89:03-04 "
+        "90:02-04,08-09,11,14-15,19,29,33-36 127:23-24 128:10-11 144:01-02"
     ),
     "climb": "01:02-14 13:33-34 14:33-35 43:02-03 81:14-15 143:37",
     "throw": "33:01-02 34:01-02 79:91-92 111:33 113:24 124:01-02,12-13 141:10-11 143:20,22",
@@ -107,7 +107,8 @@ EXCLUDED: Mapping[str, str] = {
     "calibration": "motorcycle poses, T-poses, ranges of motion",
     "neither": "acted walks (drunk, zombie, sad, limping, crouched), animals, mimed sports and "
     "dances in couples (60, 61), which are neither plainly normal nor of a class",
-    "ground": "uneven terrain, slopes and stairs, whose floor the flat scene does not have",
+    "ground": "uneven terrain, slopes, stairs, ledges and platforms (82_02 to 82_04, 88_02, 89_05, "
+    "90_01), whose floor the flat scene does not have",
     "substrings": "swordplay and playground for lay, chopping for hop, pick box up for box, "
     "exact footfalls for fall: the lists go by name and not by text",
     "gentle": "runs below 2.1 m/s (111_23, 111_24, 113_07), punches, blocks and dances without any "

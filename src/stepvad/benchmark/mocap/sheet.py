@@ -16,9 +16,12 @@ from stepvad.poses import Clip
 MOMENTS = (0.05, 0.35, 0.65, 0.95)
 """Where in the event its pictures are taken; one is taken half a second before and after."""
 
+FEW, LONGEST_S = 2.5, 3.0
+"""Events with no more people than this are preferred, and shown for no longer than that."""
+
 
 def draw_sheet(mocap: Mocap, path: Path) -> None:
-    """Write a PNG with the longest event of each class, up to three seconds of it."""
+    """Write a PNG with one event of each class, the longest where few people are about."""
     clips = [clip for clip, _ in mocap.dataset.test_clips()]
     found = [_strip(mocap, clips, kind) for kind in KINDS]
     strips = [strip for strip in found if strip is not None]
@@ -26,18 +29,19 @@ def draw_sheet(mocap: Mocap, path: Path) -> None:
 
 
 def _strip(mocap: Mocap, clips: list[Clip], kind: str) -> Strip | None:
-    """The longest event of a class, or None where there is none."""
-    events = [
-        (end - first, number, first, end)
-        for number, clip in enumerate(clips)
-        for first, end in stretches(mocap.classes[clip.name] == kind)
-    ]
+    """An event of a class, up to three seconds of it, or None where there is none."""
+    events = []
+    for number, clip in enumerate(clips):
+        people = clip.persons_per_frame()
+        for first, end in stretches(mocap.classes[clip.name] == kind):
+            few = bool(people[first:end].mean() <= FEW and people[first:end].min() > 0)
+            events.append((few, end - first, number, first, end))
     if not events:
         return None
-    _, number, first, end = max(events)
+    *_, number, first, end = max(events)
     clip = clips[number]
     fps = clip.fps or 1.0
-    end = min(end, first + round(3 * fps))
+    end = min(end, first + round(LONGEST_S * fps))
     inner = [first + share * (end - first) for share in MOMENTS]
     moments = np.clip([first - fps / 2, *inner, end + fps / 2], 0, clip.n_frames - 1)
     caption = f"{kind}, clip {clip.name}"

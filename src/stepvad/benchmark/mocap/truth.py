@@ -87,7 +87,7 @@ RULES: Mapping[Kind, Rule] = {
     "jump": Rule(("airborne", "dropping"), 0.5, 0.25),
     "fall": Rule(("airborne", "dropping", "low"), 1.0, 0.0),
     "floor": Rule(("low", "on_hands"), 1.0, 0.0),
-    "fight": Rule(("striking", "kicking"), 2.0, 0.3),
+    "fight": Rule(("striking", "kicking"), 1.5, 0.3),
     "dance": Rule(("spinning", "kicking", "striking", "airborne", "arms_up"), 2.0, 0.2),
     "acrobatics": Rule(("airborne", "low", "inverted", "on_hands", "spinning"), 0.7, 0.2),
     "climb": Rule(("off_ground",), 1.0, 0.2),
