@@ -90,7 +90,9 @@ def statistics(
 ) -> None:
     """What a data set is like: people, tracks, confidence, and how long its events last.
 
-    stepvad benchmark statistics mocap1
+    Of any data set that evaluate reads:
+
+        stepvad benchmark statistics mocap1
     """
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.benchmark.mocap.writing import read_events

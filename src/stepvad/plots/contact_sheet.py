@@ -36,7 +36,7 @@ class Strip:
 
 
 def draw_contact_sheet(
-    strips: Sequence[Strip], path: Path, *, size: tuple[int, int], title: str, dpi: int = 60
+    strips: Sequence[Strip], path: Path, *, size: tuple[int, int], title: str, dpi: int = 75
 ) -> None:
     """Write a PNG: a row for each strip, a picture for each frame, orange where it is abnormal.
 

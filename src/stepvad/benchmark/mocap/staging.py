@@ -60,10 +60,13 @@ class Actor:
 def stage(
     rng: np.random.Generator, camera: Camera, cast: Cast, kinds: tuple[Kind, ...], n_frames: int
 ) -> list[Actor]:
-    """The actors of a clip: one for each kind of anomaly, and people who behave around them."""
+    """The actors of a clip: one for each kind of anomaly, and people who behave around them.
+
+    There are no more kinds than places, so that the number of people does not tell of anomalies.
+    """
     actors: list[Actor] = []
-    n_places = max(int(rng.integers(*PLACES, endpoint=True)), len(kinds))
-    for kind in kinds:
+    n_places = int(rng.integers(*PLACES, endpoint=True))
+    for kind in kinds[:n_places]:
         event = _event(rng, camera, cast, kind, actors, n_frames)
         actors += [] if event is None else [event]
     events = list(actors)
