@@ -199,7 +199,7 @@ def test_no_listed_motion_is_a_copy_of_another(real: motions.Archive) -> None:
 
 @pytest.mark.data
 def test_confidence_follows_poselift(real: motions.Archive) -> None:
-    made = make(split=1, seed=1, size=Size(40, 0, 0), archive=real.path)
+    made = make(split=1, seed=1, size=Size(24, 0, 0), archive=real.path)
     found = describe(made.dataset.train_clips())
     poselift = (0.053, 0.043, 0.045, 0.056, 0.066, 0.085, 0.136, 0.222, 0.250, 0.045)
     np.testing.assert_allclose(found.confidence_histogram, poselift, atol=0.05)

@@ -33,7 +33,7 @@ CAMERAS = 12
 """Scenes; all parts of a data set share them, as they share the cameras of a real site."""
 CALM = 8
 """One in so many test clips shows nothing abnormal."""
-SECOND_EVENT = 0.6
+SECOND_EVENT = 0.25
 """Chance that something else happens in a clip with an event."""
 
 

@@ -16,7 +16,7 @@ from stepvad.benchmark.mocap.truth import Mask
 
 PLACES = (1, 4)
 """From one to this many people are on stage at a time."""
-PAUSE_S = (0.2, 2.0)
+PAUSE_S = (0.0, 1.0)
 """How long a place stays empty between two people."""
 EARLY_S = 5.0
 """The first of a place may have come this long before the clip began."""
@@ -30,7 +30,7 @@ TRIES = 12
 """Placements that are tried before somebody stays away."""
 APART_M, BOX_M = 0.6, 0.35
 """People do not come closer to each other, and not closer to a box."""
-IN_PICTURE = 0.7
+IN_PICTURE = 0.85
 """In this share of the frames that matter, the hips must be in the picture."""
 WEIGHT_S = 10.0
 """A take is drawn by its length, up to this: long ones do not crowd out short ones."""
@@ -134,10 +134,11 @@ def _normals(
         length = min(length, end - first, len(actor.joints) - skipped)
         actor = actor.within(skipped, skipped + length)
         placed = _place(rng, camera, actor, first, others, np.arange(length))
-        if placed is not None:
+        if placed is None:
+            first += 1  # somebody else may fit in, a moment later
+        else:
             yield placed
-            first = placed.end
-        first += round(rng.uniform(*PAUSE_S) * camera.fps)
+            first = placed.end + round(rng.uniform(*PAUSE_S) * camera.fps)
 
 
 def _at_rate(take: Take, fps: float) -> Actor:
