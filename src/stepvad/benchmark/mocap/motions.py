@@ -27,7 +27,7 @@ FLOOR_QUANTILE = 0.02
 MAX_STEP_M = 0.45
 """A joint that goes further in one frame (13.5 m/s) was lost by the capture."""
 DOUBLE_SPEED = ("75", "87", "88")
-"""Subjects whose jumps fall with four times gravity: recorded at half the rate."""
+"""Subjects who fall with four times gravity or more while in the air: stored at half the rate."""
 JOINTS = (
     "Head", "Neck1", "LeftArm", "RightArm", "LeftForeArm", "RightForeArm", "LeftHand", "RightHand",
     "LeftUpLeg", "RightUpLeg", "LeftLeg", "RightLeg", "LeftFoot", "RightFoot", "Hips",
