@@ -63,8 +63,8 @@ def test_a_frame_is_covered_where_a_window_ends(pairs: list[tuple[Clip, FrameLab
 
 
 def test_confidence_is_sorted_into_ten_bins(pairs: list[tuple[Clip, FrameLabels]]) -> None:
-    # five of 0.05, 0.95 each; 0.5, twice 0.7, 1.2 counts as 1, NaN and 0 as 0
-    expected = np.array([7, 0, 0, 0, 0, 1, 0, 2, 0, 6]) / 16
+    # five of 0.05, 0.95 each; 0.5, twice 0.7, 1.2 counts as 1, and 0; NaN is left out
+    expected = np.array([6, 0, 0, 0, 0, 1, 0, 2, 0, 6]) / 15
     assert describe(pairs, window=3).confidence == pytest.approx(tuple(expected), abs=1e-6)
 
 
@@ -95,3 +95,16 @@ def test_poselift_has_the_counts_that_are_known(data_dir: Path) -> None:
     assert test.covered == pytest.approx(3135 / 4846)
     train = describe(without_labels(dataset.train_clips()))
     assert (train.clips, train.tracks, train.poses) == (104, 566, 79_632)
+
+
+def test_a_joint_that_turns_back_is_unsteady() -> None:
+    swaying = Track(
+        1,
+        np.arange(5),
+        np.array([[(0, 0), (x, 10)] for x in (0, 3, 0, 3, 0)], dtype=np.float32),
+        np.array([(0.95, 0.15)] * 5, dtype=np.float32),
+    )
+    found = describe(without_labels([Clip("yard", 25.0, 9, (swaying,), POINTS)]))
+    assert found.unsteadiness[1] == pytest.approx(6 / 10)  # 3 there and 3 back, of 10 in height
+    assert found.unsteadiness[9] == 0
+    assert all(math.isnan(value) for value in found.unsteadiness[2:9])

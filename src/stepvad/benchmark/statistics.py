@@ -38,14 +38,20 @@ class Statistics:
     frames: int
     tracks: int
     poses: int
+    windows: int
     people: tuple[float, ...]
     """Share of the frames that show nobody, one person, two, and so on."""
     track_length: tuple[float, float, float]
     """Poses of a track: what a tenth, a half and nine tenths of the tracks have at most."""
     confidence: tuple[float, ...]
-    """Share of the confidences in each of ten bins from 0 to 1; NaN counts as 0."""
+    """Share of the confidences in each of ten bins from 0 to 1; missing ones are left out."""
+    confidence_mean: float
     confidence_correlation: float
     """Of a joint's confidence with that in the next frame."""
+    pose_confidence_correlation: float
+    """The same of a pose's mean confidence."""
+    unsteadiness: tuple[float, ...]
+    """Median second difference of joints, in heights of the pose, by tenth of confidence."""
     covered: float
     """Share of the frames in which a window ends, so that somebody has an online score."""
     abnormal: float
@@ -62,17 +68,23 @@ def describe(clips: Iterable[tuple[Clip, FrameLabels]], *, window: int = 12) -> 
     confidence = _confidences(tracks)
     bins = np.histogram(confidence, bins=CONFIDENCE_BINS, range=(0, 1))[0]
     lengths = [len(track) for track in tracks] or [0]
+    ends = [_window_ends(clip, window) for clip, _ in seen]
+    now, later = _neighbours(tracks)
     low, middle, high = np.quantile(lengths, [0.1, 0.5, 0.9]).tolist()
     return Statistics(
         clips=len(seen),
         frames=sum(clip.n_frames for clip, _ in seen),
         tracks=len(tracks),
         poses=sum(clip.n_poses for clip, _ in seen),
+        windows=sum(map(len, ends)),
         people=tuple((np.bincount(people) / n_frames).tolist()),
         track_length=(low, middle, high),
         confidence=tuple((bins / max(len(confidence), 1)).tolist()),
-        confidence_correlation=_correlation(tracks),
-        covered=sum(_n_covered(clip, window) for clip, _ in seen) / n_frames,
+        confidence_mean=float(confidence.mean()) if len(confidence) else math.nan,
+        confidence_correlation=_correlation(now.ravel(), later.ravel()),
+        pose_confidence_correlation=_correlation(now.mean(axis=1), later.mean(axis=1)),
+        unsteadiness=_unsteadiness(tracks),
+        covered=sum(len(np.unique(frames)) for frames in ends) / n_frames,
         abnormal=sum(int(labels.abnormal.sum()) for _, labels in seen) / n_frames,
         classes=_classes([labels for _, labels in seen]),
     )
@@ -100,27 +112,48 @@ def _classes(truths: Sequence[FrameLabels]) -> dict[str, ClassStatistics]:
     return found
 
 
-def _n_covered(clip: Clip, window: int) -> int:
-    """Frames of a clip in which a window ends."""
+def _window_ends(clip: Clip, window: int) -> NDArray[np.int64]:
+    """The last frame of every window of a clip."""
     index, _ = windows.cut(clip, Config(T=window, K=1), skeletons.modelled(clip.skeleton))
-    return len(np.unique(index.frame))
+    return index.frame
 
 
 def _confidences(tracks: Sequence[Track]) -> NDArray[np.float32]:
-    """Every confidence, within [0, 1]."""
-    every = [np.nan_to_num(track.confidence).ravel() for track in tracks]
-    return np.concatenate([np.empty(0, np.float32), *every]).clip(0, 1)
+    """Every confidence that is known, within [0, 1]."""
+    every = np.concatenate([np.empty(0, np.float32), *(t.confidence.ravel() for t in tracks)])
+    return every[~np.isnan(every)].clip(0, 1)
 
 
-def _correlation(tracks: Sequence[Track]) -> float:
-    """Correlation of every joint's confidence with its next one, over all tracks together."""
-    now, then = [np.empty(0)], [np.empty(0)]
+def _neighbours(tracks: Sequence[Track]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Known confidences in one frame and in the next, both `(n, V)`."""
+    n_joints = tracks[0].confidence.shape[1] if tracks else 1
+    now, later = [np.empty((0, n_joints))], [np.empty((0, n_joints))]
     for track in tracks:
-        follows = np.diff(track.frames) == 1
-        confidence = np.nan_to_num(track.confidence).clip(0, 1)
-        now.append(confidence[:-1][follows].ravel())
-        then.append(confidence[1:][follows].ravel())
-    x, y = (np.concatenate(values, dtype=np.float64) for values in (now, then))
-    x, y = x - x.sum() / max(len(x), 1), y - y.sum() / max(len(y), 1)
-    spread = np.sqrt(np.sum(x * x) * np.sum(y * y))
-    return float(np.sum(x * y) / spread) if spread else math.nan
+        known = np.asarray(~np.isnan(track.confidence).any(axis=1))
+        pairs = np.flatnonzero((np.diff(track.frames) == 1) & known[1:] & known[:-1])
+        confidence = track.confidence.clip(0, 1)
+        now.append(confidence[pairs].astype(np.float64))
+        later.append(confidence[pairs + 1].astype(np.float64))
+    return np.concatenate(now), np.concatenate(later)
+
+
+def _unsteadiness(tracks: Sequence[Track]) -> tuple[float, ...]:
+    confidence, bend = [np.empty(0, np.float32)], [np.empty(0, np.float32)]
+    for track in tracks:
+        rows = np.flatnonzero(track.frames[2:] - track.frames[:-2] == 2)
+        if len(rows):
+            second = np.linalg.norm(np.diff(track.keypoints, n=2, axis=0)[rows], axis=2)
+            tall = np.maximum(np.ptp(track.keypoints[..., 1], axis=1)[rows + 1], 1.0)
+            bend.append((second / tall[:, None]).ravel())
+            confidence.append(track.confidence[rows + 1].ravel())
+    known, bends = np.concatenate(confidence), np.concatenate(bend)
+    edges = np.linspace(0, 1, CONFIDENCE_BINS + 1)[1:-1]
+    tenth = np.where(np.isnan(known), -1, np.digitize(known, edges))
+    chosen = (bends[tenth == number] for number in range(CONFIDENCE_BINS))
+    return tuple(float(np.median(values)) if len(values) else math.nan for values in chosen)
+
+
+def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Pearson's, or NaN where one of the two does not vary."""
+    varies = len(one) > 1 and np.ptp(one) > 0 and np.ptp(other) > 0
+    return float(np.corrcoef(one, other)[0, 1]) if varies else math.nan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +12,8 @@ from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, 
 
 if TYPE_CHECKING:
     from stepvad.benchmark.statistics import Statistics
+
+COUNTS = ("clips", "frames", "tracks", "poses", "windows")
 
 benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on.")
 
@@ -58,6 +60,49 @@ def walkers(
 
 
 @benchmark.command()
+def mocap(
+    directory: Annotated[Path, typer.Argument(help="Where to write the data set.")],
+    *,
+    split: Annotated[int, typer.Option(min=1, max=2, help="Whose motions are tested on.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
+    size: Annotated[Literal["full", "small"], typer.Option(help="How many clips.")] = "full",
+    archive: Annotated[
+        Path | None, typer.Option(help="CMU's motions, if not below STEPVAD_DATA.")
+    ] = None,
+    contact_sheet: Annotated[
+        Path | None, typer.Option(help="Draw an event of each class into this .png.")
+    ] = None,
+) -> None:
+    """Write CMU's motion capture as virtual cameras see it, with known truth.
+
+    Nobody who is fitted on is tested on; the two splits swap them:
+
+        stepvad benchmark mocap mocap1 --split 1
+
+    It is laid out as ShanghaiTech is, with the class of each event in gt/classes.csv; clips to
+    choose settings with are in DIRECTORY/validation.
+    """
+    from stepvad.benchmark.mocap.dataset import SIZES, make
+    from stepvad.benchmark.mocap.sheet import draw_sheet
+    from stepvad.benchmark.mocap.writing import write_dataset
+
+    if contact_sheet is not None:
+        check_output(contact_sheet)
+    with progress_bars() as report:
+        made = make(
+            split=1 if split == 1 else 2,
+            seed=seed,
+            size=SIZES[size],
+            archive=archive,
+            report=report,
+        )
+        write_dataset(made, directory)
+    if contact_sheet is not None:
+        draw_sheet(made, contact_sheet)
+    typer.echo(directory)
+
+
+@benchmark.command()
 def statistics(
     data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
     *,
@@ -96,16 +141,17 @@ def _lines(part: Statistics) -> list[tuple[str, str]]:
         zip(("0", "1", "2", "3", "4 or more"), [*shares[:4], sum(shares[4:])], strict=True)
     )
     length = "  ".join(f"{n:,.0f}" for n in part.track_length)
-    correlation = f"{part.confidence_correlation:.2f}"
     return [
-        *((name, f"{getattr(part, name):,}") for name in ("clips", "frames", "tracks", "poses")),
+        *((name, f"{getattr(part, name):,}") for name in COUNTS),
         *((f"people in a frame: {n} (%)", f"{100 * share:.1f}") for n, share in people.items()),
         ("track length: 10, 50, 90 % (frames)", length),
         *(
             (f"confidence from {n / 10:.1f} to {(n + 1) / 10:.1f} (%)", f"{100 * share:.1f}")
             for n, share in enumerate(part.confidence)
         ),
-        ("confidence: correlation with the next frame", correlation),
+        ("confidence: mean", f"{part.confidence_mean:.3f}"),
+        ("confidence: correlation with the next frame", f"{part.confidence_correlation:.3f}"),
+        ("confidence: the same of a pose's mean", f"{part.pose_confidence_correlation:.3f}"),
         ("frames with a score (%)", f"{100 * part.covered:.1f}"),
         ("abnormal frames (%)", f"{100 * part.abnormal:.1f}"),
     ]

@@ -1,0 +1,1 @@
+"""CMU motion capture seen through virtual cameras: real motion, simulated footage, known truth."""

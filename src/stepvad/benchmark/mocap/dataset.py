@@ -1,0 +1,138 @@
+"""The mocap data set: clips to fit on, to choose settings with and to test on, in two splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from stepvad.benchmark.datasets import SMOOTHING, Dataset
+from stepvad.benchmark.mocap import motions, takes
+from stepvad.benchmark.mocap.cameras import Camera, camera_of_scene
+from stepvad.benchmark.mocap.catalogue import Half, Kind
+from stepvad.benchmark.mocap.scenes import Scene, make_scene
+from stepvad.benchmark.mocap.takes import Cast
+from stepvad.errors import ConfigError
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+
+Split = Literal[1, 2]
+Part = Literal["train", "validation", "test"]
+
+HALVES: Mapping[Split, Mapping[Part, Half]] = {
+    1: {"train": "b", "validation": "validation", "test": "a"},
+    2: {"train": "a", "validation": "validation", "test": "b"},
+}
+"""Whose motions each part of a split shows."""
+CAMERAS = 12
+"""Scenes; all parts of a data set share them, as they share the cameras of a real site."""
+CALM = 8
+"""One in so many test clips shows nothing abnormal."""
+SECOND_EVENT = 0.25
+"""Chance that something else happens in a clip with an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many clips of each part, and how long they are."""
+
+    train: int
+    validation: int
+    test: int
+    seconds: float = 20.0
+
+
+FULL = Size(train=340, validation=60, test=168)
+SMALL = Size(train=12, validation=4, test=9, seconds=8.0)
+SIZES: Mapping[str, Size] = {"full": FULL, "small": SMALL}
+
+
+@dataclass(frozen=True, slots=True)
+class Mocap:
+    """One split: `dataset` to fit and test on, `validation` to choose settings with."""
+
+    dataset: Dataset
+    validation: Dataset
+
+
+def make(
+    *,
+    split: Split,
+    seed: int = 0,
+    size: Size = FULL,
+    archive: Path | None = None,
+    report: Report = silent,
+) -> Mocap:
+    """The data set of a split; the same arguments give the same bytes.
+
+    Test and validation clips are made at once and kept, training clips whenever they are read.
+    """
+    if split not in HALVES:
+        raise ConfigError(f"split: expected 1 or 2, got {split!r}")
+    opened = motions.open_archive(archive)
+    casts = {
+        part: takes.cast(opened, half, abnormal=part != "train")
+        for part, half in HALVES[split].items()
+    }
+    scenes = partial(make_scenes, seed=seed, split=split, size=size, report=report)
+    test = list(scenes(casts["test"], "test"))
+    validation = list(scenes(casts["validation"], "validation"))
+    train = partial(_clips, partial(scenes, casts["train"], "train"))
+    return Mocap(
+        dataset=_dataset(f"mocap split {split}", train, test),
+        validation=_dataset(f"mocap split {split} validation", train, validation),
+    )
+
+
+def make_scenes(
+    cast: Cast, part: Part, *, seed: int, split: Split, size: Size, report: Report = silent
+) -> Iterator[Scene]:
+    """The scenes of one part; a scene does not depend on how many are made."""
+    n_scenes = {"train": size.train, "validation": size.validation, "test": size.test}[part]
+    parts: tuple[Part, ...] = ("train", "validation", "test")
+    for number in range(n_scenes):
+        camera = camera_of(seed, number % CAMERAS)
+        rng = np.random.default_rng([seed, split, parts.index(part), number])
+        name = f"{number % CAMERAS + 1:02d}_{1000 * parts.index(part) + number + 1:04d}"
+        kinds = _kinds(rng, cast, number)
+        yield make_scene(rng, camera, cast, kinds, name=name, seconds=size.seconds)
+        report(Progress(f"{part} clips", number + 1, n_scenes, name))
+
+
+def camera_of(seed: int, scene: int) -> Camera:
+    """The camera of a scene, the same in all parts and splits."""
+    return camera_of_scene(np.random.default_rng([seed, scene]))
+
+
+def _kinds(rng: np.random.Generator, cast: Cast, number: int) -> tuple[Kind, ...]:
+    """What happens in a clip: each class in its turn, at times another one too."""
+    listed = list(cast.abnormal)
+    if not listed or number % CALM == CALM - 1:
+        return ()
+    turn = listed[(number - number // CALM) % len(listed)]
+    other = listed[rng.integers(len(listed))]
+    return (turn, other) if rng.random() < SECOND_EVENT and other != turn else (turn,)
+
+
+def _clips(scenes: partial[Iterator[Scene]]) -> Iterator[Clip]:
+    for scene in scenes():
+        yield scene.clip
+
+
+def _dataset(name: str, train: partial[Iterator[Clip]], scenes: Iterable[Scene]) -> Dataset:
+    clips = [scene.clip for scene in scenes]
+    person_sigma, frame_sigma, smoothing = SMOOTHING["shanghaitech"]
+    return Dataset(
+        name=name,
+        train=train,
+        test=lambda: clips,
+        labels={scene.clip.name: scene.labels for scene in scenes},
+        left_out={},
+        person_sigma=person_sigma,
+        frame_sigma=frame_sigma,
+        smoothing=smoothing,
+    )

@@ -1,0 +1,133 @@
+"""One clip: what a camera and a pose estimator make of the people on stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.benchmark.mocap import bodies, estimator
+from stepvad.benchmark.mocap.cameras import PERSON_M, SIZE, Camera, inside
+from stepvad.benchmark.mocap.catalogue import Kind
+from stepvad.benchmark.mocap.identities import Detections, identify
+from stepvad.benchmark.mocap.motions import Floats
+from stepvad.benchmark.mocap.staging import Actor, stage
+from stepvad.benchmark.mocap.takes import Cast
+from stepvad.benchmark.mocap.truth import Mask
+from stepvad.formats.labels import FrameLabels
+from stepvad.poses import Clip
+from stepvad.skeletons import COCO17
+
+IN_PICTURE = 0.6
+"""A person is in the picture with this share of the joints."""
+SEEN = 0.2
+"""A person is seen with this share of the joints not behind something."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """A clip, and the class of anomaly in each frame, `(n_frames,)`, empty where there is none."""
+
+    clip: Clip
+    classes: NDArray[np.str_]
+
+    @property
+    def labels(self) -> FrameLabels:
+        """Which frames are abnormal; all count."""
+        abnormal = self.classes != ""
+        kinds = np.unique(self.classes[abnormal]).tolist()
+        classes = {kind: self.classes == kind for kind in kinds}
+        return FrameLabels(abnormal, np.ones_like(abnormal), classes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """An actor as the camera has it.
+
+    COCO-17 `pixels (n, 17, 2)` and `depth (n, 17)`, the `trunk (n, 2, 2)` and `trunk_depth (n, 2)`
+    of `bodies.behind_trunk`, and the height of a standing person there, `height_px (n,)`.
+    """
+
+    pixels: Floats
+    depth: Floats
+    trunk: Floats
+    trunk_depth: Floats
+    height_px: Floats
+
+
+def make_scene(
+    rng: np.random.Generator,
+    camera: Camera,
+    cast: Cast,
+    kinds: tuple[Kind, ...],
+    *,
+    name: str,
+    seconds: float,
+) -> Scene:
+    """A clip in which the given kinds of anomaly happen, among people who behave."""
+    n_frames = round(seconds * camera.fps)
+    actors = stage(rng, camera, cast, kinds, n_frames)
+    views = [_view(actor, camera) for actor in actors]
+    classes = np.full(n_frames, "", dtype="<U10")
+    found = []
+    for number, (actor, view) in enumerate(zip(actors, views, strict=True)):
+        outside = _covered(number, actors, views, camera)
+        in_picture = inside(view.pixels).mean(axis=1) >= IN_PICTURE
+        shown = in_picture & ((~outside).mean(axis=1) >= SEEN)
+        if actor.kind is not None:
+            classes[actor.first + np.flatnonzero(actor.abnormal & shown)] = actor.kind
+        hidden = outside | _self_hidden(actor, view, camera) | ~inside(view.pixels)
+        found.append(_detect(rng, actor.first, view, hidden, shown, camera.fps))
+    tracks = identify(rng, found, n_frames, fps=camera.fps)
+    return Scene(Clip(name, camera.fps, n_frames, tracks, COCO17), classes)
+
+
+def _view(actor: Actor, camera: Camera) -> View:
+    pixels, depth = camera.project(bodies.coco17(actor.joints))
+    trunk, trunk_depth = camera.project(bodies.trunk_of(actor.joints))
+    height_px = camera.focal_px * PERSON_M / trunk_depth.mean(axis=1)
+    return View(pixels, depth, _rays(trunk, camera), trunk_depth, height_px)
+
+
+def _rays(pixels: Floats, camera: Camera) -> Floats:
+    """Pixels over the focal length, from the middle of the picture."""
+    return (pixels - np.array(SIZE) / 2) / camera.focal_px
+
+
+def _covered(number: int, actors: list[Actor], views: list[View], camera: Camera) -> Mask:
+    """Joints `(n, 17)` of one actor behind a box or behind somebody else."""
+    actor, view = actors[number], views[number]
+    covered = np.zeros(view.depth.shape, dtype=np.bool_)
+    joints = bodies.coco17(actor.joints)
+    for box in camera.boxes:
+        covered |= box.hides(camera.height_m, joints)
+    points = _rays(view.pixels, camera)
+    for other, front in zip(actors, views, strict=True):
+        first, end = max(actor.first, other.first), min(actor.end, other.end)
+        if other is actor or first >= end:
+            continue
+        mine = slice(first - actor.first, end - actor.first)
+        theirs = slice(first - other.first, end - other.first)
+        covered[mine] |= bodies.behind_trunk(
+            points[mine], view.depth[mine], front.trunk[theirs], front.trunk_depth[theirs]
+        )
+    return covered
+
+
+def _self_hidden(actor: Actor, view: View, camera: Camera) -> Mask:
+    """Joints `(n, 17)` behind the actor's own trunk, or on the far side of the head."""
+    points = _rays(view.pixels, camera)
+    hidden = bodies.behind_trunk(points, view.depth, view.trunk, view.trunk_depth)
+    eye = np.array([0.0, 0.0, camera.height_m])
+    return hidden | bodies.faces_away(actor.joints, eye)
+
+
+def _detect(
+    rng: np.random.Generator, first: int, view: View, hidden: Mask, shown: Mask, fps: float
+) -> Detections:
+    """What the estimator gives for one actor."""
+    confidence = estimator.confidence(rng, hidden, view.height_px, fps=fps)
+    keypoints = view.pixels + estimator.jitter(rng, confidence, view.height_px, fps=fps)
+    at = np.flatnonzero(shown & ~estimator.missed(rng, confidence, fps=fps))
+    return Detections(first + at, keypoints[at], confidence[at])
