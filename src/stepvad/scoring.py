@@ -184,3 +184,9 @@ def smooth_scored(scores: NDArray[np.float32], sigma: float) -> NDArray[np.float
     weight = smooth(scored.astype(np.float32), sigma)
     total = smooth(np.where(scored, scores, np.float32(0)), sigma)
     return np.divide(total, weight, out=np.full_like(scores, np.nan), where=scored)
+
+
+def stretches(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First frame and end, the frame after the last, of every stretch of frames that is true."""
+    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
+    return [(int(first), int(end)) for first, end in edges.reshape(-1, 2)]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from stepvad import skeletons, windows
 from stepvad.config import Config
-from stepvad.formats.classes import stretches
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
+from stepvad.scoring import stretches
 
 CONFIDENCE_BINS = 10
 """Bins of the histogram of confidence, from 0 to 1."""
@@ -100,8 +100,8 @@ def _classes(truths: Sequence[FrameLabels]) -> dict[str, ClassStatistics]:
     """The events of every class, in the order in which classes appear."""
     found = {}
     for name in dict.fromkeys(name for truth in truths for name in truth.classes):
-        spans = [stretches(truth.classes[name]) for truth in truths if name in truth.classes]
-        frames = np.concatenate([span[:, 1] - span[:, 0] + 1 for span in spans])
+        shown = [truth.classes[name] for truth in truths if name in truth.classes]
+        frames = np.array([end - first for mask in shown for first, end in stretches(mask)])
         found[name] = ClassStatistics(
             events=len(frames),
             frames=int(frames.sum()),

@@ -15,6 +15,7 @@ from stepvad.errors import DataError
 from stepvad.formats import files
 from stepvad.formats.jsonfile import whole_number
 from stepvad.formats.labels import FrameLabels, find
+from stepvad.scoring import stretches
 
 COLUMNS = ("clip", "class", "first", "last")
 """A clip, what happens, and the first and last frame of it."""
@@ -27,7 +28,7 @@ def write(labels: Mapping[str, FrameLabels], path: Path) -> None:
     lines.writerow(COLUMNS)
     for clip, truth in labels.items():
         for name, frames in truth.classes.items():
-            lines.writerows([clip, name, first, last] for first, last in stretches(frames))
+            lines.writerows([clip, name, first, end - 1] for first, end in stretches(frames))
     path.write_text(text.getvalue(), encoding="utf-8")
 
 
@@ -56,12 +57,6 @@ def attach(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, FrameLabe
         }
     except DataError as error:
         raise error.located(str(path)) from error
-
-
-def stretches(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """First and last frame of every stretch that is true, `(n, 2)`."""
-    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
-    return edges.reshape(-1, 2) - np.array([0, 1])
 
 
 def _rows(path: Path) -> list[list[str]]:

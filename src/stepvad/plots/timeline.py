@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError
-from stepvad.scoring import Scores, person_scores
+from stepvad.scoring import Scores, person_scores, stretches
 
 PERSON_COLOUR = "#999999"
 WORST_COLOUR = "#0072B2"
@@ -30,9 +30,9 @@ def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | N
         axes.plot(frame, score, color=PERSON_COLOUR, linewidth=0.8, label=label)
     axes.plot(scores.frames, color=WORST_COLOUR, linewidth=1.6, label="worst person")
     if abnormal is not None:
-        for number, (first, last) in enumerate(_stretches(abnormal)):
+        for number, (first, end) in enumerate(stretches(abnormal)):
             label = "true anomaly" if number == 0 else None
-            axes.axvspan(first, last, color=TRUTH_COLOUR, alpha=0.2, linewidth=0, label=label)
+            axes.axvspan(first, end - 1, color=TRUTH_COLOUR, alpha=0.2, linewidth=0, label=label)
     axes.set(
         xlabel="frame",
         ylabel="anomaly score A(x)",
@@ -42,9 +42,3 @@ def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | N
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize="small")
     figure.savefig(path, dpi=120, metadata={"Software": None})
-
-
-def _stretches(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """First and last frame of every stretch that is true, `(n, 2)`."""
-    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
-    return edges.reshape(-1, 2) - np.array([0, 1])

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.benchmark.mocap.motions import Floats
-from stepvad.benchmark.mocap.truth import Mask, stretches
+from stepvad.benchmark.mocap.truth import Mask
 from stepvad.poses import Track
+from stepvad.scoring import stretches
 
 FORGET_S, FORGET = 0.4, 0.5
 """After a gap of this length a person gets a new id with this chance."""

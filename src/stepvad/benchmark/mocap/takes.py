@@ -12,6 +12,7 @@ from stepvad.benchmark.mocap.catalogue import KINDS, Half, Kind
 from stepvad.benchmark.mocap.motions import FPS, Archive, Floats, Motion, unbroken
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.errors import DataError
+from stepvad.scoring import stretches
 
 MIN_NORMAL_S = 2.0
 """Shorter stretches of normal motion are not used."""
@@ -78,7 +79,7 @@ def normal_takes(motion: Motion) -> Iterator[Take]:
         if piece.stop - piece.start < MIN_NORMAL_S * FPS:
             continue
         joints = motion.joints[piece]
-        for first, end in truth.stretches(truth.ordinary(joints)):
+        for first, end in stretches(truth.ordinary(joints)):
             if end - first >= MIN_NORMAL_S * FPS:
                 part = joints[first:end]
                 yield Take(motion.name, None, part, np.zeros(len(part), dtype=np.bool_))

@@ -30,6 +30,7 @@ from stepvad.benchmark.mocap.motions import (
     WRISTS,
     Floats,
 )
+from stepvad.scoring import stretches
 
 Mask = NDArray[np.bool_]
 Sign = Literal[
@@ -146,12 +147,6 @@ def ordinary(joints: Floats) -> Mask:
     """The frames `(n,)` of a motion that show no sign, nor a pose of calibration."""
     shown = signs(joints)
     return ~np.logical_or.reduce([shown[sign] for sign in (*NEVER_NORMAL, "t_pose")])
-
-
-def stretches(mask: Mask) -> list[tuple[int, int]]:
-    """First frame and end of every stretch that is true."""
-    edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
-    return [(int(first), int(end)) for first, end in edges.reshape(-1, 2)]
 
 
 def _without_pauses(event: Mask, pause_s: float) -> Mask:
