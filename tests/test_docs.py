@@ -92,6 +92,7 @@ def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> None:
     from matplotlib.image import imread
 
@@ -105,6 +106,7 @@ def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> Non
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
 
 
+@pytest.mark.slow
 def test_the_quick_start_writes_a_score_for_every_frame(quick_start: Path) -> None:
     rows = list(csv.DictReader((quick_start / "scores.csv").read_text("utf-8").splitlines()))
     readme = README.read_text("utf-8")

@@ -205,6 +205,7 @@ def test_no_listed_motion_is_a_copy_of_another(real: motions.Archive) -> None:
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_confidence_follows_poselift(real: motions.Archive) -> None:
     made = make(split=1, seed=1, size=Size(24, 0, 0), archive=real.path)
     found = describe(without_labels(made.dataset.train_clips()))
