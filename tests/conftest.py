@@ -9,8 +9,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from stepvad.benchmark import walkers as kinematic
+from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
+from stepvad.scoring import WindowScores
+from stepvad.windows import Windows
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch and pytest's processes share the cores
 
@@ -53,3 +56,17 @@ def data_dir() -> Path:
     if not root.is_dir():
         pytest.skip(f"no public data at {root}; name its directory in STEPVAD_DATA")
     return root
+
+
+@pytest.fixture
+def cut_by_stream(monkeypatch: pytest.MonkeyPatch) -> list[Windows]:
+    """The windows that reach a detector, in the order in which they are scored."""
+    seen: list[Windows] = []
+    score_windows = Detector.score_windows
+
+    def recording(self: Detector, windows: Windows) -> WindowScores:
+        seen.append(windows)
+        return score_windows(self, windows)
+
+    monkeypatch.setattr(Detector, "score_windows", recording)
+    return seen

@@ -41,11 +41,11 @@ def test_one_noise_scale_is_the_lowest() -> None:
 
 def test_settings_are_frozen_and_have_names() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Config().T = 3  # type: ignore[misc]
+        Config().T = 3  # type: ignore[misc]  # wrong on purpose
     with pytest.raises(TypeError):
-        Config(12)  # type: ignore[call-arg]
+        Config(12)  # type: ignore[call-arg]  # wrong on purpose
     with pytest.raises(TypeError, match="wings"):
-        Config(wings=2)  # type: ignore[call-arg]
+        Config(wings=2)  # type: ignore[call-arg]  # wrong on purpose
 
 
 @pytest.mark.parametrize(

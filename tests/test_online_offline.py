@@ -22,7 +22,6 @@ from stepvad import (
     Track,
     WindowScores,
 )
-from stepvad.scoring import WindowScores as Scored
 from stepvad.skeletons import COCO17, of_size
 from stepvad.windows import Windows, cut
 
@@ -82,20 +81,6 @@ def feed(stream: Stream, clip: Clip, *, twice: bool = False) -> list[tuple[int, 
 
 def in_order(windows: Windows | WindowScores) -> NDArray[np.int64]:
     return np.lexsort((windows.frame, windows.track_id))
-
-
-@pytest.fixture
-def cut_by_stream(monkeypatch: pytest.MonkeyPatch) -> list[Windows]:
-    """The windows that reach the detector."""
-    seen: list[Windows] = []
-    score_windows = Detector.score_windows
-
-    def recording(self: Detector, windows: Windows) -> Scored:
-        seen.append(windows)
-        return score_windows(self, windows)
-
-    monkeypatch.setattr(Detector, "score_windows", recording)
-    return seen
 
 
 def joined(parts: list[Any], field: str) -> NDArray[Any]:

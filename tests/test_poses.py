@@ -61,7 +61,7 @@ def test_an_empty_track_is_a_track() -> None:
 
 def test_tracks_are_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        track([0]).id = 3  # type: ignore[misc]
+        track([0]).id = 3  # type: ignore[misc]  # wrong on purpose
 
 
 @pytest.mark.parametrize("value", [np.nan, -1.0, 7.5, np.inf])
@@ -156,7 +156,7 @@ def test_a_coordinate_beyond_float32_is_refused_like_any_other(value: float) -> 
     points = keypoints(1, V).astype(np.float64)
     points[0, 2, 1] = value
     with pytest.raises(DataError, match="track 7, frame 0, joint 2: expected coordinates within"):
-        Track(7, np.arange(1), points, np.ones((1, V), np.float32))  # type: ignore[arg-type]
+        Track(7, np.arange(1), points, np.ones((1, V), np.float32))  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(DataError, match="track 7, joint 2: expected coordinates within"):
         Pose(7, points[0], np.ones(V, np.float32))
 
@@ -170,7 +170,7 @@ def test_a_confidence_beyond_float32_is_an_odd_confidence_like_any_other() -> No
 def test_a_pose_holds_float32_and_leaves_its_inputs_alone() -> None:
     points, confidence = keypoints(V).astype(np.float64), np.array([0.5, np.nan, 2])
     before = points.copy(), confidence.copy()
-    pose = Pose(3, points, confidence)  # type: ignore[arg-type]
+    pose = Pose(3, points, confidence)  # type: ignore[arg-type]  # wrong on purpose
     assert pose.keypoints.dtype == pose.confidence.dtype == np.float32
     np.testing.assert_array_equal(points, before[0])
     np.testing.assert_array_equal(confidence, before[1])
@@ -199,7 +199,7 @@ def test_a_clip_counts_its_poses_and_people() -> None:
 
 
 def test_tracks_of_a_clip_may_come_as_any_sequence() -> None:
-    made = Clip("hall", None, 3, [track([0], V=17)])  # type: ignore[arg-type]
+    made = Clip("hall", None, 3, [track([0], V=17)])  # type: ignore[arg-type]  # wrong on purpose
     assert isinstance(made.tracks, tuple)
     assert made.skeleton == COCO17
 

@@ -78,20 +78,6 @@ def edge_clips(draw: st.DrawFn) -> Clip:
     return Clip("edges", None, length, tuple(tracks), SKELETON)
 
 
-@pytest.fixture
-def cut_by_stream(monkeypatch: pytest.MonkeyPatch) -> list[Windows]:
-    """The windows that reach the detector."""
-    seen: list[Windows] = []
-    score_windows = Detector.score_windows
-
-    def recording(self: Detector, windows: Windows) -> WindowScores:
-        seen.append(windows)
-        return score_windows(self, windows)
-
-    monkeypatch.setattr(Detector, "score_windows", recording)
-    return seen
-
-
 def assert_same_bits(online: list[Windows], offline: Windows) -> None:
     """The windows of a stream are those of the finished clip, whatever their order."""
     fields = ("x", "c", "track_id", "frame", "flat")

@@ -363,28 +363,3 @@ def test_a_diverged_training_and_a_validation_without_a_number_are_errors() -> N
         train(gaussian(), replace(CONFIG, learning_rate=1e30), report=silent)
     with pytest.raises(StepvadError, match="validation: expected a number after epoch 1, got nan"):
         train(gaussian(), CONFIG, report=silent, validate=lambda weights, epoch: float("nan"))
-
-
-def test_checkpoints_are_written_within_an_epoch_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stepvad.training.CHECKPOINT_S", 0.0)
-    checkpoint = tmp_path / "c"
-
-    def stop(progress: Progress) -> None:
-        if progress.done == 6:  # the second of four steps of the second epoch
-            raise StoppedError
-
-    whole = train(gaussian(), CONFIG, report=silent)
-    with pytest.raises(StoppedError):
-        train(gaussian(), CONFIG, report=stop, checkpoint=checkpoint)
-    steps: list[int] = []
-    resumed = train(
-        gaussian(),
-        CONFIG,
-        report=lambda progress: steps.append(progress.done),
-        checkpoint=checkpoint,
-        resume=True,
-    )
-    assert steps[0] == 6  # the fifth step was saved
-    assert same(whole[0], resumed[0])

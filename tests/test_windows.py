@@ -431,7 +431,7 @@ def windows_of(**changed: NDArray[np.generic]) -> Windows:
         "frame": np.zeros(2, np.int64),
         "flat": np.zeros(2, np.bool_),
     }
-    return Windows(**(arrays | changed))  # type: ignore[arg-type]
+    return Windows(**(arrays | changed))  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.parametrize("shape", [(2, 24), (2, 3, 2, 4), (2, 2, 3)])

@@ -240,7 +240,7 @@ def test_a_split_that_a_data_set_does_not_have_is_an_error(
 
 def test_an_unknown_layout_is_an_error(shanghaitech: Path) -> None:
     with pytest.raises(ConfigError, match="layout: expected auto, shanghaitech, ubnormal"):
-        open_dataset(shanghaitech, layout="avenue")  # type: ignore[arg-type]
+        open_dataset(shanghaitech, layout="avenue")  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.mark.data

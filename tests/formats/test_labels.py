@@ -192,11 +192,11 @@ def test_names_match_by_number(tmp_path: Path) -> None:
 
 def test_a_misspelt_split_never_passes_for_another(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="split: expected full or hr, got 'HR'"):
-        labels.shanghaitech(shanghaitech(tmp_path), split="HR")  # type: ignore[arg-type]
+        labels.shanghaitech(shanghaitech(tmp_path), split="HR")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ConfigError, match="split: expected full or hr, got 'HR'"):
-        labels.ubnormal(tmp_path, split="HR")  # type: ignore[arg-type]
+        labels.ubnormal(tmp_path, split="HR")  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ConfigError, match="split: expected full, st or ub, got 'hr'"):
-        labels.msad(tmp_path, split="hr")  # type: ignore[arg-type]
+        labels.msad(tmp_path, split="hr")  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_missing_labels_are_named(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_training_clips_can_be_read_again(tiny: Mocap) -> None:
 
 def test_another_seed_or_split_makes_other_clips(tiny: Mocap, archive_path: Path) -> None:
     for split, seed in ((1, 1), (2, 0)):
-        other = make(split=split, seed=seed, size=TINY, archive=archive_path)  # type: ignore[arg-type]
+        other = make(split=split, seed=seed, size=TINY, archive=archive_path)  # type: ignore[arg-type]  # wrong on purpose
         assert set(digests(tiny.dataset.test())).isdisjoint(digests(other.dataset.test()))
 
 
@@ -125,7 +125,7 @@ def test_joined_takes_go_on_where_the_first_stops(archive_path: Path) -> None:
 
 def test_an_unknown_split_is_refused(archive_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected 1 or 2, got 3"):
-        make(split=3, archive=archive_path)  # type: ignore[arg-type]
+        make(split=3, archive=archive_path)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_an_archive_without_the_listed_motions_is_refused(tmp_path: Path) -> None:
