@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stepvad import Clip, Config, DataError, Detector, MissingExtraError, Track
 from stepvad.folded import weight_shapes
 from stepvad.formats.labels import FrameLabels
+from stepvad.pcspace import PCSpace
 from stepvad.progress import Progress
 from stepvad.scoring import anomaly_score
 from stepvad.skeletons import STEP18, Skeleton, of_size
@@ -75,7 +76,7 @@ def test_scores_of_a_long_clip_do_not_depend_on_the_batches(
     detector: Detector, walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = detector.score(walkers[0])
-    monkeypatch.setattr("stepvad.detector.BATCH", 7)
+    monkeypatch.setattr("stepvad.footage.BATCH", 7)
     monkeypatch.setattr("stepvad.windows.PIECE", 50)
     reports: list[Progress] = []
     parts = detector.score(walkers[0], report=reports.append)
@@ -221,6 +222,7 @@ def test_a_loaded_detector_scores_to_the_bit_like_the_fitted_one(
     walkers: list[Clip], tmp_path: Path, whiten: bool
 ) -> None:
     fitted = Detector.fit(walkers[:2], replace(CONFIG, whiten=whiten, max_steps=3))
+    assert isinstance(fitted.model.space, PCSpace)
     scale = fitted.model.space.scale
     assert (scale == 1).all() == (not whiten)
     fitted.save(tmp_path / "m")

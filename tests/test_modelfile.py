@@ -23,6 +23,7 @@ from stepvad.modelfile import (
     read,
     read_tensors,
     sha256,
+    space_tensors,
     write,
     write_tensors,
 )
@@ -44,8 +45,8 @@ def file(detector: Detector, tmp_path: Path) -> Path:
 
 def equal(a: Model, b: Model) -> bool:
     arrays: list[tuple[NDArray[Any], NDArray[Any]]] = [(a.E_mean, b.E_mean), (a.E_var, b.E_var)]
-    arrays += [(a.space.W_K, b.space.W_K)]
-    arrays += [(a.space.mu, b.space.mu), (a.space.Lambda_K, b.space.Lambda_K)]
+    spaces = space_tensors(a.space), space_tensors(b.space)
+    arrays += [(spaces[0][name], spaces[1][name]) for name in {**spaces[0], **spaces[1]}]
     arrays += [(a.weights[name], b.weights[name]) for name in (*a.weights, *b.weights)]
     return (a.config, a.skeleton, a.origin) == (b.config, b.skeleton, b.origin) and all(
         x.dtype == y.dtype and np.array_equal(x, y) for x, y in arrays

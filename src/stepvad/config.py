@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from types import NoneType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from stepvad.errors import ConfigError
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Profile = Literal["step", "stgnf"]
+Projection = Literal["pca", "raw", "autoencoder", "vae"]
+Network = Literal["modulated", "vanilla"]
+Precision = Literal["auto", "float32", "bfloat16"]
 Aggregation = Literal["max", "sum", "top2", "top3"] | int
 
 
@@ -33,11 +36,17 @@ class Config:
     spread_floor: float = 0.01
     """A window's spread in y counts as at least this share of its spread in x."""
 
+    projection: Projection = "pca"
+    """How π(x) comes from a window; `raw` takes its coordinates as they are (MULDE)."""
     K: int = 48
-    """Principal components kept (Eq. 6)."""
+    """Principal components kept (Eq. 6), or latents; a fit on raw coordinates keeps all 2VT."""
     whiten: bool = True
     """Divide each component by its standard deviation (Eq. 6)."""
+    projection_epochs: int = 200
+    """Passes over the windows to train an autoencoder."""
 
+    network: Network = "modulated"
+    """Whether σ modulates every block (Fig. 3); `vanilla` is a plain MLP that σ only enters."""
     width: int = 1024
     """Hidden units of every block (Fig. 3)."""
     blocks: int = 4
@@ -93,7 +102,7 @@ class Config:
                 raise ConfigError(f"{name}: expected {words}, got {value!r}")
             if float in kinds:
                 object.__setattr__(self, name, _as_float(name, value))
-        for name in ("T", "K", "width", "blocks", "sigma_width", "L", "epochs", "batch_size"):
+        for name in COUNTS:
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("learning_rate", "sigma_low"):
             self._check(name, 0 < getattr(self, name) < math.inf, "a positive number")
@@ -106,7 +115,8 @@ class Config:
             value = getattr(self, name)
             self._check(name, value is None or value >= 1, "at least 1, or None")
         self._check("seed", 0 <= self.seed < 2**63, "from 0 to 2**63 - 1")
-        self._check("profile", self.profile in ("step", "stgnf"), "'step' or 'stgnf'")
+        for name, choices in CHOICES.items():
+            self._check(name, getattr(self, name) in choices, " or ".join(map(repr, choices)))
         self._check(
             "sigma_high",
             self.sigma_low < self.sigma_high < math.inf
@@ -139,6 +149,24 @@ class Config:
             raise ConfigError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compute:
+    """How a training runs: its speed and the last digits of its result, nothing else."""
+
+    device: str = "cpu"
+    """Where torch computes: `cpu`, `cuda`, `cuda:1`."""
+    precision: Precision = "auto"
+    """Of the large products; `auto` takes bfloat16 where the hardware multiplies it faster."""
+    compiled: bool | None = None
+    """Whether torch compiles the step; None: when it trains long enough to pay off."""
+
+    def __post_init__(self) -> None:
+        """Refuse a precision no one knows."""
+        if self.precision not in get_args(Precision):
+            expected = " or ".join(map(repr, get_args(Precision)))
+            raise ConfigError(f"precision: expected {expected}, got {self.precision!r}")
+
+
 TYPES: dict[str, tuple[type, ...]] = {
     field.name: {
         "int": (int,),
@@ -146,11 +174,24 @@ TYPES: dict[str, tuple[type, ...]] = {
         "bool": (bool,),
         "int | None": (int, NoneType),
         "Profile": (str,),
+        "Projection": (str,),
+        "Network": (str,),
         "Aggregation": (str, int),
     }[str(field.type)]
     for field in fields(Config)
 }
 """What each setting may be; settings also come out of files."""
+COUNTS = (
+    *("T", "K", "projection_epochs", "width", "blocks"),
+    *("sigma_width", "L", "epochs", "batch_size"),
+)
+"""Settings that are at least 1."""
+CHOICES = {
+    "profile": get_args(Profile),
+    "projection": get_args(Projection),
+    "network": get_args(Network),
+}
+"""Settings that are one of a few words."""
 
 
 def _as_float(name: str, value: float) -> float:

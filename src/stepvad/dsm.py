@@ -2,31 +2,56 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from stepvad.energy import Energy
 
 
+class Gradient(Protocol):
+    """Something that gives ∇_z f_θ(z, σ), `(N, K)`, at σ = `sigmas[scale]`."""
+
+    def __call__(
+        self, f: Energy, z: Tensor, sigmas: Tensor, scale: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """The gradient, itself differentiable in θ; `noise` is the block jitter."""
+        ...
+
+
 def loss(
-    f: Energy, pi_x: Tensor, c: Tensor, sigmas: Tensor, *, generator: torch.Generator
+    f: Energy,
+    pi_x: Tensor,
+    c: Tensor,
+    sigmas: Tensor,
+    *,
+    generator: torch.Generator,
+    gradient: Gradient | None = None,
 ) -> Tensor:
     """E[c(x) λ(σ) ‖∇_z f_θ(z, σ) - (z - π(x)) / σ²‖²] with λ(σ) = σ² (Eq. 7).
 
-    π(x) `(N, K)`, c `(N,)`; each row draws its own scale from `sigmas (L,)` and its own noise.
+    π(x) `(N, K)`, c `(N,)`; each row draws its own scale from `sigmas (L,)` and its own noise, on
+    the CPU whatever the device. The gradient is autograd's unless another one is given.
     """
     N = len(pi_x)
-    sigma = sigmas[torch.randint(len(sigmas), (N, 1), generator=generator)]  # σ ~ U({σ_i})
-    z = pi_x + sigma * torch.randn(pi_x.shape, generator=generator)  # z ~ N(π(x), σ² I)
+    scale = torch.randint(len(sigmas), (N,), generator=generator).to(pi_x.device)
+    epsilon = torch.randn(pi_x.shape, generator=generator).to(pi_x.device)
+    noise = f.draw_jitter(N, generator)
+    sigma = sigmas[scale, None]  # σ ~ U({σ_i})
+    z = pi_x + sigma * epsilon  # z ~ N(π(x), σ² I)
     target = (z - pi_x) / sigma**2
-    mismatch = (grad_f(f, z, sigma, jitter=generator) - target).square().sum(dim=1)
+    grad = (gradient or grad_f)(f, z, sigmas, scale, noise)
+    mismatch = (grad - target).square().sum(dim=1)
     lam = sigma.squeeze(1) ** 2
     return (c * lam * mismatch).mean()
 
 
-def grad_f(f: Energy, z: Tensor, sigma: Tensor, *, jitter: torch.Generator | None = None) -> Tensor:
-    """∇_z f_θ(z, σ), `(N, K)`, itself differentiable in θ."""
+def grad_f(
+    f: Energy, z: Tensor, sigmas: Tensor, scale: Tensor, noise: Tensor | None = None
+) -> Tensor:
+    """∇_z f_θ(z, σ) by automatic differentiation, whatever f is."""
     z = z.detach().requires_grad_()
-    energies = f(z, sigma, jitter=jitter)
+    energies = f(z, sigmas[scale, None], noise=noise)
     (gradient,) = torch.autograd.grad(energies.sum(), z, create_graph=True)
     return gradient

@@ -26,8 +26,23 @@ class Block(nn.Module):
 
     def forward(self, h: Tensor, sigma: Tensor) -> Tensor:
         """Hidden state `(N, width)` and σ `(N, 1)` to the next hidden state."""
-        modulation = self.norm(self.sigma_out(F.gelu(self.sigma_in(sigma)))) * self.alpha(sigma)
-        return h + F.gelu(self.linear(h)) + modulation
+        return h + F.gelu(self.linear(h)) + self.modulation(sigma)
+
+    def modulation(self, sigma: Tensor) -> Tensor:
+        """LayerNorm(W₂ GELU(W₁ σ)) · α(σ), `(N, width)`."""
+        return self.norm(self.sigma_out(F.gelu(self.sigma_in(sigma)))) * self.alpha(sigma)
+
+
+class PlainBlock(nn.Module):
+    """GELU(W h), a layer of the plain MLP (Sec. 3.4): σ enters with the input alone."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, h: Tensor, sigma: Tensor) -> Tensor:
+        """Hidden state `(N, width)` to the next hidden state."""
+        return F.gelu(self.linear(h))
 
 
 class Energy(nn.Module):
@@ -36,17 +51,27 @@ class Energy(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.input = nn.Linear(config.K + 1, config.width)
-        self.blocks = nn.ModuleList(
-            Block(config.width, config.sigma_width) for _ in range(config.blocks)
-        )
+        self.blocks = nn.ModuleList(_block(config) for _ in range(config.blocks))
         self.head = nn.Linear(config.width, 1)
         self.block_jitter = config.block_jitter
 
-    def forward(self, z: Tensor, sigma: Tensor, *, jitter: torch.Generator | None = None) -> Tensor:
-        """Energies; a generator, given in training, adds the block jitter."""
+    def forward(self, z: Tensor, sigma: Tensor, *, noise: Tensor | None = None) -> Tensor:
+        """Energies; `noise (blocks, N, width)`, given in training, is the block jitter."""
         h = self.input(torch.cat([z, sigma], dim=1))
-        for block in self.blocks:
-            if jitter is not None and self.block_jitter > 0:
-                h = h + self.block_jitter * torch.randn(h.shape, generator=jitter)
-            h = block(h, sigma)
+        for i, block in enumerate(self.blocks):
+            h = block(h if noise is None else h + noise[i], sigma)
         return self.head(h).squeeze(1)
+
+    def draw_jitter(self, N: int, generator: torch.Generator) -> Tensor | None:
+        """Noise to add before every block, `(blocks, N, width)`; None where it is off."""
+        if self.block_jitter == 0:
+            return None
+        shape = (len(self.blocks), N, self.head.in_features)
+        drawn = torch.randn(shape, generator=generator).to(self.head.weight.device)
+        return self.block_jitter * drawn
+
+
+def _block(config: Config) -> Block | PlainBlock:
+    if config.network == "vanilla":
+        return PlainBlock(config.width)
+    return Block(config.width, config.sigma_width)

@@ -38,8 +38,8 @@ class Folded:
     """Linear maps of the blocks after the first, `(blocks - 1, width, width)`."""
     b: NDArray[np.float32]
     """Their biases, `(blocks - 1, width)`."""
-    modulation: NDArray[np.float32]
-    """LayerNorm(W₂ GELU(W₁ σ)) · α(σ) of every block, `(blocks, L, width)`."""
+    modulation: NDArray[np.float32] | None
+    """LayerNorm(W₂ GELU(W₁ σ)) · α(σ) of every block, `(blocks, L, width)`; None: a plain MLP."""
     head: NDArray[np.float32]
     """Head weights `(width,)`."""
     head_bias: np.float32
@@ -52,15 +52,21 @@ class Folded:
     def _energies(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
         h = (pi_x @ self.W_z.T)[:, None] + self.h_sigma  # (N, L, width)
         a = (pi_x @ self.W_1z.T)[:, None] + self.a_sigma
-        h += gelu(a) + self.modulation[0]
-        for W, b, modulation in zip(self.W, self.b, self.modulation[1:], strict=True):
+        h = self._block(0, h, a)
+        for i, (W, b) in enumerate(zip(self.W, self.b, strict=True), start=1):
             a = (_rows(h) @ W.T).reshape(h.shape) + b
-            h += gelu(a) + modulation
+            h = self._block(i, h, a)
         return (
             (_rows(h) @ self.head + self.head_bias)
             .reshape(h.shape[:2])
             .astype(np.float32, copy=False)
         )
+
+    def _block(
+        self, i: int, h: NDArray[np.float32], a: NDArray[np.float32]
+    ) -> NDArray[np.floating]:
+        """The next hidden state, from the last one and its linear map `a`."""
+        return gelu(a) if self.modulation is None else h + (gelu(a) + self.modulation[i])
 
 
 def fold(weights: Weights, config: Config) -> Folded:
@@ -79,7 +85,9 @@ def fold(weights: Weights, config: Config) -> Folded:
         a_sigma=_float32(h_sigma @ linear[0].T + bias[0]),
         W=_float32(np.array(linear[1:]).reshape(shape)),
         b=_float32(np.array(bias[1:]).reshape(shape[:2])),
-        modulation=_float32(np.array([_modulation(w, i, sigma) for i in range(config.blocks)])),
+        modulation=None
+        if config.network == "vanilla"
+        else _float32(np.array([_modulation(w, i, sigma) for i in range(config.blocks)])),
         head=_float32(w["head.weight"][0]),
         head_bias=np.float32(w["head.bias"][0]),
     )
@@ -103,6 +111,10 @@ def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
         shapes |= {
             f"blocks.{i}.linear.weight": (width, width),
             f"blocks.{i}.linear.bias": (width,),
+        }
+        if config.network == "vanilla":
+            continue
+        shapes |= {
             f"blocks.{i}.sigma_in.weight": (sigma_width, 1),
             f"blocks.{i}.sigma_in.bias": (sigma_width,),
             f"blocks.{i}.sigma_out.weight": (width, sigma_width),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from safetensors.numpy import load, save
 
 from stepvad.atomic import replacing
 from stepvad.config import Config
+from stepvad.encoder import Encoder
 from stepvad.errors import ModelFileError, StepvadError
 from stepvad.folded import Weights, weight_shapes
 from stepvad.pcspace import PCSpace
@@ -28,6 +30,8 @@ KEY = "stepvad"
 """The one metadata entry: one, because several would be written in no fixed order."""
 NETWORK = "network."
 """Prefix of the energy model's tensors."""
+Space = PCSpace | Encoder
+"""What projects windows to π(x)."""
 LARGEST = 1e9
 """No number of a sound model is as large as this."""
 SMALLEST = 1e-12
@@ -56,7 +60,7 @@ class Model:
 
     config: Config
     skeleton: Skeleton
-    space: PCSpace
+    space: Space
     weights: Weights
     E_mean: NDArray[np.float64]
     """Ē_i over the training windows, `(L,)`."""
@@ -74,14 +78,21 @@ def write(model: Model, path: Path) -> None:
         "origin": asdict(model.origin),
     }
     tensors: dict[str, NDArray[Any]] = {
-        "mu": model.space.mu,
-        "W_K": model.space.W_K,
-        "Lambda_K": model.space.Lambda_K,
+        **space_tensors(model.space),
         "E_mean": model.E_mean,
         "E_var": model.E_var,
         **{NETWORK + name: value for name, value in model.weights.items()},
     }
     write_tensors(tensors, meta, path)
+
+
+def space_tensors(space: Space) -> dict[str, NDArray[np.float32]]:
+    """The projection's arrays by name."""
+    match space:
+        case PCSpace():
+            return {"mu": space.mu, "W_K": space.W_K, "Lambda_K": space.Lambda_K}
+        case Encoder():
+            return {"W_1": space.W_1, "b_1": space.b_1, "W_2": space.W_2, "b_2": space.b_2}
 
 
 def write_tensors(
@@ -97,13 +108,20 @@ def write_tensors(
 def read(path: Path) -> Model:
     """Read a model and check that it is whole."""
     tensors, meta = read_tensors(path)
+    with whole(path, meta):
+        return model(tensors, meta)
+
+
+@contextmanager
+def whole(path: Path, meta: Mapping[str, Any]) -> Iterator[None]:
+    """Say of a file whose parts do not make a model what is wrong with it."""
     if type(meta.get("format")) is not int or not 1 <= meta["format"] <= FORMAT:
         raise ModelFileError(
             f"{path}: expected format {FORMAT} or older, got {meta.get('format')!r}",
             hint="update stepvad to use this model",
         )
     try:
-        return _model(tensors, meta)
+        yield
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, StepvadError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ModelFileError(
@@ -138,37 +156,68 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _model(tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Model:
-    config = Config(**meta["config"])
+def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model:
+    """The model that these tensors and words describe, checked."""
+    if meta.get("method") is not None:
+        raise ValueError(f"its method is {meta['method']!r}, for stepvad.baselines.load to read")
+    config, skeleton, origin = read_settings(meta)
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")
-    skeleton = _skeleton(meta["skeleton"])
-    numbers = 2 * skeleton.V * config.T
     weights = weight_shapes(config)
     shapes = {NETWORK + name: shape for name, shape in weights.items()} | {
-        "mu": (numbers,),
-        "W_K": (numbers, config.K),
-        "Lambda_K": (config.K,),
         "E_mean": (config.L,),
         "E_var": (config.L,),
     }
-    for name, shape in shapes.items():
-        _check_tensor(name, tensors[name], shape)
-    for name in ("Lambda_K", "E_var"):
-        if not (tensors[name] > SMALLEST).all():
-            raise ValueError(f"tensor {name} must be positive")
+    _checked(tensors, shapes)
+    check_positive("E_var", tensors["E_var"])
     return Model(
         config=config,
         skeleton=skeleton,
-        space=PCSpace(tensors["mu"], tensors["W_K"], tensors["Lambda_K"], config.whiten),
+        space=read_space(tensors, config, skeleton),
         weights={name: tensors[NETWORK + name] for name in weights},
         E_mean=tensors["E_mean"],
         E_var=tensors["E_var"],
-        origin=_origin(meta["origin"]),
+        origin=origin,
     )
 
 
-def _check_tensor(name: str, tensor: NDArray[Any], shape: tuple[int, ...]) -> None:
+def read_settings(meta: Mapping[str, Any]) -> tuple[Config, Skeleton, Origin]:
+    """Settings, joints and origin of a model, checked."""
+    return Config(**meta["config"]), _skeleton(meta["skeleton"]), _origin(meta["origin"])
+
+
+def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> Space:
+    """The projection of these settings, checked."""
+    D, K = 2 * skeleton.V * config.T, config.K
+    match config.projection:
+        case "pca" | "raw":
+            check_positive("Lambda_K", tensors["Lambda_K"])
+            shapes = {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)}
+            mu, W_K, Lambda_K = _checked(tensors, shapes)
+            return PCSpace(mu, W_K, Lambda_K, config.whiten)
+        case "autoencoder" | "vae":
+            H = tensors["b_1"].size
+            shapes = {"W_1": (H, D), "b_1": (H,), "W_2": (K, H), "b_2": (K,)}
+            return Encoder(*_checked(tensors, shapes))
+
+
+def _checked(
+    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
+) -> list[NDArray[Any]]:
+    """The tensors of these names in order, each of its shape."""
+    for name, shape in shapes.items():
+        check_tensor(name, tensors[name], shape)
+    return [tensors[name] for name in shapes]
+
+
+def check_positive(name: str, tensor: NDArray[Any]) -> None:
+    """Refuse variances that are not above zero."""
+    if not (tensor > SMALLEST).all():
+        raise ValueError(f"tensor {name} must be positive")
+
+
+def check_tensor(name: str, tensor: NDArray[Any], shape: tuple[int, ...]) -> None:
+    """Refuse an array of another shape or type, and numbers no model has."""
     dtype = np.float64 if name in ("E_mean", "E_var") else np.float32
     if tensor.shape != shape or tensor.dtype != dtype:
         raise ValueError(

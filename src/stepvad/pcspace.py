@@ -69,6 +69,12 @@ class PCSpace:
             whiten,
         )
 
+    @classmethod
+    def identity(cls, D: int) -> PCSpace:
+        """Raw coordinates: π(x) = x."""
+        ones = np.ones(D, dtype=np.float32)
+        return cls(np.zeros_like(ones), np.diag(ones), ones)
+
     @property
     def scale(self) -> NDArray[np.float32]:
         """Λ_K^(1/2), `(K,)`: what each component is divided by; ones without whitening."""

@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepvad import dsm, modelfile
-from stepvad.config import Config
+from stepvad import dsm, gradient, modelfile
+from stepvad.config import Compute, Config
+from stepvad.dsm import Gradient
 from stepvad.energy import Energy
 from stepvad.errors import ModelFileError, StepvadError
 from stepvad.folded import Weights
@@ -54,6 +55,8 @@ class State:
     ema: Energy
     optimiser: torch.optim.AdamW
     generator: torch.Generator
+    gradient: Gradient | None = None
+    """How the loss computes ∇_z f."""
     epoch: int = 0
     step: int = 0
     best: float | None = None
@@ -64,19 +67,22 @@ class State:
     """Whether the best epoch is kept rather than the last."""
 
     @classmethod
-    def start(cls, config: Config) -> State:
+    def start(cls, config: Config, compute: Compute = Compute(), n_steps: int = 0) -> State:
         """A fresh network, its average (an exact copy) and its optimiser."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             f, ema = Energy(config), Energy(config).requires_grad_(False)
+        f, ema = f.to(compute.device), ema.to(compute.device)
         ema.load_state_dict(f.state_dict())
         optimiser = torch.optim.AdamW(
             f.parameters(),
             lr=config.learning_rate,
             betas=(config.beta_1, config.beta_2),
             weight_decay=config.weight_decay,
+            fused=True,
         )
-        return cls(f, ema, optimiser, torch.Generator().manual_seed(config.seed))
+        generator = torch.Generator().manual_seed(config.seed)
+        return cls(f, ema, optimiser, generator, gradient.fastest(config, compute, n_steps))
 
 
 def train(
@@ -87,13 +93,14 @@ def train(
     validate: Callable[[Weights, int], float] | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
+    compute: Compute = Compute(),
 ) -> tuple[Weights, int]:
     """The averaged weights at the end, or at the best validation; and the epochs trained.
 
     `validate` is asked after every epoch; higher is better. `checkpoint` is written after every
     epoch and every few minutes, and `resume` goes on from it to the same bytes as without a break.
     """
-    state = State.start(config)
+    state = State.start(config, compute, data.n_steps(config))
     state.validated = validate is not None
     if resume and checkpoint is not None:
         load_checkpoint(state, data, config, checkpoint)
@@ -120,14 +127,17 @@ def run_epoch(
     save: Callable[[], None] = lambda: None,
 ) -> None:
     """One pass over the training windows in random order, or what is left of it."""
-    sigmas = torch.tensor(config.sigmas, dtype=torch.float32)
+    device = state.f.head.weight.device
+    sigmas = torch.tensor(config.sigmas, dtype=torch.float32, device=device)
     warmup, n_steps = data.steps_per_epoch(config), data.n_steps(config)
     saved = time.monotonic()
     for rows in _batches_left(state, data, config):
-        pi_x, c = (torch.from_numpy(array) for array in data.batch(rows))
+        pi_x, c = (torch.from_numpy(array).to(device) for array in data.batch(rows))
         for group in state.optimiser.param_groups:
             group["lr"] = learning_rate(state.step, warmup, n_steps, config)
-        loss = dsm.loss(state.f, pi_x, c, sigmas, generator=state.generator)
+        loss = dsm.loss(
+            state.f, pi_x, c, sigmas, generator=state.generator, gradient=state.gradient
+        )
         state.optimiser.zero_grad()
         loss.backward()
         state.optimiser.step()

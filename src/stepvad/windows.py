@@ -78,6 +78,16 @@ class Windows:
         """Number of windows N."""
         return len(self.x)
 
+    def check(self, config: Config, skeleton: Skeleton) -> None:
+        """Refuse windows cut with other settings or another skeleton."""
+        expected = (2, skeleton.V, config.T)
+        if self.x.shape[1:] != expected:
+            raise DataError(
+                f"windows: expected x of shape (N, {', '.join(map(str, expected))}), "
+                f"got {self.x.shape}",
+                hint="cut them with the detector's own settings and skeleton",
+            )
+
     def weight(self, config: Config) -> NDArray[np.float32]:
         """c(x) as it weighs loss and score, `(N,)`: ones where confidence is switched off."""
         return self.c if config.confidence else np.ones_like(self.c)

@@ -43,7 +43,7 @@ def test_inspect_tells_a_model_in_words(stepvad: Command, model: Path) -> None:
     for words in (
         "12 frames of 18 joints (step18)",
         "profile step",
-        "12 of 432 components, whitened",
+        "12 of 432 principal components, whitened",
         "10 scales from 0.1 to 1",
         "of 4 clips, sha256 ",
         "stepvad 0.1.0",

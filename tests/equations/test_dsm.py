@@ -32,7 +32,10 @@ class Bowl(nn.Module):
         super().__init__()
         self.scale = scale
 
-    def forward(self, z: Tensor, sigma: Tensor, *, jitter: torch.Generator | None = None) -> Tensor:
+    def draw_jitter(self, N: int, generator: torch.Generator) -> None:
+        return None
+
+    def forward(self, z: Tensor, sigma: Tensor, *, noise: Tensor | None = None) -> Tensor:
         return self.scale * z.square().sum(dim=1) / 2 / (1 + sigma.squeeze(1) ** 2)
 
 
@@ -114,9 +117,9 @@ def test_the_gradient_in_z_agrees_with_finite_differences() -> None:
     torch.manual_seed(0)
     f = Energy(Config(K=5, width=16, blocks=3, sigma_width=8)).double()
     z = torch.randn(7, 5, dtype=torch.float64)
-    sigma = torch.linspace(0.1, 1, 7, dtype=torch.float64)[:, None]
-    step = 1e-6
-    gradient = dsm.grad_f(f, z, sigma)
+    sigmas = torch.linspace(0.1, 1, 7, dtype=torch.float64)
+    sigma, step = sigmas[:, None], 1e-6
+    gradient = dsm.grad_f(f, z, sigmas, torch.arange(7))
     with torch.no_grad():
         for k in range(5):
             moved = step * torch.eye(5, dtype=torch.float64)[k]
@@ -126,8 +129,8 @@ def test_the_gradient_in_z_agrees_with_finite_differences() -> None:
 
 def test_the_gradient_in_z_can_be_differentiated_in_the_weights() -> None:
     f = Energy(Config(K=3, width=8, blocks=2, sigma_width=4))
-    z, sigma = torch.randn(4, 3), torch.full((4, 1), 0.3)
-    dsm.grad_f(f, z, sigma).square().sum().backward()
+    z, sigmas = torch.randn(4, 3), torch.tensor([0.3])
+    dsm.grad_f(f, z, sigmas, torch.zeros(4, dtype=torch.int64)).square().sum().backward()
     assert z.grad is None
     for weight in (f.input.weight, f.head.weight):
         assert weight.grad is not None

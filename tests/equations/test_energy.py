@@ -101,7 +101,7 @@ def test_jitter_needs_a_generator_and_a_positive_size() -> None:
     z, sigma = torch.randn(6, 5), torch.full((6, 1), 0.3)
 
     def jittered(f: Energy, seed: int) -> Tensor:
-        return f(z, sigma, jitter=torch.Generator().manual_seed(seed))
+        return f(z, sigma, noise=f.draw_jitter(6, torch.Generator().manual_seed(seed)))
 
     assert torch.equal(jittered(calm, 1), calm(z, sigma))
     assert torch.equal(shaken(z, sigma), calm(z, sigma))
@@ -118,7 +118,7 @@ def test_jitter_is_gaussian_noise_of_its_size_before_every_block() -> None:
     z = torch.zeros(500, 2, dtype=torch.float64)
     sigma = torch.full((500, 1), 0.5, dtype=torch.float64)
     f(z, sigma)
-    f(z, sigma, jitter=torch.Generator().manual_seed(0))
+    f(z, sigma, noise=f.draw_jitter(500, torch.Generator().manual_seed(0)))
     calm_first, _, first, second = seen
     assert (first - calm_first).std().item() == pytest.approx(0.1, rel=0.02)
     assert (first - calm_first).mean().item() == pytest.approx(0, abs=0.002)
@@ -198,3 +198,18 @@ def test_energies_do_not_change_their_input() -> None:
     before = z.copy()
     fold(to_numpy(network(SMALL).state_dict()), SMALL).energies(z)
     np.testing.assert_array_equal(z, before)
+
+
+def test_a_plain_network_has_neither_skip_nor_modulation() -> None:
+    f = network(replace(SMALL, network="vanilla"))
+    z, sigma = torch.randn(6, 5), torch.full((6, 1), 0.3)
+    h = f.input(torch.cat([z, sigma], dim=1))
+    for i in range(SMALL.blocks):
+        h = nn.functional.gelu(
+            h @ f.state_dict()[f"blocks.{i}.linear.weight"].T
+            + f.state_dict()[f"blocks.{i}.linear.bias"]
+        )
+    torch.testing.assert_close(f(z, sigma), f.head(h).squeeze(1))
+    assert {name: tuple(w.shape) for name, w in f.state_dict().items()} == weight_shapes(
+        replace(SMALL, network="vanilla")
+    )

@@ -18,12 +18,13 @@ from stepvad.cli.terminal import (
     progress_bars,
     say,
 )
-from stepvad.config import Config
+from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stepvad.baselines import Fitted
     from stepvad.detector import Detector
 
 Value = TypeVar("Value")
@@ -36,6 +37,14 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on from an interrupte
 Validation = Annotated[
     Path | None, typer.Option(help="A labelled data set; the epoch with the best AUROC is kept.")
 ]
+MethodName = Annotated[
+    Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"],
+    typer.Option(help="STEP, or what it is measured against."),
+]
+ProjectionPoses = Annotated[
+    list[Path] | None,
+    typer.Option(help="Poses, abnormal ones too, that the projection alone also learns from."),
+]
 
 
 def fit(
@@ -43,6 +52,7 @@ def fit(
     output: Output = Path("model.safetensors"),
     *,
     preset: Preset = "footage",
+    method: MethodName = "step",
     format: Format = "auto",
     T: Annotated[int | None, typer.Option("--T", help="Frames in a window.")] = None,
     K: Annotated[int | None, typer.Option("--K", help="Principal components kept.")] = None,
@@ -54,10 +64,22 @@ def fit(
     profile: Annotated[
         Literal["step", "stgnf"] | None, typer.Option(help="Preprocessing profile.")
     ] = None,
+    whiten: Annotated[bool, typer.Option(help="Whiten the components.")] = True,
+    confidence: Annotated[bool, typer.Option(help="Weight by the pose confidence.")] = True,
+    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1,
+    projection_poses: ProjectionPoses = None,
     validation: Validation = None,
     patience: Annotated[int | None, typer.Option(help="Validations without a better one.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed and poses give the same file.")] = 0,
     resume: Resume = False,
+    device: Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")] = "cpu",
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="Of the large products.")
+    ] = "auto",
+    compiled: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile the step; else when it pays off."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn normal motion from pose files that show nothing else.
@@ -72,6 +94,10 @@ def fit(
 
         stepvad fit UBnormal/pose/train -o ub.safetensors --preset paper --learning-rate 5e-4
 
+    Something to compare it with:
+
+        stepvad fit poses/ -o knn.safetensors --method knn
+
     Ctrl-C keeps the training so far; the same command with --resume goes on from there.
     """
     base = Config() if preset == "paper" else Config.footage()
@@ -85,6 +111,8 @@ def fit(
         learning_rate=_given(learning_rate, base.learning_rate),
         block_jitter=_given(block_jitter, base.block_jitter),
         profile=_given(profile, base.profile),
+        whiten=whiten,
+        confidence=confidence,
         patience=_given(patience, base.patience),
         seed=seed,
     )
@@ -94,9 +122,27 @@ def fit(
             hint="name a labelled data set to validate on",
         )
     check_output(output)
-    _fit(
-        poses, output, config, format=format, validation=validation, resume=resume, as_json=as_json
-    )
+    from stepvad import baselines
+
+    started = time.monotonic()
+    if baselines.is_distance(method):
+        with progress_bars() as report:
+            fitted: Fitted = baselines.fit(
+                method, read_poses(poses, format, report), config, k=neighbours, report=report
+            )
+        fitted.save(output)
+    else:
+        fitted = _train(
+            poses,
+            output,
+            baselines.variant(method, config),
+            format=format,
+            projection_poses=projection_poses,
+            validation=validation,
+            resume=resume,
+            compute=Compute(device=device, precision=precision, compiled=compiled),
+        )
+    _summary(fitted, output, time.monotonic() - started, as_json=as_json)
 
 
 def _given(value: Value | None, default: Value) -> Value:
@@ -104,16 +150,17 @@ def _given(value: Value | None, default: Value) -> Value:
     return default if value is None else value
 
 
-def _fit(
+def _train(
     poses: list[Path],
     output: Path,
     config: Config,
     *,
     format: FormatName,
+    projection_poses: list[Path] | None,
     validation: Path | None,
     resume: bool,
-    as_json: bool,
-) -> None:
+    compute: Compute,
+) -> Detector:
     from stepvad.detector import Detector
 
     checkpoint = output.with_name(output.name + ".checkpoint")
@@ -122,16 +169,18 @@ def _fit(
             f"{checkpoint}: expected the checkpoint of an interrupted fit, got no such file",
             hint="start anew without --resume",
         )
-    started = time.monotonic()
+    also = projection_poses or None
     try:
         with progress_bars() as report:
             detector = Detector.fit(
                 read_poses(poses, format, report),
                 config,
+                projection_clips=None if also is None else read_poses(also, format, report),
                 keep_best=_rating(validation),
                 report=report,
                 checkpoint=checkpoint,
                 resume=resume,
+                compute=compute,
             )
     except KeyboardInterrupt:
         if checkpoint.exists():
@@ -141,7 +190,7 @@ def _fit(
         raise typer.Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
-    _summary(detector, output, time.monotonic() - started, as_json=as_json)
+    return detector
 
 
 def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
@@ -155,17 +204,15 @@ def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
     return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
 
 
-def _summary(detector: Detector, output: Path, seconds: float, *, as_json: bool) -> None:
+def _summary(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> None:
     from dataclasses import asdict
 
-    origin = detector.model.origin
+    origin = fitted.origin
     if as_json:
         print_json({"model": str(output), "seconds": seconds, "origin": asdict(origin)})
         return
-    say(
-        f"fitted {origin.windows:,} windows of {origin.clips} clips "
-        f"in {origin.epochs} epochs, {seconds:.0f} s"
-    )
+    trained = f" in {origin.epochs} epochs" if origin.epochs else ""
+    say(f"fitted {origin.windows:,} windows of {origin.clips} clips{trained}, {seconds:.0f} s")
     mended = mended_words(origin.counts)
     if mended:
         say("mended: " + ", ".join(mended))

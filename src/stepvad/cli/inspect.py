@@ -11,15 +11,27 @@ import typer
 
 from stepvad.cli.poses import Format, read_poses
 from stepvad.cli.terminal import AsJson, mended_words, print_json, progress_bars
+from stepvad.config import Config
 
 if TYPE_CHECKING:
-    from stepvad.modelfile import Model
+    from stepvad.baselines import Fitted, Method
+    from stepvad.detector import Detector
     from stepvad.poses import Clip
 
 PROFILES = {
     "step": "each window centred and divided by its spread in y",
     "stgnf": "x divided by 856 and y by 480, then centred and divided by the spread in y",
 }
+METHODS: dict[Method, str] = {
+    "step": "STEP: score matching in PC-space, σ-modulated network",
+    "raw": "raw: score matching on raw coordinates, plain network",
+    "vanilla": "vanilla: score matching in PC-space, plain network",
+    "autoencoder": "autoencoder: score matching on its latents",
+    "vae": "vae: score matching on the latents of a variational autoencoder",
+    "knn": "knn: distance to the nearest training windows",
+    "mahalanobis": "mahalanobis: distance to the mean of the training windows",
+}
+KINDS = {"autoencoder": "an autoencoder", "vae": "a variational autoencoder"}
 
 
 def inspect(
@@ -37,11 +49,12 @@ def inspect(
         stepvad inspect poses/
     """
     if path.suffix == ".safetensors":
-        from stepvad import modelfile
+        from stepvad import baselines, modelfile
 
-        model = modelfile.read(path)
-        facts = _model_facts(model, modelfile.sha256(path), modelfile.FORMAT)
-        sentences = _model_sentences(model)
+        fitted = baselines.load(path)
+        method = baselines.method_of(fitted)
+        facts = _model_facts(fitted, method, modelfile.sha256(path), modelfile.FORMAT)
+        sentences = _model_sentences(fitted, method)
     else:
         with progress_bars() as report:
             facts = _pose_facts(read_poses([path], format, report))
@@ -55,39 +68,64 @@ def inspect(
         typer.echo(f"File          format {facts['format']}, sha256 {facts['sha256']}")
 
 
-def _model_facts(model: Model, sha256: str, format_number: int) -> dict[str, Any]:
-    return {
+def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int) -> dict[str, Any]:
+    from stepvad.detector import Detector
+
+    facts: dict[str, Any] = {
         "format": format_number,
         "sha256": sha256,
-        "config": asdict(model.config),
-        "skeleton": asdict(model.skeleton),
-        "origin": asdict(model.origin),
-        "E_mean": model.E_mean.tolist(),
-        "E_var": model.E_var.tolist(),
+        "method": method,
+        "config": asdict(fitted.config),
+        "skeleton": asdict(fitted.skeleton),
+        "origin": asdict(fitted.origin),
     }
+    if isinstance(fitted, Detector):
+        facts["E_mean"], facts["E_var"] = fitted.model.E_mean.tolist(), fitted.model.E_var.tolist()
+    return facts
 
 
-def _model_sentences(model: Model) -> list[str]:
-    config, origin, skeleton = model.config, model.origin, model.skeleton
-    parameters = sum(weight.size for weight in model.weights.values())
-    length = f"{config.epochs} epochs"
-    if config.max_steps is not None:
-        length = f"{config.max_steps:,} steps"
+def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
+    from stepvad.detector import Detector
+
+    config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
+    weighs = "weighs loss and score" if isinstance(fitted, Detector) else "weighs the score"
     return [
+        f"Method        {METHODS[method]}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}); "
         f"profile {config.profile}: {PROFILES[config.profile]}",
-        f"PC-space      {config.K} of {len(model.space.mu)} components, "
-        f"{'whitened' if config.whiten else 'not whitened'}",
-        f"Energy        {config.blocks} blocks of width {config.width}, {parameters:,} parameters",
-        f"Noise         {config.L} scales from {config.sigma_low:g} to {config.sigma_high:g}",
-        f"Score         aggregation {config.aggregation}, confidence "
-        f"{'weighs loss and score' if config.confidence else 'is ignored'}",
-        f"Training      {length} asked, {origin.epochs} epochs begun, batches of "
-        f"{config.batch_size}, rate {config.learning_rate:g}, seed {config.seed}",
+        f"Projection    {_projection(config, 2 * skeleton.V * config.T)}",
+        *(_energy_sentences(fitted) if isinstance(fitted, Detector) else ()),
+        f"Confidence    {weighs if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
         f"Mended        {', '.join(mended_words(origin.counts)) or 'nothing'}",
         f"Made by       stepvad {origin.library}",
+    ]
+
+
+def _projection(config: Config, numbers: int) -> str:
+    whitened = "whitened" if config.whiten else "not whitened"
+    match config.projection:
+        case "pca":
+            return f"{config.K} of {numbers} principal components, {whitened}"
+        case "raw":
+            return f"none: all {numbers} coordinates"
+        case kind:
+            return f"{config.K} latents of {KINDS[kind]}, {whitened}"
+
+
+def _energy_sentences(detector: Detector) -> list[str]:
+    config = detector.config
+    parameters = sum(weight.size for weight in detector.model.weights.values())
+    length = f"{config.epochs} epochs"
+    if config.max_steps is not None:
+        length = f"{config.max_steps:,} steps"
+    return [
+        f"Energy        {config.blocks} blocks of width {config.width}, {parameters:,} parameters",
+        f"Noise         {config.L} scales from {config.sigma_low:g} to {config.sigma_high:g}, "
+        f"aggregation {config.aggregation}",
+        f"Training      {length} asked, {detector.origin.epochs} epochs begun, batches of "
+        f"{config.batch_size}, rate {config.learning_rate:g}, seed {config.seed}",
     ]
 
 

@@ -51,13 +51,13 @@ def score(
 
         stepvad score model.safetensors clip.json -o scores.csv --plot scores.png
     """
-    from stepvad.detector import Detector
+    from stepvad import baselines
 
     if output is not None:
         check_output(output)
     if plot is not None:
         _check_plot(plot)
-    detector = Detector.load(model)
+    detector = baselines.load(model)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
     with progress_bars() as report, _csv(output) as write_frames:

@@ -1,0 +1,85 @@
+"""What STEP is measured against, behind the same interface (Sec. 4, Supp.)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TypeGuard, get_args
+
+from stepvad import modelfile
+from stepvad.baselines.distance import DistanceDetector, DistanceMethod
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+
+__all__ = [
+    "DistanceDetector",
+    "Fitted",
+    "Method",
+    "fit",
+    "is_distance",
+    "load",
+    "method_of",
+    "variant",
+]
+
+Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"]
+Fitted = Detector | DistanceDetector
+
+
+def fit(
+    method: Method,
+    clips: Iterable[Clip],
+    config: Config = Config(),
+    *,
+    k: int = 1,
+    report: Report = silent,
+) -> Fitted:
+    """Any method by its name, fitted on normal clips; `k` neighbours for `knn`."""
+    if is_distance(method):
+        return DistanceDetector.fit(method, clips, config, k=k, report=report)
+    return Detector.fit(clips, variant(method, config), report=report)
+
+
+def load(path: Path | str) -> Fitted:
+    """Any method from its file."""
+    path = Path(path)
+    tensors, meta = modelfile.read_tensors(path)
+    with modelfile.whole(path, meta):
+        if meta.get("method") is not None:
+            return DistanceDetector.of_file(tensors, meta)
+        return Detector(modelfile.model(tensors, meta))
+
+
+def variant(method: Method, config: Config) -> Config:
+    """The settings that make STEP the method of this name.
+
+    `raw` is MULDE: score matching on raw coordinates with a plain MLP. `vanilla` is STEP with that
+    network. `autoencoder` and `vae` are STEP with another projection.
+    """
+    match method:
+        case "raw":
+            return replace(config, projection="raw", network="vanilla")
+        case "vanilla":
+            return replace(config, network="vanilla")
+        case "autoencoder" | "vae":
+            return replace(config, projection=method)
+        case _:
+            return config
+
+
+def method_of(fitted: Fitted) -> Method:
+    """The name of a fitted method."""
+    if isinstance(fitted, DistanceDetector):
+        return fitted.method
+    config = fitted.config
+    if config.projection != "pca":
+        return config.projection
+    return "vanilla" if config.network == "vanilla" else "step"
+
+
+def is_distance(method: Method) -> TypeGuard[DistanceMethod]:
+    """Whether a method is a distance in PC-space, with nothing to train."""
+    return method in get_args(DistanceMethod)

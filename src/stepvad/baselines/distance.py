@@ -1,0 +1,116 @@
+"""Scores by distance in PC-space: PCA/kNN (Supp.) and Mahalanobis, with nothing trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad import modelfile, projection
+from stepvad.baselines.neighbours import Neighbours
+from stepvad.config import Config
+from stepvad.errors import ConfigError, DataError
+from stepvad.footage import Footage, score_clip
+from stepvad.modelfile import Origin, Space
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+from stepvad.scoring import Scores, WindowScores, anomaly_score
+from stepvad.skeletons import Skeleton
+from stepvad.windows import Windows
+
+DistanceMethod = Literal["knn", "mahalanobis"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DistanceDetector:
+    """c(x) times the distance of π(x) to normal motion; `fit` and `baselines.load` make one.
+
+    `knn` takes the mean distance to the k nearest training windows, `mahalanobis` that to their
+    mean, each component in units of its standard deviation.
+    """
+
+    method: DistanceMethod
+    config: Config
+    skeleton: Skeleton
+    space: Space
+    neighbours: Neighbours | None
+    origin: Origin
+
+    @classmethod
+    def fit(
+        cls,
+        method: DistanceMethod,
+        clips: Iterable[Clip],
+        config: Config = Config(),
+        *,
+        k: int = 1,
+        report: Report = silent,
+    ) -> DistanceDetector:
+        """Learn the projection from normal clips and, for `knn`, keep all their windows."""
+        if method not in get_args(DistanceMethod):
+            raise ConfigError(f"method: expected 'knn' or 'mahalanobis', got {method!r}")
+        config = replace(config, L=1, aggregation="max", whiten=config.whiten or method != "knn")
+        footage = Footage.read(clips, config)
+        if not 1 <= k <= len(footage):
+            raise DataError(
+                f"k: expected a number from 1 to {len(footage)}, the training windows, got {k}"
+            )
+        config = projection.resolve(config, footage.skeleton)
+        space = projection.fit_space([footage], config, report)
+        neighbours = None
+        if method == "knn":
+            batches = footage.batches("neighbours", report)
+            neighbours = Neighbours(np.concatenate([space.project(w.x) for w in batches]), k)
+        return cls(method, config, footage.skeleton, space, neighbours, footage.origin(epochs=0))
+
+    def score(self, clip: Clip, *, report: Report = silent) -> Scores:
+        """Score every window of a clip."""
+        return score_clip(clip, self.config, self.skeleton, self.score_windows, report=report)
+
+    def score_windows(self, windows: Windows) -> WindowScores:
+        """Scores of windows cut with this detector's settings; higher is more abnormal."""
+        windows.check(self.config, self.skeleton)
+        E = self._distances(self.space.project(windows.x))[:, None]
+        A = anomaly_score(E, windows.weight(self.config))
+        return WindowScores(windows.track_id, windows.frame, windows.c, E, A)
+
+    def _distances(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self.neighbours is not None:
+            return self.neighbours.distances(pi_x)
+        return np.linalg.norm(pi_x, axis=1)
+
+    def save(self, path: Path | str) -> None:
+        """Write it to a file that `baselines.load` reads."""
+        meta = {
+            "format": modelfile.FORMAT,
+            "method": self.method,
+            "config": asdict(self.config),
+            "skeleton": asdict(self.skeleton),
+            "origin": asdict(self.origin),
+        }
+        tensors: dict[str, NDArray[Any]] = {**modelfile.space_tensors(self.space)}
+        if self.neighbours is not None:
+            tensors["points"] = self.neighbours.points
+            meta["k"] = self.neighbours.k
+        modelfile.write_tensors(tensors, meta, Path(path))
+
+    @classmethod
+    def of_file(cls, tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> DistanceDetector:
+        """The detector that these tensors and words describe, checked."""
+        method = meta["method"]
+        if method not in get_args(DistanceMethod):
+            raise ValueError(f"its method is {method!r}")
+        config, skeleton, origin = modelfile.read_settings(meta)
+        neighbours = None
+        if method == "knn":
+            points, k = tensors["points"], meta["k"]
+            modelfile.check_tensor("points", points, (origin.windows, config.K))
+            if type(k) is not int or not 1 <= k <= len(points):
+                raise ValueError(f"k is {k!r}")
+            neighbours = Neighbours(points, k)
+        space = modelfile.read_space(tensors, config, skeleton)
+        return cls(method, config, skeleton, space, neighbours, origin)

@@ -1,0 +1,108 @@
+"""Clips as windows in bounded memory: all of them to fit on, one after the other to score."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from stepvad import skeletons
+from stepvad.config import Config
+from stepvad.errors import DataError
+from stepvad.modelfile import Origin
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+from stepvad.scoring import Scores, WindowScores
+from stepvad.skeletons import Skeleton
+from stepvad.windows import Counts, Run, WindowIndex, Windows, clip_runs, cut_in_pieces
+
+BATCH = 1024
+"""Windows cut and scored at once, so that memory does not grow with the clip."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footage:
+    """Clips to fit on, read once: their windows and what is worth telling of them."""
+
+    index: WindowIndex
+    skeleton: Skeleton
+    digest: str
+    n_clips: int
+    counts: Counts
+
+    @classmethod
+    def read(
+        cls, clips: Iterable[Clip], config: Config, skeleton: Skeleton | None = None
+    ) -> Footage:
+        """All clips, seen as `skeleton` or else as the first clip's is modelled."""
+        runs: list[Run] = []
+        counts, sha, n_clips = Counts(), hashlib.sha256(), 0
+        for clip in clips:
+            n_clips += 1
+            sha.update(clip.digest())
+            if not clip.tracks:
+                continue  # nobody in it, so its skeleton is only a guess
+            skeleton = skeleton or skeletons.modelled(clip.skeleton)
+            for run, mended in clip_runs(clip, config, skeleton):
+                counts += mended
+                if len(run) >= config.T:
+                    runs.append(run)
+        if skeleton is None or not runs:
+            raise DataError(
+                f"expected at least one track of {config.T} consecutive frames to fit on, "
+                f"got none in {n_clips} clips",
+                hint="record more footage, or choose a smaller T",
+            )
+        index = WindowIndex.of(runs, config, skeleton.V)
+        if config.confidence and not index.confidence.any():
+            raise DataError(
+                "expected poses with confidence to fit on, got 0 for every joint",
+                hint="give joints without a known confidence the confidence 1",
+            )
+        return cls(index, skeleton, sha.hexdigest(), n_clips, counts)
+
+    def __len__(self) -> int:
+        """Number of windows N."""
+        return len(self.index)
+
+    def origin(self, epochs: int) -> Origin:
+        """What a model file tells of it."""
+        return Origin(
+            library=version("stepvad"),
+            data_sha256=self.digest,
+            clips=self.n_clips,
+            windows=len(self),
+            epochs=epochs,
+            counts=self.counts,
+        )
+
+    def batches(self, stage: str, report: Report = silent) -> Iterator[Windows]:
+        """All windows in order, reported as they go."""
+        done = 0
+        for windows in self.index.batches(BATCH):
+            yield windows
+            done += len(windows)
+            report(Progress(stage, done, len(self)))
+
+
+def score_clip(
+    clip: Clip,
+    config: Config,
+    skeleton: Skeleton,
+    score_windows: Callable[[Windows], WindowScores],
+    *,
+    report: Report = silent,
+) -> Scores:
+    """Every window of a clip scored; beside clip and scores, memory does not grow with it."""
+    parts: list[WindowScores] = []
+    counts, flat = Counts(), 0
+    for index, mended in cut_in_pieces(clip, config, skeleton):
+        counts += mended
+        for windows in index.batches(BATCH):
+            parts.append(score_windows(windows))
+            flat += int(windows.flat.sum())
+        report(Progress("scoring", counts.poses, clip.n_poses, clip.name))
+    return Scores(
+        clip.name, clip.n_frames, config.T, WindowScores.join(parts, config.L), counts, flat
+    )

@@ -1,0 +1,133 @@
+"""∇_z f_θ(z, σ) in closed form: the loss needs one ordinary backward pass (Eq. 7, Fig. 3)."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from stepvad.config import Compute, Config
+from stepvad.dsm import Gradient
+from stepvad.energy import Block, Energy, PlainBlock
+
+BFLOAT16_FROM = 128
+"""Width from which products in bfloat16 are worth their conversions."""
+COMPILED_FROM = 500_000
+"""Steps times width from which compiling, some 20 s, is worth its time."""
+
+
+def closed_form(
+    f: Energy,
+    z: Tensor,
+    sigmas: Tensor,
+    scale: Tensor,
+    noise: Tensor | None = None,
+    *,
+    precision: torch.dtype | None = None,
+) -> Tensor:
+    """∇_z f_θ(z, σ), `(N, K)`, at σ = `sigmas[scale]`.
+
+    With a_i = W_i h_i + b_i and g_i = ∂f/∂h_i, every block gives g_i = g_{i+1} + W_iᵀ (g_{i+1} ⊙
+    GELU'(a_i)). The input layer and block 1 are one product, and σ's branches are computed once
+    per scale. `noise (blocks, N, width)` is the block jitter; `precision` that of large products,
+    if it is another than the network's.
+    """
+    blocks = cast("list[Block | PlainBlock]", list(f.blocks))
+    first, *others = blocks
+    W_in, W_1 = f.input.weight, first.linear.weight
+    W_1in = W_1 @ W_in  # (width, K + 1)
+    inputs = torch.cat([z, sigmas[scale, None]], dim=1)
+    h = F.linear(inputs, W_in, f.input.bias)
+    a = F.linear(inputs, W_1in, W_1 @ f.input.bias + first.linear.bias)
+    if noise is not None:
+        h, a = h + noise[0], a + F.linear(noise[0], W_1)
+    slopes = []
+    for i, block in enumerate(blocks):
+        if i > 0:
+            h = h if noise is None else h + noise[i]
+            a = _product(h, block.linear.weight.T, precision) + block.linear.bias
+        y, slope = gelu_and_slope(a)
+        slopes.append(slope)
+        h = h + y + block.modulation(sigmas[:, None])[scale] if isinstance(block, Block) else y
+    g = f.head.weight.expand(len(z), -1)
+    for block, slope in zip(reversed(others), reversed(slopes[1:]), strict=True):
+        g_a = _product(g * slope, block.linear.weight, precision)
+        g = g + g_a if isinstance(block, Block) else g_a
+    K = z.shape[1]
+    gradient = (g * slopes[0]) @ W_1in[:, :K]
+    return gradient + g @ W_in[:, :K] if isinstance(first, Block) else gradient
+
+
+def gelu_and_slope(a: Tensor) -> tuple[Tensor, Tensor]:
+    """GELU(a) = a Φ(a) and its slope Φ(a) + a φ(a), which share their costly parts."""
+    if torch.compiler.is_compiling():  # it fuses all this by itself
+        y, slope, _ = _gelu_slope_phi(a)
+        return y, slope
+    return GeluAndSlope.apply(a)  # type: ignore[no-untyped-call]
+
+
+def _gelu_slope_phi(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    Phi = (torch.erf(a * math.sqrt(0.5)) + 1) * 0.5
+    phi = torch.exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return a * Phi, torch.addcmul(Phi, a, phi), phi
+
+
+class GeluAndSlope(torch.autograd.Function):
+    """Both, with their derivatives in few steps."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
+        """GELU(a) and its slope."""
+        y, slope, phi = _gelu_slope_phi(a)
+        ctx.save_for_backward(a, slope, phi)
+        return y, slope
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        """The slope's own slope is φ(a) (2 - a²)."""
+        a, slope, phi = ctx.saved_tensors
+        of_gelu, of_slope = gradients
+        return torch.addcmul(of_gelu * slope, of_slope * phi, 2 - a * a)
+
+
+def _product(rows: Tensor, W: Tensor, precision: torch.dtype | None) -> Tensor:
+    if precision is None:
+        return rows @ W
+    return (rows.to(precision) @ W.to(precision)).to(rows.dtype)
+
+
+def fastest(config: Config, compute: Compute, n_steps: int) -> Gradient:
+    """The closed form in the precision asked for, compiled if that pays off in `n_steps`.
+
+    Compiled code is made for whole batches; an epoch's last, smaller one goes without.
+    """
+    plain: Gradient = partial(closed_form, precision=_precision(config, compute))
+    pays_off = n_steps * config.width >= COMPILED_FROM and shutil.which("c++") is not None
+    if not (pays_off if compute.compiled is None else compute.compiled):
+        return plain
+    compiled: Gradient = torch.compile(plain, dynamic=False)
+
+    def gradient(
+        f: Energy, z: Tensor, sigmas: Tensor, scale: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        chosen = compiled if len(z) == config.batch_size else plain
+        return chosen(f, z, sigmas, scale, noise)
+
+    return gradient
+
+
+def _precision(config: Config, compute: Compute) -> torch.dtype | None:
+    if compute.precision != "auto":
+        return torch.bfloat16 if compute.precision == "bfloat16" else None
+    if torch.device(compute.device).type == "cuda":
+        quick = torch.cuda.is_bf16_supported()
+    else:
+        known: Callable[[], dict[str, bool]] = getattr(torch.cpu, "get_capabilities", dict)
+        quick = known().get("amx_bf16", False)
+    return torch.bfloat16 if quick and config.width >= BFLOAT16_FROM else None
