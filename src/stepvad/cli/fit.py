@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from stepvad.cli.poses import Format, FormatName, Poses, read_poses
+from stepvad.cli.poses import Format, FormatName, TrainingPoses, read_training_poses
 from stepvad.cli.terminal import (
     AsJson,
     check_output,
@@ -34,12 +34,16 @@ Preset = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from an interrupted fit.")]
 Validation = Annotated[
-    Path | None, typer.Option(help="A labelled data set; the epoch with the best AUROC is kept.")
+    Path | None,
+    typer.Option(
+        help="A labelled data set; the epoch with the best AUROC on its validation clips, or if it "
+        "has none on its test clips, is kept."
+    ),
 ]
 
 
 def fit(
-    poses: Poses,
+    poses: TrainingPoses,
     output: Output = Path("model.safetensors"),
     *,
     preset: Preset = "footage",
@@ -126,7 +130,7 @@ def _fit(
     try:
         with progress_bars() as report:
             detector = Detector.fit(
-                read_poses(poses, format, report),
+                read_training_poses(poses, format, report),
                 config,
                 keep_best=_rating(validation),
                 report=report,
@@ -145,13 +149,16 @@ def _fit(
 
 
 def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
-    """Online smoothed AUROC on a labelled data set."""
+    """Online smoothed AUROC on a data set's validation clips, or on its test clips."""
     if validation is None:
         return None
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.benchmark.protocol import evaluate
 
     dataset = open_dataset(validation)
+    if dataset.validation is not None:
+        dataset = dataset.validation()
+    say(f"validation: {len(dataset.labels)} clips of {dataset.name}")
     return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
 
 
