@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from stepvad import Detector, read_clips, write_clip
+from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.protocol import Evaluation, evaluate
 from stepvad.benchmark.walkers import write_dataset
 from tests.benchmark.boxes import write_archive
 from tests.cli.conftest import QUICK, Command
@@ -70,17 +72,24 @@ def test_validation_keeps_the_best_epoch(stepvad: Command, people: Path, tmp_pat
 
 
 def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(
-    stepvad: Command, people: Path, tmp_path: Path
+    stepvad: Command, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "people"
     shutil.copytree(people, root)
     write_dataset(root / "validation", seed=8, train_clips=0, test_clips=3, seconds=5.0)
-    output = tmp_path / "m.safetensors"
-    run = stepvad("fit", people / "pose" / "train", "-o", output, *QUICK, "--validation", root)
-    assert run.code == 0
-    assert "validation: 3 clips of people validation\n" in run.err
-    run = stepvad("fit", people / "pose" / "train", "-o", output, *QUICK, "--validation", people)
-    assert "validation: 4 clips of people\n" in run.err
+    rated: list[str] = []
+
+    def recording(detector: Detector, dataset: Dataset, **options: object) -> Evaluation:
+        rated.extend(clip.name for clip, _ in dataset.test_clips())
+        return evaluate(detector, dataset)
+
+    monkeypatch.setattr("stepvad.benchmark.protocol.evaluate", recording)
+    fit = ("fit", people, "-o", tmp_path / "m.safetensors", *QUICK)
+    assert "test clips choose" not in stepvad(*fit, "--validation", root).err
+    assert set(rated) == {"01_0001", "02_0002", "03_0003"}
+    run = stepvad(*fit, "--validation", people)
+    assert "people has no validation clips: its test clips choose the epoch\n" in run.err
+    assert "04_0004" in rated
 
 
 def test_a_data_set_is_fitted_on_its_training_clips(

@@ -15,13 +15,14 @@ from stepvad.progress import Progress, Report, silent
 
 
 def write_dataset(
-    dataset: Dataset, directory: Path, *, suffix: str = ".parquet", report: Report = silent
+    dataset: Dataset, directory: Path | str, *, suffix: str = ".parquet", report: Report = silent
 ) -> None:
     """Write `pose/train`, `pose/test` and `gt`, with which anomaly is which in `gt/classes.csv`.
 
     Validation clips become a data set below it, `validation`, without training clips of its own.
     Each clip is a pose file `<clip><suffix>`, which ends in `.parquet` or `.json`.
     """
+    directory = Path(directory)
     _write_test(dataset, directory, suffix, report)
     if dataset.validation is not None:
         _write_test(dataset.validation(), directory / "validation", suffix, report)

@@ -156,9 +156,10 @@ def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
     from stepvad.benchmark.protocol import evaluate
 
     dataset = open_dataset(validation)
-    if dataset.validation is not None:
+    if dataset.validation is None:
+        say(f"{dataset.name} has no validation clips: its test clips choose the epoch")
+    else:
         dataset = dataset.validation()
-    say(f"validation: {len(dataset.labels)} clips of {dataset.name}")
     return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
 
 

@@ -44,7 +44,7 @@ def write_dataset(
     dataset = make(
         seed=seed, train_clips=train_clips, test_clips=test_clips, seconds=seconds, people=people
     )
-    writing.write_dataset(dataset, Path(directory), suffix=SUFFIX, report=report)
+    writing.write_dataset(dataset, directory, suffix=SUFFIX, report=report)
 
 
 def _name(clip: Clip) -> str:
