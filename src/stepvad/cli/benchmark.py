@@ -84,7 +84,7 @@ def mocap(
     """
     from stepvad.benchmark.mocap.dataset import SIZES, make
     from stepvad.benchmark.mocap.sheet import draw_sheet
-    from stepvad.benchmark.mocap.writing import write_dataset
+    from stepvad.benchmark.writing import write_dataset
 
     if contact_sheet is not None:
         check_output(contact_sheet)
@@ -104,7 +104,10 @@ def mocap(
 
 @benchmark.command()
 def statistics(
-    data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="A data set: poses under pose and labels under gt, or box tracks."),
+    ],
     *,
     window: Annotated[int, typer.Option(min=1, help="Frames in a window.")] = 12,
     as_json: AsJson = False,

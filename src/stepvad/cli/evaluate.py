@@ -24,13 +24,16 @@ NAMES: dict[Placement, str] = {
     "backtrack_max": "backtrack max",
 }
 
-Data = Annotated[Path, typer.Argument(help="A data set: poses under pose/test, labels under gt.")]
+Data = Annotated[
+    Path,
+    typer.Argument(help="A data set: poses under pose/test and labels under gt, or box tracks."),
+]
 Split = Annotated[
     Literal["full", "hr", "st", "ub"],
     typer.Option(help="`hr`: human-related anomalies only; `st`, `ub`: the same on MSAD."),
 ]
 Layout = Annotated[
-    Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift"],
+    Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift", "boxes"],
     typer.Option(help="Layout of the data set."),
 ]
 Placements = Annotated[
