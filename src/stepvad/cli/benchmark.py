@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stepvad.cli.compare import compare
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 COUNTS = ("clips", "frames", "tracks", "poses", "windows")
 
-benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on.")
+benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on, and methods side by side.")
 
 
 @benchmark.callback()
 def _group() -> None:
-    """Data to measure on."""
+    """Data to measure on, and methods side by side."""
 
 
 @benchmark.command()
@@ -100,6 +101,9 @@ def mocap(
     if contact_sheet is not None:
         draw_sheet(made, contact_sheet)
     typer.echo(directory)
+
+
+benchmark.command()(compare)
 
 
 @benchmark.command()
