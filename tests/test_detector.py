@@ -189,8 +189,20 @@ def test_the_best_epoch_by_a_callers_own_measure_is_kept(walkers: list[Clip]) ->
 def test_fitting_reports_every_stage(walkers: list[Clip]) -> None:
     stages: dict[str, Progress] = {}
     Detector.fit(walkers, CONFIG, report=lambda p: stages.update({p.stage: p}))
-    assert list(stages) == ["components", "training", "energies"]
+    assert list(stages) == ["components", "projecting", "training", "energies"]
     assert all(progress.done == progress.total for progress in stages.values())
+
+
+def test_windows_too_many_to_keep_are_projected_when_they_are_needed(
+    walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Detector.fit(walkers, CONFIG)
+    monkeypatch.setattr("stepvad.projection.KEPT_BYTES", 0)
+    stages: set[str] = set()
+    cut = Detector.fit(walkers, CONFIG, report=lambda p: stages.add(p.stage))
+    assert "projecting" not in stages
+    np.testing.assert_allclose(cut.model.E_mean, kept.model.E_mean, rtol=1e-4)
+    np.testing.assert_allclose(cut.score(walkers[0]).A, kept.score(walkers[0]).A, atol=1e-3)
 
 
 def test_training_windows_are_views_until_a_batch_needs_them(walkers: list[Clip]) -> None:

@@ -14,10 +14,11 @@ from stepvad.config import Compute, Config
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.folded import Weights, fold
 from stepvad.footage import Footage, score_clip
-from stepvad.modelfile import Model, Origin, Space
+from stepvad.modelfile import Model, Origin
 from stepvad.pcspace import Moments
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
+from stepvad.projection import Projected
 from stepvad.runtime import Network, Runtime
 from stepvad.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.skeletons import Skeleton
@@ -82,7 +83,7 @@ class Detector:
             raise MissingExtraError("fit", "train") from error
         fit = _Fit.start(clips, projection_clips, config, report)
         weights, epochs = training.train(
-            training.TrainingSet(len(fit.footage), fit.batch, fit.digest),
+            training.TrainingSet(len(fit.windows.footage), fit.windows.batch, fit.digest),
             fit.config,
             report=report,
             validate=keep_best and (lambda w, epochs: keep_best(cls(fit.finish(w, epochs)))),
@@ -127,8 +128,7 @@ class Detector:
 class _Fit:
     """One fit under way: the projection first, then the energy model, then its statistics."""
 
-    footage: Footage
-    space: Space
+    windows: Projected
     config: Config
     digest: str
     """Of all clips it learns from, those for the projection alone included."""
@@ -149,21 +149,13 @@ class _Fit:
         config = projection.resolve(config, parts[0].skeleton)
         space = projection.fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
-        return cls(parts[0], space, config, digest, report)
-
-    def batch(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """π(x) and c(x) of some training windows."""
-        windows = self.footage.index.windows(rows)
-        return self.space.project(windows.x), windows.weight(self.config)
+        return cls(Projected.of(parts[0], space, config, report), config, digest, report)
 
     def finish(self, weights: Weights, epochs: int) -> Model:
         """The model with Ē_i and Var(E_i) of these weights over all training windows (Eq. 8)."""
         network = Network.of(fold(weights, self.config))
-        energies = (
-            network.energies(self.space.project(windows.x))
-            for windows in self.footage.batches("energies", self.report)
-        )
-        moments = Moments.of(energies, self.config.L)
+        projected = self.windows.batches("energies", self.report)
+        moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()
         if not (E_var > modelfile.SMALLEST).all():  # NaN compares false
             raise DataError(
@@ -172,10 +164,10 @@ class _Fit:
             )
         return Model(
             config=self.config,
-            skeleton=self.footage.skeleton,
-            space=self.space,
+            skeleton=self.windows.footage.skeleton,
+            space=self.windows.space,
             weights=weights,
             E_mean=moments.mean,
             E_var=E_var,
-            origin=self.footage.origin(epochs),
+            origin=self.windows.footage.origin(epochs),
         )

@@ -18,7 +18,7 @@ from stepvad.energy import Block, Energy, PlainBlock
 
 BFLOAT16_FROM = 128
 """Width from which products in bfloat16 are worth their conversions."""
-COMPILED_FROM = 500_000
+COMPILED_FROM = 250_000
 """Steps times width from which compiling, some 20 s, is worth its time."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -12,11 +12,56 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.encoder import Encoder
 from stepvad.errors import DataError
-from stepvad.footage import Footage
+from stepvad.footage import BATCH, Footage
 from stepvad.modelfile import Space
 from stepvad.pcspace import Moments, PCSpace
-from stepvad.progress import Report, silent
+from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
+
+KEPT_BYTES = 1 << 30
+"""Training windows are projected once and kept if they take no more memory than this."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Projected:
+    """Training windows as π(x) `(N, K)` and c(x) `(N,)`; cut anew when needed if not kept."""
+
+    footage: Footage
+    space: Space
+    config: Config
+    kept: tuple[NDArray[np.float32], NDArray[np.float32]] | None
+
+    @classmethod
+    def of(
+        cls, footage: Footage, space: Space, config: Config, report: Report = silent
+    ) -> Projected:
+        """All windows of the footage, projected now if they fit."""
+        if 4 * len(footage) * (config.K + 1) > KEPT_BYTES:
+            return cls(footage, space, config, None)
+        pi_x = np.empty((len(footage), config.K), dtype=np.float32)
+        c = np.empty(len(footage), dtype=np.float32)
+        first = 0
+        for windows in footage.batches("projecting", report):
+            rows = slice(first, first := first + len(windows))
+            pi_x[rows], c[rows] = space.project(windows.x), windows.weight(config)
+        return cls(footage, space, config, (pi_x, c))
+
+    def batch(
+        self, rows: NDArray[np.int64] | slice
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """π(x) and c(x) of some windows."""
+        if self.kept is not None:
+            return self.kept[0][rows], self.kept[1][rows]
+        windows = self.footage.index.windows(rows)
+        return self.space.project(windows.x), windows.weight(self.config)
+
+    def batches(self, stage: str, report: Report = silent) -> Iterator[NDArray[np.float32]]:
+        """π(x) of all windows in order, reported as they go."""
+        N = len(self.footage)
+        for first in range(0, N, BATCH):
+            pi_x, _ = self.batch(slice(first, first + BATCH))
+            yield pi_x
+            report(Progress(stage, first + len(pi_x), N))
 
 
 def resolve(config: Config, skeleton: Skeleton) -> Config:
