@@ -77,7 +77,7 @@ def test_an_encoder_is_its_own_and_does_not_train_on() -> None:
     encoder, x = net.encoder(), flat_data(5, 5).reshape(5, 2, 3, 2)
     before = encoder.project(x)
     with torch.no_grad():
-        net.latent.bias += 1
+        net.latent.bias.add_(1)
     np.testing.assert_array_equal(encoder.project(x), before)
 
 

@@ -217,7 +217,7 @@ def test_batches_of_one_window_cannot_be_normalised(kind: Projection) -> None:
 
 
 def test_clips_for_the_projection_must_show_the_same_joints(walkers: list[Clip]) -> None:
-    with pytest.raises(DataError, match="expected poses of skeleton step18 .*, got joints4"):
+    with pytest.raises(DataError, match=r"expected poses of skeleton step18 .*, got joints4"):
         Detector.fit(walkers[:1], CONFIG, projection_clips=[walk(40)])
     with pytest.raises(DataError, match="at least one track of 3 consecutive frames"):
         Detector.fit(walkers[:1], CONFIG, projection_clips=[])

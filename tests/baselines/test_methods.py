@@ -47,14 +47,14 @@ def test_a_name_decides_projection_and_network_and_nothing_else(
 ) -> None:
     start = replace(TINY, projection=projection, network=network, seed=7, whiten=False)
     config = baselines.variant(method, start)
-    wanted: tuple[Projection, Network] = {
+    wanted: dict[Method, tuple[Projection, Network]] = {
         "step": ("pca", "modulated"),
         "raw": ("raw", "vanilla"),
         "vanilla": ("pca", "vanilla"),
         "autoencoder": ("autoencoder", "modulated"),
         "vae": ("vae", "modulated"),
-    }[method]
-    assert (config.projection, config.network) == wanted
+    }
+    assert (config.projection, config.network) == wanted[method]
     assert replace(config, projection=projection, network=network) == start
 
 
