@@ -42,8 +42,7 @@ def fitted(stepvad: Command, people: Path, folder: Path, method: Method) -> Path
 def test_fit_writes_a_file_of_the_method(fitted: Path, method: Method) -> None:
     detector = baselines.load(fitted)
     assert baselines.method_of(detector) == method
-    numbers = 432 if method == "raw" else 12
-    assert detector.config.K == numbers
+    assert (432 if method == "raw" else 12) == detector.config.K
     assert not list(fitted.parent.glob("*.checkpoint"))
 
 
