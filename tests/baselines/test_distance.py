@@ -132,7 +132,10 @@ def test_mahalanobis_whitens_whatever_the_settings_say(
 
 @pytest.mark.parametrize("whiten", [True, False])
 @pytest.mark.parametrize("k", [1, 3])
-def test_knn_searches_all_training_windows(walkers: list[Clip], k: int, whiten: bool) -> None:
+def test_knn_searches_all_training_windows(
+    walkers: list[Clip], k: int, whiten: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepvad.footage.BATCH", 100)
     detector = DistanceDetector.fit("knn", walkers[:2], replace(CONFIG, whiten=whiten), k=k)
     train, _ = windows_of(walkers[:2])
     centred = train - train.mean(axis=0)
