@@ -183,6 +183,11 @@ def write_small_benchmarks(root: Path) -> None:
                 masks = root / dataset / "hr_bool_masks" / "testing" / "test_frame_mask"
                 masks.mkdir(parents=True)
                 np.save(masks / "001_0100.npy", truth.counted)
+                validation = "abnormal_scene_2_scenario_2"
+                (root / dataset / "pose" / "validation").mkdir()
+                poses = root / dataset / "pose" / "validation" / f"{validation}{suffix}"
+                stepvad.write_clip(clip, poses)
+                (root / dataset / "gt" / f"{validation}_tracks.txt").write_text("1,50,90\n")
             else:
                 np.save(root / dataset / "gt" / "test_frame_mask" / f"{name}.npy", truth.abnormal)
 

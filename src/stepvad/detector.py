@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from stepvad import modelfile, projection
 from stepvad.config import Compute, Config
 from stepvad.errors import DataError, MissingExtraError
-from stepvad.folded import Folded, Weights, fold
+from stepvad.folded import Weights, fold
 from stepvad.footage import Footage, score_clip
 from stepvad.modelfile import Model, Origin, Space
 from stepvad.pcspace import Moments
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
+from stepvad.runtime import Network, Runtime
 from stepvad.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
@@ -28,11 +29,16 @@ class Detector:
     """A fitted model of normal motion; `fit` and `load` make one, and threads may share it."""
 
     model: Model
-    network: Folded = field(init=False, repr=False)
+    runtime: Runtime = "auto"
+    """What computes the energies: an engine, `auto` or `fastest`."""
+    threads: int | None = None
+    """Threads of one call; None: as many as OMP_NUM_THREADS says, or all cores."""
+    network: Network = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Fold the network for scoring."""
-        object.__setattr__(self, "network", fold(self.model.weights, self.model.config))
+        """Fold the network for scoring and hand it to its engine."""
+        folded = fold(self.model.weights, self.model.config)
+        object.__setattr__(self, "network", Network.of(folded, self.runtime, self.threads))
 
     @property
     def config(self) -> Config:
@@ -87,9 +93,15 @@ class Detector:
         return cls(fit.finish(weights, epochs))
 
     @classmethod
-    def load(cls, path: Path | str) -> Detector:
-        """Read a detector from a model file."""
-        return cls(modelfile.read(Path(path)))
+    def load(
+        cls, path: Path | str, *, runtime: Runtime = "auto", threads: int | None = None
+    ) -> Detector:
+        """Read a detector from a model file.
+
+        `runtime` chooses what computes the energies: `auto` gives the same scores on every machine,
+        `fastest` takes bfloat16 where the processor multiplies it. `threads` limits one call.
+        """
+        return cls(modelfile.read(Path(path)), runtime, threads)
 
     def save(self, path: Path | str) -> None:
         """Write the detector to a model file."""
@@ -146,7 +158,7 @@ class _Fit:
 
     def finish(self, weights: Weights, epochs: int) -> Model:
         """The model with Ē_i and Var(E_i) of these weights over all training windows (Eq. 8)."""
-        network = fold(weights, self.config)
+        network = Network.of(fold(weights, self.config))
         energies = (
             network.energies(self.space.project(windows.x))
             for windows in self.footage.batches("energies", self.report)

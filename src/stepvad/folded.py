@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,60 +14,64 @@ from stepvad.config import Config
 
 LAYER_NORM_EPSILON = 1e-5
 """What LayerNorm adds to the variance."""
-ROWS = 256
+ROWS = 64
 """Windows computed at once: their hidden states at ten scales fit the cache of a small machine."""
 
 Weights = Mapping[str, NDArray[np.float32]]
+Array = NDArray[np.float32]
+Float = TypeVar("Float", np.float32, np.float64)
+Blocks = Callable[[Sequence[Array]], Array]
+"""What `Folded.blocks` computes, here in numpy or elsewhere by a faster engine."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
     """f_θ(·, σ_i) for all L scales at once.
 
-    No activation stands between the input layer and block 1, so both are one product with π(x).
+    A hidden state is h = s + C with a constant C per scale: what σ adds on the way. Only s is
+    computed; C is part of the biases. No activation stands between the input layer and block 1, so
+    both are one product with π(x).
     """
 
-    W_z: NDArray[np.float32]
-    """Input layer, its columns for π(x), `(width, K)`."""
-    h_sigma: NDArray[np.float32]
-    """Input layer, its part from σ and bias, `(L, width)`."""
-    W_1z: NDArray[np.float32]
+    W_1z: Array
     """Block 1's linear map after the input layer, `(width, K)`."""
-    a_sigma: NDArray[np.float32]
-    """The same, its part from σ and biases, `(L, width)`."""
-    W: NDArray[np.float32]
+    W_z: Array | None
+    """Input layer, its columns for π(x), `(width, K)`; None: a plain MLP, without skips."""
+    W: Array
     """Linear maps of the blocks after the first, `(blocks - 1, width, width)`."""
-    b: NDArray[np.float32]
-    """Their biases, `(blocks - 1, width)`."""
-    modulation: NDArray[np.float32] | None
-    """LayerNorm(W₂ GELU(W₁ σ)) · α(σ) of every block, `(blocks, L, width)`; None: a plain MLP."""
-    head: NDArray[np.float32]
+    b: Array
+    """What is added to the linear map of every block, `(blocks, L, width)`."""
+    head: Array
     """Head weights `(width,)`."""
-    head_bias: np.float32
+    constant: NDArray[np.float64]
+    """What is added behind the head, `(L,)`."""
 
-    def energies(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`."""
-        parts = [self._energies(pi_x[i : i + ROWS]) for i in range(0, len(pi_x), ROWS)]
-        return np.concatenate([np.empty((0, len(self.h_sigma)), np.float32), *parts])
+    @property
+    def L(self) -> int:
+        """Number of noise scales."""
+        return len(self.constant)
 
-    def _energies(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
-        h = (pi_x @ self.W_z.T)[:, None] + self.h_sigma  # (N, L, width)
-        a = (pi_x @ self.W_1z.T)[:, None] + self.a_sigma
-        h = self._block(0, h, a)
-        for i, (W, b) in enumerate(zip(self.W, self.b, strict=True), start=1):
-            a = (_rows(h) @ W.T).reshape(h.shape) + b
-            h = self._block(i, h, a)
-        return (
-            (_rows(h) @ self.head + self.head_bias)
-            .reshape(h.shape[:2])
-            .astype(np.float32, copy=False)
-        )
+    def energies(self, pi_x: Array, blocks: Blocks | None = None) -> Array:
+        """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`; `blocks` stands in for its own."""
+        run = blocks or self.blocks
+        parts = [run(self.entry(pi_x[i : i + ROWS])) for i in range(0, len(pi_x), ROWS)]
+        together = np.concatenate([np.empty((0, self.L), np.float32), *parts])
+        return (together + self.constant).astype(np.float32)
 
-    def _block(
-        self, i: int, h: NDArray[np.float32], a: NDArray[np.float32]
-    ) -> NDArray[np.floating]:
-        """The next hidden state, from the last one and its linear map `a`."""
-        return gelu(a) if self.modulation is None else h + (gelu(a) + self.modulation[i])
+    def entry(self, pi_x: Array) -> list[Array]:
+        """Block 1's linear map, and unless the MLP is plain the input layer, each `(N, width)`."""
+        return [pi_x @ W.T for W in (self.W_1z, self.W_z) if W is not None]
+
+    def blocks(self, entry: Sequence[Array]) -> Array:
+        """All blocks and the head, `(N, L)`."""
+        a, *skip = (values[:, None] for values in entry)  # (N, 1, width)
+        s = gelu(a + self.b[0])  # (N, L, width)
+        for h in skip:
+            s = h + s
+        for W, b in zip(self.W, self.b[1:], strict=True):
+            y = gelu((_rows(s) @ W.T).reshape(s.shape) + b)
+            s = s + y if skip else y
+        return (_rows(s) @ self.head).reshape(s.shape[:2])
 
 
 def fold(weights: Weights, config: Config) -> Folded:
@@ -74,28 +79,27 @@ def fold(weights: Weights, config: Config) -> Folded:
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     sigma = config.sigmas[:, None]  # (L, 1)
     W_z, w_sigma = np.split(w["input.weight"], [config.K], axis=1)
-    h_sigma = sigma @ w_sigma.T + w["input.bias"]
-    linear = [w[f"blocks.{i}.linear.weight"] for i in range(config.blocks)]
-    bias = [w[f"blocks.{i}.linear.bias"] for i in range(config.blocks)]
-    shape = (config.blocks - 1, config.width, config.width)
+    W = [w[f"blocks.{i}.linear.weight"] for i in range(config.blocks)]
+    C = sigma @ w_sigma.T + w["input.bias"]  # (L, width)
+    b = []
+    for i in range(config.blocks):
+        b.append(C @ W[i].T + w[f"blocks.{i}.linear.bias"])
+        plain = config.network == "vanilla"
+        C = np.zeros_like(C) if plain else C + _modulation(w, i, sigma)
     return Folded(
-        W_z=_float32(W_z),
-        h_sigma=_float32(h_sigma),
-        W_1z=_float32(linear[0] @ W_z),
-        a_sigma=_float32(h_sigma @ linear[0].T + bias[0]),
-        W=_float32(np.array(linear[1:]).reshape(shape)),
-        b=_float32(np.array(bias[1:]).reshape(shape[:2])),
-        modulation=None
-        if config.network == "vanilla"
-        else _float32(np.array([_modulation(w, i, sigma) for i in range(config.blocks)])),
+        W_1z=_float32(W[0] @ W_z),
+        W_z=None if config.network == "vanilla" else _float32(W_z),
+        W=_float32(np.array(W[1:]).reshape(config.blocks - 1, config.width, config.width)),
+        b=_float32(np.array(b)),
         head=_float32(w["head.weight"][0]),
-        head_bias=np.float32(w["head.bias"][0]),
+        constant=C @ w["head.weight"][0] + w["head.bias"][0],
     )
 
 
-def gelu(a: NDArray[np.floating]) -> NDArray[np.floating]:
+def gelu(a: NDArray[Float]) -> NDArray[Float]:
     """The exact a Φ(a), in the precision of `a`."""
-    return a * (erf(a * a.dtype.type(np.sqrt(0.5))) + 1) * a.dtype.type(0.5)
+    half = a.dtype.type(0.5)
+    return a * (erf(a * np.sqrt(half)) + 1) * half
 
 
 def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -139,10 +143,10 @@ def _modulation(
     return normed * (sigma @ w[block + "alpha.weight"].T)
 
 
-def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
+def _rows(values: Array) -> Array:
     """`(N, L, width)` as `(N L, width)`: one large product is faster than N small ones."""
     return values.reshape(-1, values.shape[-1])
 
 
-def _float32(values: NDArray[np.float64]) -> NDArray[np.float32]:
+def _float32(values: NDArray[np.float64]) -> Array:
     return np.ascontiguousarray(values, dtype=np.float32)

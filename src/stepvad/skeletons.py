@@ -122,6 +122,13 @@ STEP18 = Skeleton(
     ),
 )
 
+BOX = Skeleton(
+    "box",
+    ("top_left", "top_right", "bottom_right", "bottom_left"),
+    ((0, 1), (1, 2), (2, 3), (3, 0)),
+)
+"""A person's box by its corners and sides. Other poses of four joints are no boxes."""
+
 BUILT_IN = {skeleton.name: skeleton for skeleton in (COCO17, STEP18)}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.benchmark.datasets import Layout, Split, open_dataset, recognise
+from stepvad.benchmark.datasets import Layout, Split, is_dataset, open_dataset, recognise
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import write_clips
 from stepvad.poses import Clip, Track
@@ -156,6 +156,90 @@ def test_the_human_related_split_of_ubnormal_drops_frames(tmp_path: Path) -> Non
     assert labels.counted.tolist() == [True, True, False, True, True, True]
 
 
+VALIDATION = ["abnormal_scene_2_scenario_2", "normal_scene_2_scenario_2"]
+
+
+def write_ubnormal_with_validation(root: Path, folder: str) -> None:
+    """One test clip, and two validation clips of which the abnormal one has two intervals."""
+    write_ubnormal(root, ["abnormal_scene_1_scenario_1"])
+    write_poses(root, "test", ["abnormal_scene_1_scenario_1"])
+    write_poses(root, "train", ["normal_scene_1_scenario_1"])
+    write_poses(root, folder, VALIDATION)
+    (root / "gt" / f"{VALIDATION[0]}_tracks.txt").write_text("1,1,1\n2,3,4\n")
+
+
+@pytest.mark.parametrize("folder", ["validation", "val"])
+@pytest.mark.parametrize("split", ["full", "hr"])
+def test_ubnormal_has_validation_clips_labelled_by_intervals(
+    tmp_path: Path, folder: str, split: Split
+) -> None:
+    write_ubnormal_with_validation(tmp_path, folder)
+    masks = tmp_path / "hr_bool_masks" / "testing" / "test_frame_mask"
+    masks.mkdir(parents=True)
+    np.save(masks / "001_0100.npy", np.zeros(N_FRAMES, dtype=np.bool_))
+    dataset = open_dataset(tmp_path, split=split)
+    pairs = list(dataset.validation_clips())
+    assert [clip.name for clip, _ in pairs] == VALIDATION
+    (abnormal, labels), (_, calm) = pairs
+    assert abnormal.n_frames == 5  # poses end at frame 2, the last interval at 4
+    assert abnormal.n_poses == 2
+    assert labels.abnormal.tolist() == [False, True, False, True, True]
+    assert labels.counted.all()
+    assert calm.abnormal.tolist() == [False] * 3
+    assert [clip.name for clip, _ in dataset.test_clips()] == ["abnormal_scene_1_scenario_1"]
+
+
+def test_validation_is_measured_as_the_test_is(tmp_path: Path) -> None:
+    write_ubnormal_with_validation(tmp_path, "validation")
+    dataset = open_dataset(tmp_path)
+    assert dataset.validation is not None
+    inner = dataset.validation()
+    assert inner.name == f"{tmp_path.name} validation"
+    assert (inner.person_sigma, inner.frame_sigma, inner.smoothing) == (1, 21, "filled")
+    assert inner.left_out == {}
+    assert inner.validation is None
+    assert [clip.name for clip in inner.train_clips()] == ["normal_scene_1_scenario_1"]
+
+
+def test_a_validation_clip_without_intervals_is_an_error(tmp_path: Path) -> None:
+    write_ubnormal_with_validation(tmp_path, "validation")
+    write_poses(tmp_path, "validation", ["abnormal_scene_3_scenario_3"])
+    dataset = open_dataset(tmp_path)
+    with pytest.raises(DataError, match=r"scene_3_scenario_3_tracks.txt: expected a readable file"):
+        dataset.validation_clips()
+
+
+def test_a_directory_validation_is_laid_out_as_the_data_set_itself(shanghaitech: Path) -> None:
+    inner = shanghaitech / "validation"
+    write_masks(inner, ["01_0130", "01_0777"])
+    write_poses(inner, "test", ["01_0130", "01_0777"])
+    dataset = open_dataset(shanghaitech, split="hr")
+    names = [clip.name for clip, _ in dataset.validation_clips()]
+    assert names == ["01_0130", "01_0777"]  # the split is the test's
+
+
+def test_validation_poses_are_stored_as_the_others_are(tmp_path: Path) -> None:
+    for root in (tmp_path, tmp_path / "validation"):
+        write_masks(root, ["01_0222"])
+        write_poses(root, "test", ["01_0222"])
+    ((clip, _),) = open_dataset(tmp_path, layout="poselift").validation_clips()
+    np.testing.assert_array_equal(clip.tracks[0].keypoints[0, 0], [20, 10])
+
+
+def test_a_data_set_without_validation_clips_says_so(shanghaitech: Path) -> None:
+    dataset = open_dataset(shanghaitech)
+    assert dataset.validation is None
+    with pytest.raises(DataError, match="expected a data set with validation clips, got one with"):
+        dataset.validation_clips()
+
+
+def test_poses_alone_are_no_data_set(shanghaitech: Path) -> None:
+    assert is_dataset(shanghaitech)
+    assert not is_dataset(shanghaitech / "pose" / "train")
+    assert not is_dataset(shanghaitech / "gt" / "test_frame_mask" / "01_0014.npy")
+    assert not is_dataset(shanghaitech / "nowhere")
+
+
 @pytest.mark.parametrize(
     ("split", "names", "abnormal"),
     [
@@ -209,7 +293,12 @@ def test_poses_beyond_the_labels_are_an_error(tmp_path: Path) -> None:
 def test_a_directory_that_is_no_data_set_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         open_dataset(tmp_path)
-    for looked_for in (str(tmp_path), "gt/test_frame_mask/<clip>.npy", "gt/<clip>_tracks.txt"):
+    for looked_for in (
+        str(tmp_path),
+        "gt/test_frame_mask/<clip>.npy",
+        "gt/<clip>_tracks.txt",
+        "tracks.npz",
+    ):
         assert looked_for in error.value.problem
     assert "gt and pose" in error.value.hint
 

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.benchmark import walkers as kinematic
+from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.metrics import auroc
 from stepvad.benchmark.walkers import body
 from stepvad.benchmark.walkers.motion import Motion
@@ -18,6 +19,7 @@ from stepvad.formats import read_clip
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17
+from tests.benchmark.equality import assert_same_data
 
 NOSE, LEFT_HIP, LEFT_ANKLE, RIGHT_ANKLE = (
     COCO17.joints.index(name) for name in ("nose", "left_hip", "left_ankle", "right_ankle")
@@ -317,6 +319,25 @@ def test_a_written_clip_reads_as_it_was_made(walker_dataset: Path) -> None:
             np.testing.assert_array_equal(track.frames, same.frames)
             np.testing.assert_array_equal(track.keypoints, same.keypoints)
             np.testing.assert_array_equal(track.confidence, same.confidence)
+
+
+def test_a_data_set_is_the_same_in_memory_and_read_from_disk(walker_dataset: Path) -> None:
+    made = kinematic.make(seed=3, train_clips=3, test_clips=5, seconds=8.0)
+    assert_same_data(open_dataset(walker_dataset), made)
+
+
+def test_clips_come_in_the_order_of_files_though_cameras_take_turns(tmp_path: Path) -> None:
+    made = kinematic.make(seed=1, train_clips=6, test_clips=6, seconds=2.0)
+    names = [clip.name for clip in made.train_clips()]
+    assert names == [clip.name for clip, _ in made.test_clips()] == sorted(names)
+    kinematic.write_dataset(tmp_path, seed=1, train_clips=6, test_clips=6, seconds=2.0)
+    assert_same_data(open_dataset(tmp_path), made)
+
+
+def test_walkers_have_no_validation_clips() -> None:
+    made = kinematic.make(seed=3, train_clips=1, test_clips=1, seconds=2.0)
+    with pytest.raises(DataError, match="walkers of seed 3: expected a data set with validation"):
+        made.validation_clips()
 
 
 @pytest.mark.parametrize(

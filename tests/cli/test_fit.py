@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stepvad import Detector
+from stepvad import Detector, read_clips, write_clip
+from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.protocol import Evaluation, evaluate
+from stepvad.benchmark.walkers import write_dataset
+from tests.benchmark.boxes import write_archive
 from tests.cli.conftest import QUICK, Command
 
 
@@ -63,6 +69,65 @@ def test_validation_keeps_the_best_epoch(stepvad: Command, people: Path, tmp_pat
     run = stepvad("fit", people / "pose" / "train", "-o", output, *words, "--validation", people)
     assert run.code == 0
     assert 1 <= Detector.load(output).model.origin.epochs <= 3
+
+
+def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(
+    stepvad: Command, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "people"
+    shutil.copytree(people, root)
+    write_dataset(root / "validation", seed=8, train_clips=0, test_clips=3, seconds=5.0)
+    rated: list[str] = []
+
+    def recording(detector: Detector, dataset: Dataset, **options: object) -> Evaluation:
+        rated.extend(clip.name for clip, _ in dataset.test_clips())
+        return evaluate(detector, dataset)
+
+    monkeypatch.setattr("stepvad.benchmark.protocol.evaluate", recording)
+    fit = ("fit", people, "-o", tmp_path / "m.safetensors", *QUICK)
+    assert "test clips choose" not in stepvad(*fit, "--validation", root).err
+    assert set(rated) == {"01_0001", "02_0002", "03_0003"}
+    run = stepvad(*fit, "--validation", people)
+    assert "people has no validation clips: its test clips choose the epoch\n" in run.err
+    assert "04_0004" in rated
+
+
+def test_a_data_set_is_fitted_on_its_training_clips(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    for name, poses in (("set", people), ("poses", people / "pose" / "train")):
+        assert stepvad("fit", poses, "-o", tmp_path / name, *QUICK).code == 0
+    assert (tmp_path / "set").read_bytes() == (tmp_path / "poses").read_bytes()
+
+
+def test_swapped_coordinates_of_a_data_set_are_noticed(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    train = tmp_path / "mine" / "pose" / "train"
+    shutil.copytree(people, tmp_path / "mine")
+    for clip in read_clips(people / "pose" / "train"):
+        tracks = [replace(track, keypoints=track.keypoints[..., ::-1]) for track in clip.tracks]
+        write_clip(replace(clip, tracks=tuple(tracks)), next(train.glob(f"{clip.name}*")))
+    run = stepvad("fit", tmp_path / "mine", "-o", tmp_path / "m.safetensors", *QUICK)
+    assert "x and y may be swapped" in run.err
+
+
+def test_box_tracks_are_fitted_and_measured_with_a_K_that_fits(
+    stepvad: Command, tmp_path: Path
+) -> None:
+    boxes = write_archive(tmp_path / "boxes")
+    output = tmp_path / "m.safetensors"
+    words = ("fit", boxes, "-o", output, "--width", "16", "--max-steps", "8")
+    run = stepvad(*words)
+    assert run.code == 1
+    assert "error: K: expected at most 46, the rank of" in run.err
+    run = stepvad(*words, "--K", "8")
+    assert run.code == 0
+    assert "windows of 2 clips" in run.err
+    run = stepvad("evaluate", output, boxes)
+    assert run.code == 0
+    assert run.out.startswith("boxes, box tracks (%)")
+    assert "2 clips, 95 frames, 95 counted" in run.err
 
 
 @pytest.mark.parametrize(

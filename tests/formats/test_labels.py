@@ -145,7 +145,7 @@ def test_ubnormal_validation_labels_are_intervals_with_both_ends(tmp_path: Path)
     }
     assert abnormal(labels.ubnormal_validation(tmp_path, lengths)) == {
         "abnormal_scene_5_scenario_2": [1, 1, 1, 0, 0],
-        "abnormal_scene_6_scenario_1": [0, 0, 1],
+        "abnormal_scene_6_scenario_1": [0, 0, 1, 1],  # an event outlasts the last pose
         "normal_scene_1_scenario_1": [0, 0],
     }
     with pytest.raises(DataError, match=r"scene_9_scenario_9_tracks.txt: expected a readable file"):

@@ -1,15 +1,16 @@
-"""Data sets behind one small interface: training clips, test clips, their labels (Sec. 4.1)."""
+"""Data sets behind one small interface: clips to fit, validate and test on (Sec. 4.1)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from stepvad import formats
+from stepvad.benchmark import boxtracks
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import classes
 from stepvad.formats import labels as truth
@@ -18,8 +19,9 @@ from stepvad.poses import Clip
 from stepvad.scoring import Smoothing
 from stepvad.skeletons import COCO17
 
-Layout = Literal["shanghaitech", "ubnormal", "msad", "poselift"]
+Layout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes"]
 Split = Literal["full", "hr", "st", "ub"]
+Reader = Callable[[], Iterable[Clip]]
 
 SMOOTHING: Mapping[Layout, tuple[float, float, Smoothing]] = {
     "shanghaitech": (0.0, 13.0, "filled"),
@@ -28,32 +30,47 @@ SMOOTHING: Mapping[Layout, tuple[float, float, Smoothing]] = {
     # No published setting. Its clips are so short that the floor, smoothed into their scored
     # frames, would decide everything: even a constant score falls to 29 on covered frames.
     "poselift": (0.0, 13.0, "scored"),
+    "boxes": (0.0, 13.0, "filled"),
 }
 """Reference smoothing: σ over a person's scores, σ over a clip's frames, and over which frames."""
 SNIFFED_BYTES = 1 << 16
 """How much of a pose file is looked at to tell PoseLift's layout."""
+UBNORMAL_VALIDATION = ("validation", "val")
+"""Where below `pose` UBnormal's validation clips may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Clips to fit on, clips to measure on, and which of their frames are abnormal.
+    """Clips to fit on, to choose settings with and to measure on, and their abnormal frames.
 
     `labels` are those of the chosen split; `left_out` names test clips that it does not measure.
+    `validation`, where there is any, gives the clips to choose settings with as a data set whose
+    test clips they are; all their frames count, whatever the split.
     """
 
     name: str
-    train: Callable[[], Iterable[Clip]]
-    test: Callable[[], Iterable[Clip]]
+    train: Reader
+    test: Reader
     labels: Mapping[str, FrameLabels]
     left_out: Mapping[str, FrameLabels]
     person_sigma: float
     frame_sigma: float
     smoothing: Smoothing
     """Whether smoothing runs over all frames, the floor filled in, or over scored frames alone."""
+    validation: Callable[[], Dataset] | None = None
 
     def train_clips(self) -> Iterator[Clip]:
         """Clips that show normal behaviour only, one at a time."""
         yield from self.train()
+
+    def validation_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
+        """Every clip to choose settings with, with its labels."""
+        if self.validation is None:
+            raise DataError(
+                f"{self.name}: expected a data set with validation clips, got one without",
+                hint="choose settings with labelled clips that are not tested on",
+            )
+        return self.validation().test_clips()
 
     def test_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
         """Every labelled test clip once, with its labels and their number of frames.
@@ -93,55 +110,139 @@ class Dataset:
 def open_dataset(
     root: Path | str, *, split: Split = "full", layout: Layout | Literal["auto"] = "auto"
 ) -> Dataset:
-    """The data set in a directory with `pose/train`, `pose/test` and `gt`.
+    """The data set in a directory with `pose/train`, `pose/test` and `gt`, or with `tracks.npz`.
 
-    Splits: `full` and `hr` (human-related) for ShanghaiTech and UBnormal, `full`, `st` and `ub` for
-    MSAD, `full` alone for PoseLift. Footage of one's own has ShanghaiTech's layout: one mask
-    `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and if you like `gt/classes.csv`
-    to tell which anomaly is which.
+    Splits: `full` and `hr` (human-related) for ShanghaiTech, its box tracks and UBnormal, `full`,
+    `st` and `ub` for MSAD, `full` alone for PoseLift. Footage of one's own has ShanghaiTech's
+    layout: one mask `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and if you like
+    `gt/classes.csv` to tell which anomaly is which. Validation clips are UBnormal's under
+    `pose/validation`, or else those of a directory `validation`, laid out as the data set itself.
     """
     root = Path(root)
     if layout == "auto":
         layout = recognise(root)
     if layout not in SMOOTHING:
         raise ConfigError(f"layout: expected auto, {', '.join(SMOOTHING)}, got {layout!r}")
+    train, test = _readers(root, layout)
+    labels = _labels(root, layout, split)
+    full = labels if split == "full" else _labels(root, layout, "full")
+    person_sigma, frame_sigma, smoothing = SMOOTHING[layout]
+    name = root.resolve().name
+    dataset = Dataset(
+        name=f"{name}, box tracks" if layout == "boxes" else name,
+        train=train,
+        test=test,
+        labels=labels,
+        left_out={clip: full[clip] for clip in full.keys() - labels.keys()},
+        person_sigma=person_sigma,
+        frame_sigma=frame_sigma,
+        smoothing=smoothing,
+    )
+    return replace(dataset, validation=_validation(root, layout, dataset))
+
+
+def of_clips(
+    name: str,
+    *,
+    train: Reader,
+    test: Iterable[tuple[Clip, FrameLabels]],
+    validation: Dataset | None = None,
+) -> Dataset:
+    """A data set that was made and not read, as it would be once written and opened.
+
+    Test clips are kept, in the order of their names.
+    """
+    pairs = sorted(test, key=lambda pair: pair[0].name)
+    clips = [clip for clip, _ in pairs]
+    person_sigma, frame_sigma, smoothing = SMOOTHING["shanghaitech"]
+    return Dataset(
+        name=name,
+        train=train,
+        test=lambda: clips,
+        labels={clip.name: labels for clip, labels in pairs},
+        left_out={},
+        person_sigma=person_sigma,
+        frame_sigma=frame_sigma,
+        smoothing=smoothing,
+        validation=None if validation is None else lambda: validation,
+    )
+
+
+def recognise(root: Path) -> Layout:
+    """The layout of a data set, by what it names its labels and how its poses are scored."""
+    layout = _layout_of(root)
+    if layout is None:
+        raise DataError(
+            f"{root}: expected a data set, got neither gt/test_frame_mask/<clip>.npy "
+            "(ShanghaiTech, PoseLift, MSAD, your own) nor gt/<clip>_tracks.txt (UBnormal) "
+            f"nor {boxtracks.FILE} (box tracks)",
+            hint="give the directory that holds gt and pose",
+        )
+    return layout
+
+
+def is_dataset(path: Path) -> bool:
+    """Whether a path is a data set to open, rather than poses alone."""
+    return _layout_of(path) is not None
+
+
+def _layout_of(root: Path) -> Layout | None:
+    if (root / boxtracks.FILE).is_file():
+        return "boxes"
+    if any((root / "gt").glob("*_tracks.txt")):
+        return "ubnormal"
+    names = [path.stem for path in (root / "gt" / "test_frame_mask").glob("*.npy")]
+    if not names:
+        return None
+    if any(map(_is_msad, names)):
+        return "msad"
+    poses = sorted((root / "pose" / "test").glob("*.json"))
+    return "poselift" if poses and _has_null_scores(poses[0]) else "shanghaitech"
+
+
+def _readers(root: Path, layout: Layout) -> tuple[Reader, Reader]:
+    """How to read training clips and test clips."""
+    if layout == "boxes":
+        boxes = partial(boxtracks.read, root / boxtracks.FILE)
+        return partial(boxes, part="train"), partial(boxes, part="test")
     if not (root / "pose" / "test").is_dir():
         raise DataError(
             f"{root}: expected poses of the test clips in {root / 'pose' / 'test'}, "
             "got no such directory",
             hint="put one pose file per clip there, and those to fit on in pose/train",
         )
-    labels = _labels(root, layout, split)
-    full = labels if split == "full" else _labels(root, layout, "full")
-    person_sigma, frame_sigma, smoothing = SMOOTHING[layout]
     pose_format: formats.Format = "poselift" if layout == "poselift" else "auto"
-    return Dataset(
-        name=root.resolve().name,
-        train=partial(formats.read_clips, root / "pose" / "train", format=pose_format),
-        test=partial(formats.read_clips, root / "pose" / "test", format=pose_format),
-        labels=labels,
-        left_out={name: full[name] for name in full.keys() - labels.keys()},
-        person_sigma=person_sigma,
-        frame_sigma=frame_sigma,
-        smoothing=smoothing,
+    poses = partial(formats.read_clips, format=pose_format)
+    return partial(poses, root / "pose" / "train"), partial(poses, root / "pose" / "test")
+
+
+def _validation(root: Path, layout: Layout, dataset: Dataset) -> Callable[[], Dataset] | None:
+    """How to open the validation clips, or None where there are none."""
+    if layout == "ubnormal":
+        for name in UBNORMAL_VALIDATION:
+            if (root / "pose" / name).is_dir():
+                return partial(_ubnormal_validation, root, root / "pose" / name, dataset)
+    elif (root / "validation").is_dir():
+        return partial(_inner_validation, root / "validation", layout, dataset)
+    return None
+
+
+def _ubnormal_validation(root: Path, poses: Path, dataset: Dataset) -> Dataset:
+    """UBnormal's validation clips; only their poses tell which they are and how long."""
+    lengths = {clip.name: clip.n_frames for clip in formats.read_clips(poses)}
+    return replace(
+        dataset,
+        name=f"{dataset.name} validation",
+        test=partial(formats.read_clips, poses),
+        labels=truth.ubnormal_validation(root, lengths),
+        left_out={},
     )
 
 
-def recognise(root: Path) -> Layout:
-    """The layout of a data set, by what it names its labels and how its poses are scored."""
-    if any((root / "gt").glob("*_tracks.txt")):
-        return "ubnormal"
-    names = [path.stem for path in (root / "gt" / "test_frame_mask").glob("*.npy")]
-    if not names:
-        raise DataError(
-            f"{root}: expected a data set, got neither gt/test_frame_mask/<clip>.npy "
-            "(ShanghaiTech, PoseLift, MSAD, your own) nor gt/<clip>_tracks.txt (UBnormal)",
-            hint="give the directory that holds gt and pose",
-        )
-    if any(map(_is_msad, names)):
-        return "msad"
-    poses = sorted((root / "pose" / "test").glob("*.json"))
-    return "poselift" if poses and _has_null_scores(poses[0]) else "shanghaitech"
+def _inner_validation(directory: Path, layout: Layout, dataset: Dataset) -> Dataset:
+    """The data set in a data set; both have the same training clips."""
+    inner = open_dataset(directory, layout=layout)
+    return replace(inner, name=f"{dataset.name} validation", train=dataset.train)
 
 
 def _labels(root: Path, layout: Layout, split: Split) -> dict[str, FrameLabels]:
@@ -156,6 +257,8 @@ def _labels(root: Path, layout: Layout, split: Split) -> dict[str, FrameLabels]:
             return truth.msad(root, split=split)
         case "poselift", "full":
             return truth.poselift(root)
+        case "boxes", "full" | "hr":
+            return boxtracks.labels(root / boxtracks.FILE, split=split)
         case _:
             expected = {"msad": "full, st or ub", "poselift": "full"}.get(layout, "full or hr")
             raise ConfigError(f"split: expected {expected} for {layout}, got {split!r}")

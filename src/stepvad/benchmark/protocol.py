@@ -20,13 +20,13 @@ from stepvad.progress import Progress, Report, silent
 from stepvad.scoring import Floor, Placement, Scores, Smoothing
 from stepvad.windows import Counts
 
-Method = Literal["detector", "persons", "random"]
+Method = Literal["detector", "persons", "confidence", "random"]
 Selection = Literal["all", "covered", "one-person"]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
 """Online and Backtrack, the two protocols of the paper's tables."""
-METHODS: tuple[Method, ...] = ("detector", "persons", "random")
+METHODS: tuple[Method, ...] = ("detector", "persons", "confidence", "random")
 RANDOM_DRAWS = 10
 """Draws of the random score; its metrics are their means."""
 
@@ -70,8 +70,9 @@ class Row:
 
     `frames` are all that count, those of them for which a window of this placement has a score
     (`covered`), or those of the latter that show exactly one person. Method `persons` takes the
-    number of people with a score in the frame as its score, `random` a random number as the score
-    of each window. A metric is NaN where only one class is left.
+    number of people with a score in the frame as its score, `confidence` minus the confidence as
+    the score of each window, `random` a random number. A metric is NaN where only one class is
+    left.
     """
 
     method: Method
@@ -313,6 +314,9 @@ def _series(
             yield choice.finish([choice.place(clip.scores) for clip in clips])
         case "persons":
             yield choice.finish([_people_scored(clip.scores, choice.placement) for clip in clips])
+        case "confidence":
+            unsure = [_with_scores(clip.scores, -clip.scores.windows.c) for clip in clips]
+            yield choice.finish([choice.place(scores) for scores in unsure])
         case "random":
             for draw in range(RANDOM_DRAWS):
                 rng = np.random.default_rng(draw)
@@ -330,7 +334,10 @@ def _people_scored(scores: Scores, placement: Placement) -> NDArray[np.float32]:
 
 
 def _with_random_scores(scores: Scores, rng: np.random.Generator) -> Scores:
-    values = rng.standard_normal(len(scores.windows), dtype=np.float32)
+    return _with_scores(scores, rng.standard_normal(len(scores.windows), dtype=np.float32))
+
+
+def _with_scores(scores: Scores, values: NDArray[np.float32]) -> Scores:
     return replace(scores, windows=replace(scores.windows, A=values))
 
 

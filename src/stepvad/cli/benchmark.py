@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stepvad.cli.compare import compare
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 COUNTS = ("clips", "frames", "tracks", "poses", "windows")
 
-benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on.")
+benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on, and methods side by side.")
 
 
 @benchmark.callback()
 def _group() -> None:
-    """Data to measure on."""
+    """Data to measure on, and methods side by side."""
 
 
 @benchmark.command()
@@ -84,7 +85,7 @@ def mocap(
     """
     from stepvad.benchmark.mocap.dataset import SIZES, make
     from stepvad.benchmark.mocap.sheet import draw_sheet
-    from stepvad.benchmark.mocap.writing import write_dataset
+    from stepvad.benchmark.writing import write_dataset
 
     if contact_sheet is not None:
         check_output(contact_sheet)
@@ -102,9 +103,15 @@ def mocap(
     typer.echo(directory)
 
 
+benchmark.command()(compare)
+
+
 @benchmark.command()
 def statistics(
-    data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="A data set: poses under pose and labels under gt, or box tracks."),
+    ],
     *,
     window: Annotated[int, typer.Option(min=1, help="Frames in a window.")] = 12,
     as_json: AsJson = False,

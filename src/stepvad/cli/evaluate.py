@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +15,8 @@ from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.benchmark.datasets import Dataset
-    from stepvad.benchmark.protocol import Evaluation, Row
+    from stepvad.benchmark.intervals import Interval
+    from stepvad.benchmark.protocol import Evaluation, Method, Row, ScoredClip, Selection
     from stepvad.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -24,13 +26,18 @@ NAMES: dict[Placement, str] = {
     "backtrack_max": "backtrack max",
 }
 
-Data = Annotated[Path, typer.Argument(help="A data set: poses under pose/test, labels under gt.")]
+TRIVIAL: tuple[Method, ...] = ("persons", "confidence", "random")
+
+Data = Annotated[
+    Path,
+    typer.Argument(help="A data set: poses under pose/test and labels under gt, or box tracks."),
+]
 Split = Annotated[
     Literal["full", "hr", "st", "ub"],
     typer.Option(help="`hr`: human-related anomalies only; `st`, `ub`: the same on MSAD."),
 ]
 Layout = Annotated[
-    Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift"],
+    Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift", "boxes"],
     typer.Option(help="Layout of the data set."),
 ]
 Placements = Annotated[
@@ -46,6 +53,15 @@ AggregationName = Annotated[
 FrameSigma = Annotated[
     float | None,
     typer.Option(min=0, max=1e4, help="Smoothing in frames; the data set's own by default."),
+]
+Scored = Annotated[
+    Literal["model", "persons", "confidence", "random"],
+    typer.Option(
+        "--method", help="Whose figures: the model's, or those of a trivial score on its windows."
+    ),
+]
+Intervals = Annotated[
+    bool, typer.Option(help="Bootstrap intervals over the clips, and each anomaly by itself.")
 ]
 Smoothing = Annotated[
     Literal["filled", "scored"] | None,
@@ -64,22 +80,28 @@ def evaluate(
     aggregation: AggregationName = None,
     frame_sigma: FrameSigma = None,
     smoothing: Smoothing = None,
+    method: Scored = "model",
+    intervals: Intervals = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on labelled clips: AUROC, AP and EER, frames of all clips together.
 
-    Trivial scores stand beside it (the number of persons in a frame, a random number per window):
-    what they reach is not the model's merit.
+    Trivial scores stand beside it (the number of persons in a frame, minus the confidence of a
+    window, a random number): what they reach is not the model's merit.
 
         stepvad evaluate model.safetensors PoseLift
 
         stepvad evaluate ub.safetensors UBnormal --split hr --json
+
+    How sure the figures are, and which anomalies are found:
+
+        stepvad evaluate model.safetensors people --intervals
     """
+    from stepvad import baselines
     from stepvad.benchmark import protocol
     from stepvad.benchmark.datasets import open_dataset
-    from stepvad.detector import Detector
 
-    detector = Detector.load(model)
+    detector = baselines.load(model)
     dataset = open_dataset(data, split=split, layout=layout)
     dataset = replace(
         dataset,
@@ -94,14 +116,72 @@ def evaluate(
         protocol.tabulate_dataset(clips, dataset, placements=places, floor=each)
         for each in (floor, other)
     )
+    scored: Method = "detector" if method == "model" else method
+    sure = _intervals(clips, dataset, places, scored) if intervals else []
     if as_json:
-        print_json({floor: asdict(result), other: asdict(beside)})
-    else:
-        _print_rows(dataset.name, result, beside, other)
-        _say_what_stands_behind(dataset, result, floor)
+        extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
+        print_json({floor: asdict(result), other: asdict(beside), **extra})
+        return
+    title = method if method != "model" else baselines.method_of(detector)
+    _print_rows(f"{title} on {dataset.name}", result, beside, other, scored)
+    if sure:
+        _print_intervals(sure)
+    _say_what_stands_behind(dataset, result, floor)
 
 
-def _print_rows(name: str, result: Evaluation, beside: Evaluation, other_floor: str) -> None:
+@dataclass(frozen=True, slots=True)
+class SureLine:
+    """How sure one row is, and what it makes of each anomaly."""
+
+    placement: Placement
+    smoothed: bool
+    frames: Selection
+    auroc: Interval
+    by_class: dict[str, float]
+
+
+def _intervals(
+    clips: list[ScoredClip], dataset: Dataset, places: list[Placement], method: Method
+) -> list[SureLine]:
+    """Intervals of the AUROC over clips, with the floor of the data set as a whole."""
+    from stepvad.benchmark import intervals, protocol
+
+    lines = []
+    selections: tuple[Selection, ...] = ("all", "covered", "one-person")
+    for placement, smoothed, frames in product(places, (False, True), selections):
+        scores = protocol.frame_scores(
+            clips,
+            dataset,
+            method=method,
+            placement=placement,
+            smoothed=smoothed,
+            frames=frames,
+        )
+        sure = intervals.over_clips(scores)
+        lines.append(SureLine(placement, smoothed, frames, sure, scores.by_class()))
+    return lines
+
+
+def _print_intervals(lines: list[SureLine]) -> None:
+    names = [*lines[0].by_class]
+    rows = [
+        [
+            NAMES[line.placement],
+            "smoothed" if line.smoothed else "raw",
+            line.frames,
+            f"{100 * line.auroc.value:.1f}",
+            f"{100 * line.auroc.low:.1f} to {100 * line.auroc.high:.1f}",
+            *(f"{100 * line.by_class[name]:.1f}" for name in names),
+        ]
+        for line in lines
+    ]
+    columns = ["protocol", "scores", "frames", "AUROC", "95 % over clips", *names]
+    print_table("how sure, and which anomalies (AUROC, %)", columns, rows)
+
+
+def _print_rows(
+    name: str, result: Evaluation, beside: Evaluation, other_floor: str, method: Method
+) -> None:
     """One line per protocol and selection; at its end the AUROC of other choices and scores."""
     trivial = {_key(row, row.method): row.auroc for row in result.rows}
     rows = [
@@ -112,13 +192,13 @@ def _print_rows(name: str, result: Evaluation, beside: Evaluation, other_floor: 
             f"{row.n_frames:,}",
             f"{row.n_abnormal:,}",
             *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer, other.auroc)),
-            *(f"{100 * trivial[_key(row, method)]:.1f}" for method in ("persons", "random")),
+            *(f"{100 * trivial[_key(row, score)]:.1f}" for score in TRIVIAL),
         ]
         for row, other in zip(result.rows, beside.rows, strict=True)
-        if row.method == "detector"
+        if row.method == method
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
-    others = [f"{other_floor.replace('_', '-')} floor", "persons", "random"]
+    others = [f"{other_floor.replace('_', '-')} floor", *TRIVIAL]
     print_table(f"{name} (%)", [*columns, *others], rows)
 
 

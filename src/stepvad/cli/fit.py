@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from stepvad.cli.poses import Format, FormatName, Poses, read_poses
+from stepvad.cli.poses import Format, FormatName, TrainingPoses, read_poses, read_training_poses
 from stepvad.cli.terminal import (
     AsJson,
     check_output,
@@ -35,7 +35,11 @@ Preset = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from an interrupted fit.")]
 Validation = Annotated[
-    Path | None, typer.Option(help="A labelled data set; the epoch with the best AUROC is kept.")
+    Path | None,
+    typer.Option(
+        help="A labelled data set; the epoch with the best AUROC on its validation clips, or if it "
+        "has none on its test clips, is kept."
+    ),
 ]
 MethodName = Annotated[
     Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"],
@@ -50,7 +54,7 @@ ProjectionPoses = Annotated[
 
 
 def fit(
-    poses: Poses,
+    poses: TrainingPoses,
     output: Output = Path("model.safetensors"),
     *,
     preset: Preset = "footage",
@@ -140,7 +144,11 @@ def fit(
     if baselines.is_distance(method):
         with progress_bars() as report:
             fitted: Fitted = baselines.fit(
-                method, read_poses(poses, format, report), config, k=neighbours, report=report
+                method,
+                read_training_poses(poses, format, report),
+                config,
+                k=neighbours,
+                report=report,
             )
         fitted.save(output)
     else:
@@ -195,7 +203,7 @@ def _train(
     try:
         with progress_bars() as report:
             detector = Detector.fit(
-                read_poses(poses, format, report),
+                read_training_poses(poses, format, report),
                 config,
                 projection_clips=None if also is None else read_poses(also, format, report),
                 keep_best=_rating(validation),
@@ -216,13 +224,17 @@ def _train(
 
 
 def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
-    """Online smoothed AUROC on a labelled data set."""
+    """Online smoothed AUROC on a data set's validation clips, or on its test clips."""
     if validation is None:
         return None
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.benchmark.protocol import evaluate
 
     dataset = open_dataset(validation)
+    if dataset.validation is None:
+        say(f"{dataset.name} has no validation clips: its test clips choose the epoch")
+    else:
+        dataset = dataset.validation()
     return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
 
 

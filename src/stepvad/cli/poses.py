@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 FormatName = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
 Format = Annotated[FormatName, typer.Option("--format", help="Layout of the pose files.")]
 Poses = Annotated[list[Path], typer.Argument(help="Pose files, or directories of them.")]
+TrainingPoses = Annotated[
+    list[Path],
+    typer.Argument(help="Pose files, directories of them, or data sets for their training clips."),
+]
 
 UPRIGHT = 0.85
 """Share of poses with the ankles below the nose that footage of people has; swapped, it is 0.5."""
@@ -40,9 +44,9 @@ def read_poses(
     from stepvad.formats import clip_files, read_clips
 
     files = [file for path in paths for file in clip_files(path, format=format)]
-    names: set[str] = set()
-    n_poses = n_upright = 0
-    with _readers_notes():
+
+    def clips() -> Iterator[Clip]:
+        names: set[str] = set()
         for number, file in enumerate(files, start=1):
             for clip in read_clips(file, format=format, fps=fps):
                 if distinct and clip.name in names:
@@ -51,11 +55,36 @@ def read_poses(
                         hint="rename one, or give one of the two",
                     )
                 names.add(clip.name)
-                upright = clip.n_upright()
-                if upright is not None:
-                    n_poses, n_upright = n_poses + clip.n_poses, n_upright + upright
                 yield clip
             report(Progress("reading", number, len(files), file.name))
+
+    return _looked_at(clips())
+
+
+def read_training_poses(
+    paths: Sequence[Path], format: FormatName, report: Report
+) -> Iterator[Clip]:
+    """The clips to fit on: the training clips of data sets, and all clips of other paths."""
+    from stepvad.benchmark.datasets import is_dataset, open_dataset
+
+    roots = [path for path in paths if format == "auto" and is_dataset(path)]
+    datasets = [open_dataset(root) for root in roots]
+    clips = (clip for dataset in datasets for clip in dataset.train_clips())
+    for number, clip in enumerate(_looked_at(clips), start=1):
+        yield clip
+        report(Progress("reading", number, 0, clip.name))
+    yield from read_poses([path for path in paths if path not in roots], format, report)
+
+
+def _looked_at(clips: Iterator[Clip]) -> Iterator[Clip]:
+    """The same clips, with the readers' notes and a warning if people do not stand upright."""
+    n_poses = n_upright = 0
+    with _readers_notes():
+        for clip in clips:
+            upright = clip.n_upright()
+            if upright is not None:
+                n_poses, n_upright = n_poses + clip.n_poses, n_upright + upright
+            yield clip
     if n_upright < UPRIGHT * n_poses:
         say(
             f"warning: only {n_upright:,} of {n_poses:,} poses have their ankles below the nose; "

@@ -39,9 +39,7 @@ MSAD_HUMAN = (
 MSAD_NOT_HUMAN = ("explosion", "fire", "object_falling", "water_incident")
 """Anomalies of MSAD without people (supplementary, Evaluation MSAD-HR Dataset)."""
 
-_NPY_MAGIC = b"\x93NUMPY"
-# The header of an NPY array is Python text: a damaged one fails wherever Python's parser does.
-_NPY_ERRORS = (
+NPY_ERRORS = (
     EOFError,
     MemoryError,
     OverflowError,
@@ -51,6 +49,9 @@ _NPY_ERRORS = (
     TypeError,
     ValueError,
 )
+"""How a damaged NPY array fails: its header is Python text, so wherever Python's parser does."""
+
+_NPY_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,15 +184,18 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
 def ubnormal_validation(root: Path, lengths: Mapping[str, int]) -> dict[str, FrameLabels]:
     """UBnormal's validation clips, whose labels do not tell how many frames a clip has.
 
-    `lengths` gives that for each clip to label. `gt/<clip>_tracks.txt` lists `person,first,last`
-    with both frames abnormal; a clip named `normal_…` needs no file.
+    `lengths` gives for each clip to label how many it has at least, such as up to its last pose;
+    abnormal frames may follow. `gt/<clip>_tracks.txt` lists `person,first,last` with both frames
+    abnormal; a clip named `normal_…` needs no file.
     """
     labels: dict[str, FrameLabels] = {}
     for name in sorted(lengths):
-        abnormal = np.zeros(lengths[name], dtype=np.bool_)
-        if not name.startswith("normal_"):
-            for _, first, last in _intervals(root / "gt" / f"{name}_tracks.txt"):
-                abnormal[first : last + 1] = True
+        is_normal = name.startswith("normal_")
+        found = [] if is_normal else _intervals(root / "gt" / f"{name}_tracks.txt")
+        n_frames = max([lengths[name], *(last + 1 for _, _, last in found)])
+        abnormal = np.zeros(n_frames, dtype=np.bool_)
+        for _, first, last in found:
+            abnormal[first : last + 1] = True
         labels[name] = FrameLabels.all_counted(abnormal)
     return labels
 
@@ -243,7 +247,7 @@ def _npy(path: Path) -> NDArray[np.generic]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return np.load(BytesIO(data), allow_pickle=False)
-    except _NPY_ERRORS as error:
+    except NPY_ERRORS as error:
         raise DataError(
             f"{path}: expected an NPY array of numbers, got: {error}",
             hint="the file may be cut off or damaged; copy it again",

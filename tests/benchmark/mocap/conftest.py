@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark.mocap.dataset import Mocap, Size, make
+from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.mocap.dataset import Size, make
 from tests.benchmark.mocap.people import write_archive
 
 TINY = Size(train=4, validation=3, test=6, seconds=6.0)
@@ -17,6 +18,6 @@ def archive_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny(archive_path: Path) -> Mocap:
+def tiny(archive_path: Path) -> Dataset:
     """Split 1 of a data set of a few clips."""
     return make(split=1, seed=0, size=TINY, archive=archive_path)

@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.benchmark.datasets import open_dataset
+from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.benchmark.mocap import catalogue, joining, motions, takes, truth
-from stepvad.benchmark.mocap.dataset import FULL, HALVES, SMALL, Mocap, Size, camera_of, make
+from stepvad.benchmark.mocap.dataset import FULL, HALVES, SMALL, Size, camera_of, make
 from stepvad.benchmark.mocap.sheet import draw_sheet
-from stepvad.benchmark.mocap.writing import write_dataset
 from stepvad.benchmark.statistics import describe, without_labels
+from stepvad.benchmark.writing import write_dataset
 from stepvad.errors import ConfigError, DataError
 from stepvad.poses import Clip
+from tests.benchmark.equality import assert_same_data
 from tests.benchmark.mocap.conftest import TINY
 
 
@@ -23,31 +24,36 @@ def digests(clips: Iterable[Clip]) -> list[bytes]:
     return [clip.digest() for clip in clips]
 
 
-def test_the_same_seed_makes_the_same_bytes(tiny: Mocap, archive_path: Path) -> None:
+def validation_of(dataset: Dataset) -> Dataset:
+    assert dataset.validation is not None
+    return dataset.validation()
+
+
+def test_the_same_seed_makes_the_same_bytes(tiny: Dataset, archive_path: Path) -> None:
     again = make(split=1, seed=0, size=TINY, archive=archive_path)
-    for one, other in ((tiny.dataset, again.dataset), (tiny.validation, again.validation)):
+    for one, other in ((tiny, again), (validation_of(tiny), validation_of(again))):
         assert digests(one.test()) == digests(other.test())
-    assert digests(tiny.dataset.train()) == digests(again.dataset.train())
-    for name, labels in tiny.dataset.labels.items():
-        same = again.dataset.labels[name].classes
+    assert digests(tiny.train()) == digests(again.train())
+    for name, labels in tiny.labels.items():
+        same = again.labels[name].classes
         assert labels.classes.keys() == same.keys()
         for kind, frames in labels.classes.items():
             np.testing.assert_array_equal(frames, same[kind])
 
 
-def test_training_clips_can_be_read_again(tiny: Mocap) -> None:
-    assert digests(tiny.dataset.train_clips()) == digests(tiny.dataset.train_clips())
+def test_training_clips_can_be_read_again(tiny: Dataset) -> None:
+    assert digests(tiny.train_clips()) == digests(tiny.train_clips())
 
 
-def test_another_seed_or_split_makes_other_clips(tiny: Mocap, archive_path: Path) -> None:
+def test_another_seed_or_split_makes_other_clips(tiny: Dataset, archive_path: Path) -> None:
     for split, seed in ((1, 1), (2, 0)):
         other = make(split=split, seed=seed, size=TINY, archive=archive_path)  # type: ignore[arg-type]  # wrong on purpose
-        assert set(digests(tiny.dataset.test())).isdisjoint(digests(other.dataset.test()))
+        assert set(digests(tiny.test())).isdisjoint(digests(other.test()))
 
 
-def test_a_clip_does_not_depend_on_how_many_are_made(tiny: Mocap, archive_path: Path) -> None:
+def test_a_clip_does_not_depend_on_how_many_are_made(tiny: Dataset, archive_path: Path) -> None:
     fewer = make(split=1, seed=0, size=Size(1, 1, 2, TINY.seconds), archive=archive_path)
-    assert digests(fewer.dataset.test()) == digests(tiny.dataset.test())[:2]
+    assert digests(fewer.test()) == digests(tiny.test())[:2]
 
 
 def test_nobody_is_on_both_sides_of_a_split(archive_path: Path) -> None:
@@ -63,8 +69,8 @@ def test_the_splits_swap_training_and_test() -> None:
     assert HALVES[1]["validation"] == HALVES[2]["validation"]
 
 
-def test_labels_and_classes_fit_the_clips(tiny: Mocap) -> None:
-    for dataset in (tiny.dataset, tiny.validation):
+def test_labels_and_classes_fit_the_clips(tiny: Dataset) -> None:
+    for dataset in (tiny, validation_of(tiny)):
         for clip, labels in dataset.test_clips():
             assert labels.abnormal.shape == (clip.n_frames,)
             named = np.zeros(clip.n_frames, dtype=np.bool_)
@@ -75,21 +81,21 @@ def test_labels_and_classes_fit_the_clips(tiny: Mocap) -> None:
             assert clip.fps == camera_of(0, int(clip.name[:2]) - 1).fps
 
 
-def test_abnormal_frames_show_somebody(tiny: Mocap) -> None:
+def test_abnormal_frames_show_somebody(tiny: Dataset) -> None:
     shown = np.concatenate([
-        clip.persons_per_frame()[labels.abnormal] for clip, labels in tiny.dataset.test_clips()
+        clip.persons_per_frame()[labels.abnormal] for clip, labels in tiny.test_clips()
     ])  # fmt: skip
     assert len(shown) > 30
     assert (shown > 0).mean() > 0.8  # the rest was missed by the estimator
 
 
-def test_clip_names_are_distinct_over_all_parts(tiny: Mocap) -> None:
-    clips = [*tiny.dataset.train(), *tiny.dataset.test(), *tiny.validation.test()]
+def test_clip_names_are_distinct_over_all_parts(tiny: Dataset) -> None:
+    clips = [*tiny.train(), *tiny.test(), *validation_of(tiny).test()]
     assert len({clip.name for clip in clips}) == len(clips) == TINY.train + 6 + 3
 
 
-def test_people_stand_upright(tiny: Mocap) -> None:
-    for clip in tiny.dataset.train_clips():
+def test_people_stand_upright(tiny: Dataset) -> None:
+    for clip in tiny.train_clips():
         assert clip.n_upright() == clip.n_poses
 
 
@@ -141,34 +147,46 @@ def test_an_archive_without_the_listed_motions_is_refused(tmp_path: Path) -> Non
         make(split=1, archive=path)
 
 
-def test_a_written_data_set_reads_as_it_was_made(tiny: Mocap, tmp_path: Path) -> None:
+def test_a_written_data_set_reads_as_it_was_made(tiny: Dataset, tmp_path: Path) -> None:
     write_dataset(tiny, tmp_path)
     read = open_dataset(tmp_path)
-    assert digests(read.train_clips()) == digests(
-        sorted(tiny.dataset.train(), key=lambda clip: clip.name)
-    )
-    made = {clip.name: (clip, labels) for clip, labels in tiny.dataset.test_clips()}
-    for clip, labels in read.test_clips():
-        assert clip.digest() == made[clip.name][0].digest()
-        np.testing.assert_array_equal(labels.abnormal, made[clip.name][1].abnormal)
-    validation = open_dataset(tmp_path / "validation")
-    assert len(list(validation.test_clips())) == TINY.validation
+    assert_same_data(read, tiny)
+    assert_same_data(validation_of(read), validation_of(tiny))
 
 
-def test_events_are_listed_with_their_class(tiny: Mocap, tmp_path: Path) -> None:
+def test_clips_come_in_the_order_in_which_files_are_read(archive_path: Path) -> None:
+    made = make(split=1, size=Size(14, 0, 14, TINY.seconds), archive=archive_path)
+    for clips in (made.train(), made.test()):
+        names = [clip.name for clip in clips]
+        assert names == sorted(names)
+        assert len(names) == 14
+
+
+def test_validation_has_its_own_clips_and_the_same_training(tiny: Dataset, tmp_path: Path) -> None:
+    write_dataset(tiny, tmp_path)
+    for dataset in (tiny, open_dataset(tmp_path)):
+        clips = [clip for clip, _ in dataset.validation_clips()]
+        assert len(clips) == TINY.validation
+        assert not {clip.name for clip in clips} & dataset.labels.keys()
+        inner = validation_of(dataset)
+        assert inner.name == f"{dataset.name} validation"
+        assert digests(inner.train_clips()) == digests(dataset.train_clips())
+
+
+def test_events_are_listed_with_their_class(tiny: Dataset, tmp_path: Path) -> None:
     write_dataset(tiny, tmp_path)
     read = open_dataset(tmp_path).labels
-    assert read.keys() == tiny.dataset.labels.keys()
-    for name, labels in tiny.dataset.labels.items():
+    assert read.keys() == tiny.labels.keys()
+    for name, labels in tiny.labels.items():
         assert read[name].classes.keys() == labels.classes.keys()
         for kind, frames in labels.classes.items():
             np.testing.assert_array_equal(read[name].classes[kind], frames)
-    listed = describe(tiny.dataset.test_clips()).classes
+    listed = describe(tiny.test_clips()).classes
     abnormal = sum(int(labels.abnormal.sum()) for labels in read.values())
     assert sum(events.frames for events in listed.values()) == abnormal
 
 
-def test_a_contact_sheet_is_drawn(tiny: Mocap, tmp_path: Path) -> None:
+def test_a_contact_sheet_is_drawn(tiny: Dataset, tmp_path: Path) -> None:
     draw_sheet(tiny, tmp_path / "sheet.png")
     assert (tmp_path / "sheet.png").stat().st_size > 5000
 
@@ -208,7 +226,7 @@ def test_no_listed_motion_is_a_copy_of_another(real: motions.Archive) -> None:
 @pytest.mark.slow
 def test_confidence_follows_poselift(real: motions.Archive) -> None:
     made = make(split=1, seed=1, size=Size(24, 0, 0), archive=real.path)
-    found = describe(without_labels(made.dataset.train_clips()))
+    found = describe(without_labels(made.train_clips()))
     poselift = (0.053, 0.043, 0.045, 0.056, 0.066, 0.085, 0.136, 0.222, 0.250, 0.045)
     np.testing.assert_allclose(found.confidence, poselift, atol=0.05)
     assert found.confidence_mean == pytest.approx(0.626, abs=0.05)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from stepvad.benchmark.datasets import SMOOTHING, Dataset
+from stepvad.benchmark.datasets import Dataset, of_clips
 from stepvad.benchmark.mocap import motions, takes
 from stepvad.benchmark.mocap.cameras import Camera, camera_of_scene
 from stepvad.benchmark.mocap.catalogue import Half, Kind
@@ -51,14 +51,6 @@ SMALL = Size(train=12, validation=4, test=9, seconds=8.0)
 SIZES: Mapping[str, Size] = {"full": FULL, "small": SMALL}
 
 
-@dataclass(frozen=True, slots=True)
-class Mocap:
-    """One split: `dataset` to fit and test on, `validation` to choose settings with."""
-
-    dataset: Dataset
-    validation: Dataset
-
-
 def make(
     *,
     split: Split,
@@ -66,8 +58,8 @@ def make(
     size: Size = FULL,
     archive: Path | None = None,
     report: Report = silent,
-) -> Mocap:
-    """The data set of a split; the same arguments give the same bytes.
+) -> Dataset:
+    """The data set of a split, with validation clips; the same arguments give the same bytes.
 
     Test and validation clips are made at once and kept, training clips whenever they are read.
     """
@@ -79,28 +71,34 @@ def make(
         for part, half in HALVES[split].items()
     }
     scenes = partial(make_scenes, seed=seed, split=split, size=size, report=report)
-    test = list(scenes(casts["test"], "test"))
-    validation = list(scenes(casts["validation"], "validation"))
     train = partial(_clips, partial(scenes, casts["train"], "train"))
-    return Mocap(
-        dataset=_dataset(f"mocap split {split}", train, test),
-        validation=_dataset(f"mocap split {split} validation", train, validation),
+    test, validation = (
+        [(scene.clip, scene.labels) for scene in scenes(casts[part], part)]
+        for part in ("test", "validation")
+    )
+    name = f"mocap split {split}"
+    return of_clips(
+        name,
+        train=train,
+        test=test,
+        validation=of_clips(f"{name} validation", train=train, test=validation),
     )
 
 
 def make_scenes(
     cast: Cast, part: Part, *, seed: int, split: Split, size: Size, report: Report = silent
 ) -> Iterator[Scene]:
-    """The scenes of one part; a scene does not depend on how many are made."""
+    """The scenes of one part by name; a scene does not depend on how many are made."""
     n_scenes = {"train": size.train, "validation": size.validation, "test": size.test}[part]
     parts: tuple[Part, ...] = ("train", "validation", "test")
-    for number in range(n_scenes):
+    by_name = sorted(range(n_scenes), key=lambda number: number % CAMERAS)
+    for done, number in enumerate(by_name, start=1):
         camera = camera_of(seed, number % CAMERAS)
         rng = np.random.default_rng([seed, split, parts.index(part), number])
         name = f"{number % CAMERAS + 1:02d}_{1000 * parts.index(part) + number + 1:04d}"
         kinds = _kinds(rng, cast, number)
         yield make_scene(rng, camera, cast, kinds, name=name, seconds=size.seconds)
-        report(Progress(f"{part} clips", number + 1, n_scenes, name))
+        report(Progress(f"{part} clips", done, n_scenes, name))
 
 
 def camera_of(seed: int, scene: int) -> Camera:
@@ -121,18 +119,3 @@ def _kinds(rng: np.random.Generator, cast: Cast, number: int) -> tuple[Kind, ...
 def _clips(scenes: partial[Iterator[Scene]]) -> Iterator[Clip]:
     for scene in scenes():
         yield scene.clip
-
-
-def _dataset(name: str, train: partial[Iterator[Clip]], scenes: Iterable[Scene]) -> Dataset:
-    clips = [scene.clip for scene in scenes]
-    person_sigma, frame_sigma, smoothing = SMOOTHING["shanghaitech"]
-    return Dataset(
-        name=name,
-        train=train,
-        test=lambda: clips,
-        labels={scene.clip.name: scene.labels for scene in scenes},
-        left_out={},
-        person_sigma=person_sigma,
-        frame_sigma=frame_sigma,
-        smoothing=smoothing,
-    )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.mocap.cameras import SIZE
 from stepvad.benchmark.mocap.catalogue import KINDS
-from stepvad.benchmark.mocap.dataset import Mocap
 from stepvad.formats.labels import FrameLabels
 from stepvad.plots.scene_sheet import Strip, draw_scenes
 from stepvad.poses import Clip
@@ -21,9 +21,9 @@ FEW, LONGEST_S = 2.5, 3.0
 """Events with no more people than this are preferred, and shown for no longer than that."""
 
 
-def draw_sheet(mocap: Mocap, path: Path) -> None:
+def draw_sheet(dataset: Dataset, path: Path) -> None:
     """Write a PNG with one event of each class, the longest where few people are about."""
-    clips = list(mocap.dataset.test_clips())
+    clips = list(dataset.test_clips())
     found = [_strip(clips, kind) for kind in KINDS]
     strips = [strip for strip in found if strip is not None]
     draw_scenes(strips, path, size=SIZE, title="mocap, simulated cameras")

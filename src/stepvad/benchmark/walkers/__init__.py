@@ -1,7 +1,7 @@
 """Kinematic people before a camera: they walk and stand, and in test clips do something else."""
 
-from stepvad.benchmark.walkers.files import write_dataset
+from stepvad.benchmark.walkers.dataset import make, write_dataset
 from stepvad.benchmark.walkers.motion import FPS, Event
 from stepvad.benchmark.walkers.scenes import EVENTS, make_clips
 
-__all__ = ["EVENTS", "FPS", "Event", "make_clips", "write_dataset"]
+__all__ = ["EVENTS", "FPS", "Event", "make", "make_clips", "write_dataset"]

@@ -1,0 +1,202 @@
+"""Many fits on one data set, in parallel; each result is on disk the moment it is there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from stepvad import baselines
+from stepvad.atomic import replacing
+from stepvad.baselines import Fitted, Method
+from stepvad.benchmark import protocol, runs
+from stepvad.benchmark.datasets import Dataset, Layout, Split, open_dataset
+from stepvad.benchmark.protocol import ScoredClip
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.errors import ConfigError
+from stepvad.footage import score_clip
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+from stepvad.scoring import Scores, WindowScores
+from stepvad.windows import Windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One fit and one look at the test clips: all that makes a result what it is."""
+
+    method: Method = "step"
+    config: Config = Config()
+    k: int = 1
+    """Neighbours of `knn`."""
+    anomalies: bool = False
+    """Whether the projection also learns from the validation clips, which show anomalies."""
+    jitter: float = 0.0
+    """Gaussian noise on the coordinates of standardised test windows (Supp., Table on jitter)."""
+
+    def fit(self, dataset: Dataset, *, report: Report = silent) -> Fitted:
+        """The method, fitted on the data set's training clips."""
+        if baselines.is_distance(self.method):
+            clips = dataset.train_clips()
+            return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
+        return Detector.fit(
+            dataset.train_clips(),
+            baselines.variant(self.method, self.config),
+            projection_clips=_validation_clips(dataset) if self.anomalies else None,
+            report=report,
+        )
+
+    def key(self, data: str) -> str:
+        """A name for the result of this experiment on data of this digest by this version."""
+        words = {"experiment": asdict(self), "data": data, "version": version("stepvad")}
+        return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, slots=True)
+class Jittered:
+    """A fitted method that sees test windows with noise on their coordinates."""
+
+    fitted: Fitted
+    jitter: float
+
+    @property
+    def config(self) -> Config:
+        """The settings it was fitted with."""
+        return self.fitted.config
+
+    def score(self, clip: Clip) -> Scores:
+        """Scores of a clip; its name decides the noise."""
+        rng = np.random.default_rng(crc32(clip.name.encode()))
+
+        def score_windows(windows: Windows) -> WindowScores:
+            noise = rng.standard_normal(windows.x.shape, dtype=np.float32)
+            return self.fitted.score_windows(replace(windows, x=windows.x + self.jitter * noise))
+
+        return score_clip(clip, self.config, self.fitted.skeleton, score_windows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A data set that other processes can open too, and where its results go."""
+
+    data: Path
+    results: Path
+    split: Split = "full"
+    layout: Layout | None = None
+
+    def open(self) -> Dataset:
+        """The data set."""
+        return open_dataset(self.data, split=self.split, layout=self.layout or "auto")
+
+
+def sweep(
+    experiments: Sequence[Experiment], place: Place, *, jobs: int = 1, report: Report = silent
+) -> list[runs.Run]:
+    """The runs of all experiments in their order; those with a result are not run again.
+
+    Experiments that differ in jitter alone share a fit. Interrupted, it loses what was under way
+    and nothing else.
+    """
+    if jobs < 1:
+        raise ConfigError(f"jobs: expected at least 1, got {jobs}")
+    dataset = place.open()
+    digest = digest_of(dataset)
+    place.results.mkdir(parents=True, exist_ok=True)
+    files = [place.results / f"{experiment.key(digest)}.parquet" for experiment in experiments]
+    missing = [e for e, file in zip(experiments, files, strict=True) if not file.exists()]
+    fits: dict[str, list[Experiment]] = {}
+    for experiment in dict.fromkeys(missing):
+        fits.setdefault(replace(experiment, jitter=0.0).key(digest), []).append(experiment)
+    done = len(files) - len(missing)
+    report(Progress("experiments", done, len(files)))
+    for finished in _in_processes([*fits.values()], place, digest, jobs):
+        done += finished
+        report(Progress("experiments", done, len(files)))
+    clips = [*dataset.test_clips()]
+    return [runs.read(file, clips) for file in files]
+
+
+def digest_of(dataset: Dataset) -> str:
+    """A digest of everything an experiment can see of a data set."""
+    sha = hashlib.sha256()
+    for clip in dataset.train_clips():
+        sha.update(clip.digest())
+    pairs = [*dataset.test_clips()]
+    pairs += [*dataset.validation_clips()] if dataset.validation is not None else []
+    for clip, labels in pairs:
+        sha.update(clip.digest() + labels.abnormal.tobytes() + labels.counted.tobytes())
+    return sha.hexdigest()
+
+
+def run_fit(experiments: Sequence[Experiment], place: Place, digest: str) -> int:
+    """Fit once, look as often as there are experiments, and write each result; how many."""
+    dataset = place.open()
+    started = time.monotonic()
+    fitted = experiments[0].fit(dataset)
+    fit_s = time.monotonic() - started
+    for experiment in experiments:
+        scorer = Jittered(fitted, experiment.jitter) if experiment.jitter else fitted
+        clips: list[ScoredClip] = protocol.score_clips(scorer, dataset)
+        with replacing(place.results / f"{experiment.key(digest)}.parquet") as temporary:
+            runs.write(clips, _facts(experiment, fitted, digest, fit_s), temporary)
+    return len(experiments)
+
+
+def _facts(experiment: Experiment, fitted: Fitted, digest: str, fit_s: float) -> dict[str, object]:
+    """What a result tells of itself."""
+    return {
+        "experiment": asdict(experiment),
+        "config": asdict(fitted.config),
+        "windows": fitted.origin.windows,
+        "data": digest,
+        "version": version("stepvad"),
+        "fit_s": fit_s,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _in_processes(
+    fits: Sequence[Sequence[Experiment]], place: Place, digest: str, jobs: int
+) -> Iterator[int]:
+    """Run the fits, `jobs` at a time, each on its share of the cores."""
+    if not fits:
+        return
+    with _threads_per_job(jobs), ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        waiting = [pool.submit(run_fit, fit, place, digest) for fit in fits]
+        try:
+            for future in as_completed(waiting):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+@contextmanager
+def _threads_per_job(jobs: int) -> Iterator[None]:
+    """Let processes started meanwhile use their share of the cores and no more."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // jobs, 1))
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _validation_clips(dataset: Dataset) -> Iterator[Clip]:
+    for clip, _ in dataset.validation_clips():
+        yield clip

@@ -1,0 +1,51 @@
+"""Walkers as a data set, in memory or on disk."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from stepvad.benchmark import writing
+from stepvad.benchmark.datasets import Dataset, of_clips
+from stepvad.benchmark.walkers.scenes import make_clips
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+
+SUFFIX = "_alphapose_tracked_person.json"
+"""How ShanghaiTech's pose files are named after the clip."""
+
+
+def make(
+    *, seed: int, train_clips: int, test_clips: int, seconds: float = 12.0, people: int = 4
+) -> Dataset:
+    """A data set of walkers; the same arguments give the same bytes.
+
+    Test clips are made at once and kept, training clips whenever they are read.
+    """
+    clips = partial(make_clips, seed=seed, seconds=seconds, people=people)
+    return of_clips(
+        f"walkers of seed {seed}",
+        train=lambda: sorted((clip for clip, _ in clips(train_clips)), key=_name),
+        test=clips(test_clips, anomalies=True),
+    )
+
+
+def write_dataset(
+    directory: Path | str,
+    *,
+    seed: int,
+    train_clips: int,
+    test_clips: int,
+    seconds: float = 12.0,
+    people: int = 4,
+    report: Report = silent,
+) -> None:
+    """The data set of `make` in ShanghaiTech's layout, poses as AlphaPose writes them."""
+    dataset = make(
+        seed=seed, train_clips=train_clips, test_clips=test_clips, seconds=seconds, people=people
+    )
+    writing.write_dataset(dataset, directory, suffix=SUFFIX, report=report)
+
+
+def _name(clip: Clip) -> str:
+    return clip.name

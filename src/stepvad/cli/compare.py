@@ -1,0 +1,119 @@
+"""stepvad benchmark compare: methods side by side on one data set."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stepvad.cli.terminal import check_output, print_table, progress_bars, say
+from stepvad.config import Config
+
+if TYPE_CHECKING:
+    from stepvad.benchmark.compare import Line
+
+METHODS = "step,raw,vanilla,knn,mahalanobis"
+
+
+def compare(
+    data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
+    results: Annotated[Path, typer.Argument(help="Where results are kept, a file for each fit.")],
+    *,
+    methods: Annotated[str, typer.Option(help="Names from the list above, or `all`.")] = METHODS,
+    seeds: Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")] = 3,
+    split: Annotated[Literal["full", "hr", "st", "ub"], typer.Option(help="As evaluate.")] = "full",
+    T: Annotated[int, typer.Option("--T", help="Frames in a window.")] = 12,
+    K: Annotated[int, typer.Option("--K", help="Components kept.")] = 48,
+    width: Annotated[int, typer.Option(help="Hidden units of the network.")] = 256,
+    max_steps: Annotated[int, typer.Option(help="Steps of training.")] = 1000,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-3,
+    jitter: Annotated[float, typer.Option(min=0, help="Noise on the test windows.")] = 0.0,
+    placement: Annotated[
+        Literal["latest", "center", "backtrack"], typer.Option(help="As evaluate.")
+    ] = "latest",
+    smoothed: Annotated[bool, typer.Option(help="Smooth as the data set does.")] = False,
+    frames: Annotated[
+        Literal["all", "covered", "one-person"], typer.Option(help="Frames measured on.")
+    ] = "all",
+    jobs: Annotated[int, typer.Option(min=1, help="Fits at a time.")] = 1,
+    table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,
+) -> None:
+    """Fit methods on a data set's training clips and measure them on its test clips.
+
+    Beside STEP (step): step-unweighted, step-unwhitened, vanilla, raw, raw-unweighted,
+    autoencoder, autoencoder-anomalies, vae, vae-anomalies, pca-anomalies, knn, knn-5,
+    knn-unweighted, knn-unwhitened, mahalanobis. The number of persons, minus the confidence and a
+    random score always stand beside them.
+
+        stepvad benchmark compare people results --methods step,raw,knn --seeds 1
+
+    Mean and deviation are over seeds, the interval is over clips, and the lead is that of the
+    first method, paired over clips. What is already in RESULTS is not run again.
+    """
+    from stepvad.benchmark import compare as methods_side_by_side
+    from stepvad.benchmark.sweep import Place, sweep
+
+    if table is not None:
+        check_output(table)
+    base = replace(
+        Config.footage(), T=T, K=K, width=width, max_steps=max_steps, learning_rate=learning_rate
+    )
+    names = [*methods_side_by_side.VARIANTS] if methods == "all" else methods.split(",")
+    chosen = methods_side_by_side.experiments(names, base, [*range(seeds)], jitter=jitter)
+    place = Place(data=data, results=results, split=split)
+    with progress_bars() as report:
+        everything = [experiment for several in chosen.values() for experiment in several]
+        runs = iter(sweep(everything, place, jobs=jobs, report=report))
+    by_name = {name: [next(runs) for _ in several] for name, several in chosen.items()}
+    dataset = place.open()
+    lines = methods_side_by_side.compare(
+        by_name, dataset, placement=placement, smoothed=smoothed, frames=frames
+    )
+    _print_lines(dataset.name, lines)
+    if table is not None:
+        _write_table(lines, table)
+        say(f"written: {table}")
+
+
+COLUMNS = ["method", "AUROC", "over seeds", "95 % over clips", "lead of the first", "AP", "EER"]
+
+
+def _cells(line: Line) -> list[str]:
+    lead = "-"
+    if line.lead is not None:
+        lead = f"{_points(line.lead.value)} ({_points(line.lead.low)} to {_points(line.lead.high)})"
+    return [
+        line.name,
+        f"{100 * line.auroc.mean:.1f}",
+        f"± {100 * line.auroc.std:.1f}" if line.auroc.n > 1 else "-",
+        f"{100 * line.interval.low:.1f} to {100 * line.interval.high:.1f}",
+        lead,
+        f"{100 * line.ap:.1f}",
+        f"{100 * line.eer:.1f}",
+        *(f"{100 * value:.1f}" for value in line.by_class.values()),
+    ]
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def _print_lines(name: str, lines: list[Line]) -> None:
+    columns = [*COLUMNS, *lines[0].by_class]
+    print_table(f"{name} (%)", columns, [_cells(line) for line in lines])
+
+
+def _write_table(lines: list[Line], path: Path) -> None:
+    """The table as CSV, or as Markdown to stand in a page."""
+    from stepvad.atomic import replacing
+
+    rows = [[*COLUMNS, *lines[0].by_class], *(_cells(line) for line in lines)]
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            csv.writer(file, lineterminator="\n").writerows(rows)
+            return
+        rows.insert(1, ["---", *["--:"] * (len(rows[0]) - 1)])
+        file.writelines(f"| {' | '.join(row)} |\n" for row in rows)

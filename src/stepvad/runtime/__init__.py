@@ -1,0 +1,142 @@
+"""The folded network on the engines that are installed (Supp. C, runtime)."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import ConfigError, MissingExtraError, StepvadError
+from stepvad.folded import Blocks, Folded
+
+__all__ = ["ENGINES", "Engine", "Network", "Runtime", "choose", "threads_of", "usable"]
+
+log = logging.getLogger(__name__)
+
+Engine = Literal["numpy", "onnxruntime", "openvino", "openvino-bfloat16", "torch", "torch-bfloat16"]
+Runtime = Literal["auto", "fastest"] | Engine
+ENGINES: tuple[Engine, ...] = get_args(Engine)
+FASTEST: tuple[Engine, ...] = ("openvino-bfloat16", "torch-bfloat16", "openvino", "onnxruntime")
+"""Best first, measured on a Xeon with AMX; the benchmark page has the figures."""
+REDUCED_FROM = 128
+"""Width from which products in bfloat16 are worth their conversions."""
+EXTRAS = {"onnxruntime": "all", "openvino": "openvino", "torch": "train"}
+"""Which extra brings a library."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """f_θ(·, σ_i) on one engine; threads may share it."""
+
+    folded: Folded
+    engine: Engine
+    threads: int
+    """Threads of one call; numpy and torch have a number of their own for the whole process."""
+    blocks: Blocks
+
+    @classmethod
+    def of(cls, folded: Folded, runtime: Runtime = "auto", threads: int | None = None) -> Network:
+        """The network on the engine that `runtime` names or asks for."""
+        engine, number = choose(runtime, width=len(folded.head)), threads_of(threads)
+        log.info("scoring with %s, threads: %d", engine, number)
+        return cls(folded, engine, number, _blocks(folded, engine, number))
+
+    def energies(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`."""
+        return self.folded.energies(pi_x, self.blocks)
+
+    def __reduce__(self) -> tuple[Callable[..., Network], tuple[Folded, Engine, int]]:
+        """Processes share the weights; each prepares its own engine."""
+        return Network.of, (self.folded, self.engine, self.threads)
+
+
+def choose(runtime: Runtime, *, width: int) -> Engine:
+    """The engine to score with.
+
+    `auto` gives the same scores on every machine: ONNX Runtime in float32, which the base
+    installation has. `fastest` takes bfloat16 where the processor multiplies it.
+    """
+    if runtime == "auto":
+        return "onnxruntime" if usable("onnxruntime") else "numpy"
+    if runtime == "fastest":
+        wide = width >= REDUCED_FROM
+        suited = [engine for engine in FASTEST if wide or "bfloat16" not in engine]
+        return next(filter(usable, suited), "numpy")
+    if runtime not in ENGINES:
+        known = " or ".join(map(repr, ("auto", "fastest", *ENGINES)))
+        raise ConfigError(f"runtime: expected {known}, got {runtime!r}")
+    if not usable(runtime):
+        raise _refusal(runtime)
+    return runtime
+
+
+def usable(engine: Engine) -> bool:
+    """Whether this machine can score with an engine."""
+    library = _library(engine)
+    if find_spec(library) is None:
+        return False
+    return "bfloat16" not in engine or _has_bfloat16(library)
+
+
+def threads_of(threads: int | None) -> int:
+    """Threads asked for, or those of OMP_NUM_THREADS, as numpy and torch have it, or all cores."""
+    if threads is not None:
+        if threads < 1:
+            raise ConfigError(f"threads: expected at least 1, got {threads}")
+        return threads
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdecimal() and int(asked) > 0:
+        return int(asked)
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def _library(engine: Engine) -> str:
+    return engine.partition("-")[0]
+
+
+def _refusal(engine: Engine) -> StepvadError:
+    library = _library(engine)
+    if find_spec(library) is None:
+        return MissingExtraError(f"runtime {engine}", EXTRAS[library])
+    return ConfigError(
+        f"runtime: expected a processor that multiplies bfloat16 for {engine!r}, got another",
+        hint=f"take {library!r} or 'auto'",
+    )
+
+
+@cache
+def _has_bfloat16(library: str) -> bool:
+    """Whether the processor multiplies bfloat16; importing a library to ask it takes a while."""
+    if library == "openvino":
+        from stepvad.runtime.engines import openvino_has_bfloat16
+
+        return openvino_has_bfloat16()
+    from stepvad.runtime.torch_engine import torch_has_bfloat16
+
+    return torch_has_bfloat16()
+
+
+def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
+    match engine:
+        case "numpy":
+            return folded.blocks
+        case "onnxruntime":
+            from stepvad.runtime.engines import onnxruntime_blocks
+
+            return onnxruntime_blocks(folded, threads)
+        case "openvino" | "openvino-bfloat16":
+            from stepvad.runtime.engines import openvino_blocks
+
+            return openvino_blocks(folded, threads, bfloat16=engine == "openvino-bfloat16")
+        case "torch" | "torch-bfloat16":
+            from stepvad.runtime.torch_engine import torch_blocks
+
+            return torch_blocks(folded, bfloat16=engine == "torch-bfloat16")

@@ -1,0 +1,70 @@
+"""ONNX Runtime and OpenVINO: the same graph, threads counted, denormals flushed to zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from stepvad.folded import Array, Blocks, Folded
+from stepvad.runtime.graph import blocks_model
+
+Run = Callable[[Sequence[Array]], Array]
+"""Inputs of a graph, in order, to its one output."""
+
+
+def onnxruntime_blocks(folded: Folded, threads: int) -> Blocks:
+    """The blocks on ONNX Runtime, in float32."""
+    return onnxruntime_run(blocks_model(folded), threads)
+
+
+def openvino_blocks(folded: Folded, threads: int, *, bfloat16: bool) -> Blocks:
+    """The blocks on OpenVINO; with `bfloat16` the large products alone are in it."""
+    return openvino_run(blocks_model(folded), threads, bfloat16=bfloat16)
+
+
+def onnxruntime_run(model: bytes, threads: int) -> Run:
+    """A graph on ONNX Runtime; threads may share the session."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]
+
+
+def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> Run:
+    """A graph on OpenVINO; a request serves one thread at a time, so idle ones are kept."""
+    import openvino
+
+    core = openvino.Core()
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32",
+        "CPU_DENORMALS_OPTIMIZATION": True,
+    }
+    compiled = core.compile_model(core.read_model(model), "CPU", settings)
+    idle: SimpleQueue[Any] = SimpleQueue()
+
+    def run(inputs: Sequence[Array]) -> Array:
+        try:
+            request = idle.get_nowait()
+        except Empty:
+            request = compiled.create_infer_request()
+        try:
+            return request.infer(list(inputs), share_inputs=True)[0].copy()
+        finally:
+            idle.put(request)
+
+    return run
+
+
+def openvino_has_bfloat16() -> bool:
+    """Whether OpenVINO multiplies bfloat16 on this processor."""
+    import openvino
+
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

@@ -1,0 +1,114 @@
+"""The folded network as an ONNX graph, node by node (Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from stepvad.folded import Folded
+
+OPSET = 20
+"""The first with GELU as one operator."""
+IR_VERSION = 9
+"""The file layout that came with this operator set."""
+
+Shape = Sequence[int | str]
+
+
+class Graph:
+    """A graph under construction: every call appends a node and gives the name of its result."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+
+    def constant(self, values: NDArray[Any] | Sequence[int] | float) -> str:
+        """An array in the file; whole numbers are int64, others keep their type."""
+        name = f"constant_{len(self._constants)}"
+        array = np.asarray(values, dtype=np.float32) if isinstance(values, float) else values
+        array = np.ascontiguousarray(array)
+        self._constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """The result of one operator."""
+        name = f"{operator.lower()}_{len(self._nodes)}"
+        self._nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        return name
+
+    def rename(self, result: str, name: str) -> str:
+        """A result under the name that users of the file know."""
+        self._nodes.append(helper.make_node("Identity", [result], [name]))
+        return name
+
+    def model(
+        self, inputs: dict[str, Shape], outputs: dict[str, Shape], *, description: str = ""
+    ) -> onnx.ModelProto:
+        """The finished graph, checked."""
+        graph = helper.make_graph(
+            self._nodes,
+            "stepvad",
+            [_value(name, shape) for name, shape in inputs.items()],
+            [_value(name, shape) for name, shape in outputs.items()],
+            self._constants,
+        )
+        made = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", OPSET)],
+            ir_version=IR_VERSION,
+            producer_name="stepvad",
+            doc_string=description,
+        )
+        onnx.checker.check_model(made)
+        return made
+
+
+def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str]) -> str:
+    """All blocks and the head, as `Folded.blocks` has them: `(N, width)` each to `(N, L)`.
+
+    The head is a sum and not a product, so that engines that multiply in bfloat16 keep it, and with
+    it the sums of the skips, in float32.
+    """
+    a, *skip = (graph.node("Unsqueeze", name, graph.constant([1])) for name in entry)
+    s = graph.node("Gelu", graph.node("Add", a, graph.constant(folded.b[0])))
+    for h in skip:
+        s = graph.node("Add", s, h)
+    for W, b in zip(folded.W, folded.b[1:], strict=True):
+        linear = graph.node("MatMul", s, graph.constant(W.T))
+        y = graph.node("Gelu", graph.node("Add", linear, graph.constant(b)))
+        s = graph.node("Add", y, s) if skip else y
+    weighted = graph.node("Mul", s, graph.constant(folded.head))
+    return graph.node("ReduceSum", weighted, graph.constant([2]), keepdims=0)
+
+
+def blocks_model(folded: Folded) -> bytes:
+    """`Folded.blocks` as a file of its own."""
+    width = len(folded.head)
+    graph = Graph()
+    inputs: dict[str, Shape] = {"a": ["N", width]}
+    if folded.W_z is not None:
+        inputs["h"] = ["N", width]
+    result = add_blocks(graph, folded, list(inputs))
+    model: bytes = graph.model(inputs, {result: ["N", folded.L]}).SerializeToString()
+    return model
+
+
+def products_model(folded: Folded) -> bytes:
+    """The large products of the network and nothing else: what an engine can do at best."""
+    width = len(folded.head)
+    graph = Graph()
+    rows = "rows"
+    for W in folded.W:
+        rows = graph.node("MatMul", rows, graph.constant(W.T))
+    shape: Shape = ["N", folded.L, width]
+    model: bytes = graph.model({"rows": shape}, {rows: shape}).SerializeToString()
+    return model
+
+
+def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
