@@ -26,7 +26,9 @@ __all__ = [
 ]
 
 Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"]
+"""What can be fitted by name."""
 Fitted = Detector | DistanceDetector
+"""What comes out of it."""
 
 
 def fit(
