@@ -14,12 +14,13 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 import numpy as np
 import pytest
 
 import stepvad
-from stepvad import Config
+from stepvad import Config, autoencoder, baselines
 from stepvad.benchmark import walkers
 from stepvad.folded import weight_shapes
 from stepvad.formats.labels import shanghaitech
@@ -200,6 +201,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert len(every) > 10
     assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
+    tested.add("methods.md")
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 
@@ -221,13 +223,36 @@ def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
     assert sorted(documented) == sorted(stepvad.__all__)
 
 
+def test_the_page_on_python_holds_the_names_of_the_baselines() -> None:
+    text = (
+        (DOCS / "reference" / "api.md").read_text("utf-8").partition("::: stepvad.baselines\n")[2]
+    )
+    (listed,) = re.findall(r"members: \[(.*)\]", text)
+    assert sorted(listed.split(", ")) == sorted(baselines.__all__)
+
+
+def test_the_page_on_methods_tells_every_method_and_constant() -> None:
+    page = DOCS / "concepts" / "methods.md"
+    text = page.read_text("utf-8")
+    assert {*get_args(baselines.Method)} <= {*spans(page)}
+    for name in ("HIDDEN", "LEARNING_RATE", "KL_WEIGHT"):
+        assert f"| `autoencoder.{name}` | {getattr(autoencoder, name):g} |" in text
+
+
+@pytest.mark.slow
+def test_the_page_on_methods_shows_what_its_commands_print(tmp_path: Path) -> None:
+    for block in blocks(DOCS / "concepts" / "methods.md"):
+        check_output(block, run(block, tmp_path))
+
+
 def test_the_page_on_model_files_names_everything_in_one() -> None:
     page = set(spans(DOCS / "reference" / "model-file.md"))
     tensors = {re.sub(r"^blocks\.[0-9]+", "blocks.i", name) for name in weight_shapes(Config())}
-    arrays = {"mu", "W_K", "Lambda_K", "E_mean", "E_var", NETWORK}
+    arrays = {"mu", "W_K", "Lambda_K", "W_1", "b_1", "W_2", "b_2", "E_mean", "E_var", NETWORK}
     keys = {field.name for kind in (Origin, Counts) for field in fields(kind)}
     metadata = {"format"} | {field.name for field in fields(Model)} - {"space", "weights"} - arrays
-    assert tensors | arrays | keys | metadata <= page
+    distances = {"method", "points", "k"}
+    assert tensors | arrays | keys | metadata | distances <= page
 
 
 def test_the_error_messages_that_the_page_lists_are_in_the_code() -> None:

@@ -121,6 +121,17 @@ def test_a_newer_format_asks_for_an_update(file: Path) -> None:
     assert "update stepvad" in error.value.hint
 
 
+def test_a_file_from_before_there_were_other_methods_is_step(
+    detector: Detector, file: Path
+) -> None:
+    tensors, meta = read_tensors(file)
+    for setting in ("projection", "projection_epochs", "network"):
+        del meta["config"][setting]
+    write_tensors(tensors, meta, file)
+    assert equal(read(file), detector.model)
+    assert (detector.config.projection, detector.config.network) == ("pca", "modulated")
+
+
 BROKEN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]] = {
     "no mean": (lambda t, m: t.pop("mu"), "'mu' is missing"),
     "short mean": (lambda t, m: t.update(mu=t["mu"][1:]), "tensor mu must be float32 of shape"),

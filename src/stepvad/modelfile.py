@@ -108,6 +108,12 @@ def write_tensors(
 def read(path: Path) -> Model:
     """Read a model and check that it is whole."""
     tensors, meta = read_tensors(path)
+    if meta.get("method") is not None:
+        raise ModelFileError(
+            f"{path}: expected a model trained by score matching, got one of method "
+            f"{meta['method']!r}",
+            hint="read it with stepvad.baselines.load",
+        )
     with whole(path, meta):
         return model(tensors, meta)
 
@@ -158,8 +164,6 @@ def sha256(path: Path) -> str:
 
 def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model:
     """The model that these tensors and words describe, checked."""
-    if meta.get("method") is not None:
-        raise ValueError(f"its method is {meta['method']!r}, for stepvad.baselines.load to read")
     config, skeleton, origin = read_settings(meta)
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")

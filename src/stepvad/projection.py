@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepvad.config import Config
 from stepvad.encoder import Encoder
-from stepvad.errors import DataError
+from stepvad.errors import ConfigError, DataError, MissingExtraError
 from stepvad.footage import BATCH, Footage
 from stepvad.modelfile import Space
 from stepvad.pcspace import Moments, PCSpace
@@ -87,8 +87,15 @@ def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent)
 
 def _fit_encoder(parts: Sequence[Footage], D: int, config: Config, report: Report) -> Encoder:
     """An encoder whose latents are whitened over the windows it was trained on."""
-    from stepvad import autoencoder
-
+    try:
+        from stepvad import autoencoder
+    except ImportError as error:
+        raise MissingExtraError("fit", "train") from error
+    if config.batch_size < 2:
+        raise ConfigError(
+            f"batch_size: expected at least 2 for an autoencoder, got {config.batch_size}",
+            hint="its normalisation takes mean and variance over a batch",
+        )
     n_windows = sum(map(len, parts))
     if n_windows <= config.K:
         raise DataError(

@@ -38,8 +38,36 @@ def test_json_carries_every_row_and_the_trivial_scores(
     stepvad: Command, model: Path, people: Path
 ) -> None:
     rows = json.loads(stepvad("evaluate", model, people, "--json", *THREE).out)["global"]["rows"]
-    assert len(rows) == 3 * 2 * 3 * 3
-    assert {row["method"] for row in rows} == {"detector", "persons", "random"}
+    assert len(rows) == 3 * 2 * 4 * 3
+    assert {row["method"] for row in rows} == {"detector", "persons", "confidence", "random"}
+
+
+def test_a_trivial_score_can_stand_in_the_place_of_the_model(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    result = evaluate(Detector.load(model), open_dataset(people))
+    run = stepvad("evaluate", model, people, "--method", "confidence")
+    assert run.out.startswith("confidence on people")
+    row = result.row(method="confidence", placement="latest", smoothed=False, frames="covered")
+    line = next(
+        line for line in run.out.splitlines() if line.split()[:3] == ["online", "raw", "covered"]
+    )
+    assert line.split()[5] == f"{100 * row.auroc:.1f}" == line.split()[10]
+
+
+def test_intervals_hold_the_figure_and_classes_are_told_apart(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    words = ("evaluate", model, people, "--intervals", "--placements", "latest")
+    tables = json.loads(stepvad(*words, "--json").out)
+    assert len(tables["intervals"]) == 6
+    shown = {kind for truth in open_dataset(people).labels.values() for kind in truth.classes}
+    for line, row in zip(tables["intervals"], tables["global"]["rows"][:2], strict=False):
+        assert line["frames"] == row["frames"] != "one-person"  # nobody is alone here
+        assert line["auroc"]["value"] == pytest.approx(row["auroc"])
+        assert line["auroc"]["low"] < line["auroc"]["value"] < line["auroc"]["high"]
+        assert line["by_class"].keys() == shown
+    assert "95 % over clips" in stepvad(*words).out
 
 
 def test_floor_smoothing_and_aggregation_can_be_chosen(

@@ -126,7 +126,7 @@ def test_box_tracks_are_fitted_and_measured_with_a_K_that_fits(
     assert "windows of 2 clips" in run.err
     run = stepvad("evaluate", output, boxes)
     assert run.code == 0
-    assert run.out.startswith("boxes, box tracks (%)")
+    assert run.out.startswith("step on boxes, box tracks (%)")
     assert "2 clips, 95 frames, 95 counted" in run.err
 
 

@@ -26,7 +26,9 @@ __all__ = [
 ]
 
 Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"]
+"""What can be fitted by name."""
 Fitted = Detector | DistanceDetector
+"""What comes out of it."""
 
 
 def fit(
@@ -54,19 +56,21 @@ def load(path: Path | str) -> Fitted:
 
 
 def variant(method: Method, config: Config) -> Config:
-    """The settings that make STEP the method of this name.
+    """The settings that make STEP the method of this name, whatever they were before.
 
     `raw` is MULDE: score matching on raw coordinates with a plain MLP. `vanilla` is STEP with that
-    network. `autoencoder` and `vae` are STEP with another projection.
+    network. `autoencoder` and `vae` are STEP with another projection. Distances take any.
     """
     match method:
+        case "step":
+            return replace(config, projection="pca", network="modulated")
         case "raw":
             return replace(config, projection="raw", network="vanilla")
         case "vanilla":
-            return replace(config, network="vanilla")
+            return replace(config, projection="pca", network="vanilla")
         case "autoencoder" | "vae":
-            return replace(config, projection=method)
-        case _:
+            return replace(config, projection=method, network="modulated")
+        case "knn" | "mahalanobis":
             return config
 
 

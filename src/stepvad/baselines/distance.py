@@ -25,6 +25,18 @@ from stepvad.windows import Windows
 DistanceMethod = Literal["knn", "mahalanobis"]
 
 
+def settings(method: DistanceMethod, config: Config) -> Config:
+    """The settings as a distance has them: one number per window, for Mahalanobis whitened."""
+    if method not in get_args(DistanceMethod):
+        raise ConfigError(f"method: expected 'knn' or 'mahalanobis', got {method!r}")
+    if method == "mahalanobis" and config.projection == "raw":
+        raise ConfigError(
+            "projection: expected one that whitens, for mahalanobis, got 'raw'",
+            hint="take all principal components that there are, or knn",
+        )
+    return replace(config, L=1, aggregation="max", whiten=config.whiten or method != "knn")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DistanceDetector:
     """c(x) times the distance of π(x) to normal motion; `fit` and `baselines.load` make one.
@@ -51,9 +63,7 @@ class DistanceDetector:
         report: Report = silent,
     ) -> DistanceDetector:
         """Learn the projection from normal clips and, for `knn`, keep all their windows."""
-        if method not in get_args(DistanceMethod):
-            raise ConfigError(f"method: expected 'knn' or 'mahalanobis', got {method!r}")
-        config = replace(config, L=1, aggregation="max", whiten=config.whiten or method != "knn")
+        config = settings(method, config)
         footage = Footage.read(clips, config)
         if not 1 <= k <= len(footage):
             raise DataError(
@@ -81,7 +91,7 @@ class DistanceDetector:
     def _distances(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
         if self.neighbours is not None:
             return self.neighbours.distances(pi_x)
-        return np.linalg.norm(pi_x, axis=1)
+        return np.linalg.norm(pi_x.astype(np.float64), axis=1).astype(np.float32)
 
     def save(self, path: Path | str) -> None:
         """Write it to a file that `baselines.load` reads."""
@@ -102,9 +112,9 @@ class DistanceDetector:
     def of_file(cls, tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> DistanceDetector:
         """The detector that these tensors and words describe, checked."""
         method = meta["method"]
-        if method not in get_args(DistanceMethod):
-            raise ValueError(f"its method is {method!r}")
         config, skeleton, origin = modelfile.read_settings(meta)
+        if config != settings(method, config):
+            raise ValueError(f"its settings are not those of {method}")
         neighbours = None
         if method == "knn":
             points, k = tensors["points"], meta["k"]

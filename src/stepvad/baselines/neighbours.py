@@ -12,33 +12,42 @@ BLOCK = 64
 POINTS = 64 * BLOCK
 """Points compared at once with `QUERIES` queries: 4 MB of products, which stay in the cache."""
 QUERIES = 256
-SPARE = 2
-"""Blocks looked at beyond the k nearest, for products that differ by rounding alone."""
+ROUNDING = 2.0**-24
+"""Half the distance from 1 to the next float32."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
     """Points `(N, K)` and the mean distance of others to the k nearest of them.
 
-    Products are computed block by block and only each block's least is kept. The k nearest points
-    lie in the k blocks with the smallest least, and there distances are computed anew, exactly.
+    Products in float32 give each block's nearest, up to an error with a known bound. Blocks that
+    cannot hold one of the k nearest points are left out; in the others distances are computed anew,
+    in float64.
     """
 
     points: NDArray[np.float32]
     k: int = 1
+    _centre: NDArray[np.float64] = field(init=False, repr=False)
+    """Mean of the points, `(K,)`: without it products are large and their rounding is, too."""
     _products: NDArray[np.float32] = field(init=False, repr=False)
     """Rows (-p, |p|²/2), so that one product with (q, 1) orders points by distance, `(N', K + 1)`.
 
     Rows beyond N repeat the last point, so that blocks are whole.
     """
+    _reach: NDArray[np.float64] = field(init=False, repr=False)
+    """Largest |p| of each block, `(blocks, 1)`."""
 
     def __post_init__(self) -> None:
         """Prepare the products."""
         whole = -(-len(self.points) // BLOCK) * BLOCK
-        rows = self.points[np.minimum(np.arange(whole), len(self.points) - 1)]
-        half = np.square(rows, dtype=np.float64).sum(axis=1) / 2
-        products = np.column_stack([-rows, half.astype(np.float32)])
-        object.__setattr__(self, "_products", np.ascontiguousarray(products))
+        centre = self.points.mean(axis=0, dtype=np.float64)
+        rows = self.points[np.minimum(np.arange(whole), len(self.points) - 1)] - centre
+        squares = np.square(rows).sum(axis=1)
+        products = np.empty((whole, rows.shape[1] + 1), np.float32)
+        products[:, :-1], products[:, -1] = -rows, squares / 2
+        object.__setattr__(self, "_centre", centre)
+        object.__setattr__(self, "_products", products)
+        object.__setattr__(self, "_reach", np.sqrt(squares.reshape(-1, BLOCK).max(1))[:, None])
 
     def distances(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Mean distance of each query `(n, K)` to its k nearest points, `(n,)`."""
@@ -49,7 +58,14 @@ class Neighbours:
         return np.concatenate([np.empty(0, np.float32), *parts])
 
     def _distances(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        with_one = np.column_stack([queries, np.ones(len(queries), np.float32)]).T
+        possible = self._possible(queries - self._centre)
+        near = [self._exact(q, blocks) for q, blocks in zip(queries, possible.T, strict=True)]
+        return np.array(near, dtype=np.float32)
+
+    def _possible(self, queries: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which blocks may hold one of the k points nearest to a centred query, `(blocks, n)`."""
+        with_one = np.ones((queries.shape[1] + 1, len(queries)), np.float32)
+        with_one[:-1] = queries.T
         least = np.concatenate(
             [
                 (self._products[first : first + POINTS] @ with_one)
@@ -58,13 +74,16 @@ class Neighbours:
                 for first in range(0, len(self._products), POINTS)
             ]
         )  # (blocks, n)
-        n_blocks = min(self.k + SPARE, len(least))
-        blocks = np.argpartition(least, n_blocks - 1, axis=0)[:n_blocks].T  # (n, n_blocks)
-        near = [self._exact(query, chosen) for query, chosen in zip(queries, blocks, strict=True)]
-        return np.array(near, dtype=np.float32)
+        # a sum of K + 1 products is off by at most as many roundings of all it adds; its factors
+        # were rounded, too
+        terms = self._reach * np.linalg.norm(queries, axis=1) + self._reach**2 / 2
+        error = (len(with_one) + 4) * ROUNDING * terms
+        kth = min(self.k, len(least)) - 1
+        bound = np.partition(least + error, kth, axis=0)[kth]  # k points are no further than this
+        return np.asarray(least - error <= bound)
 
-    def _exact(self, query: NDArray[np.float32], blocks: NDArray[np.int64]) -> float:
-        rows = (blocks[:, None] * BLOCK + np.arange(BLOCK)).ravel()
+    def _exact(self, query: NDArray[np.float32], blocks: NDArray[np.bool_]) -> float:
+        rows = (np.flatnonzero(blocks)[:, None] * BLOCK + np.arange(BLOCK)).ravel()
         rows = rows[rows < len(self.points)]
         apart = np.square(self.points[rows] - query.astype(np.float64)).sum(axis=1)
         return float(np.sqrt(np.partition(apart, self.k - 1)[: self.k]).mean())

@@ -45,6 +45,8 @@ MethodName = Annotated[
     Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"],
     typer.Option(help="STEP, or what it is measured against."),
 ]
+DISTANCES = ("knn", "mahalanobis")
+"""Methods with nothing to train."""
 ProjectionPoses = Annotated[
     list[Path] | None,
     typer.Option(help="Poses, abnormal ones too, that the projection alone also learns from."),
@@ -125,6 +127,16 @@ def fit(
             "--patience: expected --validation beside it, got none",
             hint="name a labelled data set to validate on",
         )
+    _refuse_idle(
+        method,
+        {
+            "--projection-poses": bool(projection_poses) and method in ("raw", *DISTANCES),
+            "--validation": validation is not None and method in DISTANCES,
+            "--resume": resume and method in DISTANCES,
+            "--neighbours": neighbours != 1 and method != "knn",
+            "--no-whiten": not whiten and method in ("raw", "mahalanobis"),
+        },
+    )
     check_output(output)
     from stepvad import baselines
 
@@ -151,6 +163,16 @@ def fit(
             compute=Compute(device=device, precision=precision, compiled=compiled),
         )
     _summary(fitted, output, time.monotonic() - started, as_json=as_json)
+
+
+def _refuse_idle(method: str, given: dict[str, bool]) -> None:
+    """Refuse an option that would change nothing, rather than ignore it."""
+    for option, idle in given.items():
+        if idle:
+            raise StepvadError(
+                f"{option}: expected a method that it matters to, got --method {method}",
+                hint="leave it out, or choose another method",
+            )
 
 
 def _given(value: Value | None, default: Value) -> Value:

@@ -14,7 +14,7 @@ from stepvad.cli.terminal import AsJson, mended_words, print_json, progress_bars
 from stepvad.config import Config
 
 if TYPE_CHECKING:
-    from stepvad.baselines import Fitted, Method
+    from stepvad.baselines import DistanceDetector, Fitted, Method
     from stepvad.detector import Detector
     from stepvad.poses import Clip
 
@@ -23,8 +23,8 @@ PROFILES = {
     "stgnf": "x divided by 856 and y by 480, then centred and divided by the spread in y",
 }
 METHODS: dict[Method, str] = {
-    "step": "STEP: score matching in PC-space, σ-modulated network",
-    "raw": "raw: score matching on raw coordinates, plain network",
+    "step": "STEP: score matching in PC-space",
+    "raw": "raw: score matching on raw coordinates",
     "vanilla": "vanilla: score matching in PC-space, plain network",
     "autoencoder": "autoencoder: score matching on its latents",
     "vae": "vae: score matching on the latents of a variational autoencoder",
@@ -32,6 +32,7 @@ METHODS: dict[Method, str] = {
     "mahalanobis": "mahalanobis: distance to the mean of the training windows",
 }
 KINDS = {"autoencoder": "an autoencoder", "vae": "a variational autoencoder"}
+BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
 
 
 def inspect(
@@ -81,6 +82,8 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
     }
     if isinstance(fitted, Detector):
         facts["E_mean"], facts["E_var"] = fitted.model.E_mean.tolist(), fitted.model.E_var.tolist()
+    elif fitted.neighbours is not None:
+        facts["k"] = fitted.neighbours.k
     return facts
 
 
@@ -94,7 +97,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}); "
         f"profile {config.profile}: {PROFILES[config.profile]}",
         f"Projection    {_projection(config, 2 * skeleton.V * config.T)}",
-        *(_energy_sentences(fitted) if isinstance(fitted, Detector) else ()),
+        *(_energy_sentences(fitted) if isinstance(fitted, Detector) else _distance(fitted)),
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
@@ -114,6 +117,13 @@ def _projection(config: Config, numbers: int) -> str:
             return f"{config.K} latents of {KINDS[kind]}, {whitened}"
 
 
+def _distance(fitted: DistanceDetector) -> list[str]:
+    if fitted.neighbours is None:
+        return []
+    points, k = len(fitted.neighbours.points), fitted.neighbours.k
+    return [f"Neighbours    {k} of {points:,}" + (", their mean distance" if k > 1 else "")]
+
+
 def _energy_sentences(detector: Detector) -> list[str]:
     config = detector.config
     parameters = sum(weight.size for weight in detector.model.weights.values())
@@ -121,7 +131,8 @@ def _energy_sentences(detector: Detector) -> list[str]:
     if config.max_steps is not None:
         length = f"{config.max_steps:,} steps"
     return [
-        f"Energy        {config.blocks} blocks of width {config.width}, {parameters:,} parameters",
+        f"Energy        {config.blocks} {BLOCKS[config.network]} of width {config.width}, "
+        f"{parameters:,} parameters",
         f"Noise         {config.L} scales from {config.sigma_low:g} to {config.sigma_high:g}, "
         f"aggregation {config.aggregation}",
         f"Training      {length} asked, {detector.origin.epochs} epochs begun, batches of "

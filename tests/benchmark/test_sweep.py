@@ -1,0 +1,178 @@
+"""Many fits: each result once, whole, and the same however it was made."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from stepvad.benchmark import compare, protocol, runs
+from stepvad.benchmark.sweep import Experiment, Jittered, Place, digest_of, run_fit, sweep
+from stepvad.benchmark.walkers import write_dataset
+from stepvad.config import Config
+from stepvad.errors import ConfigError, DataError
+from stepvad.progress import Progress
+
+TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sweep") / "people"
+    write_dataset(root, seed=1, train_clips=3, test_clips=4, seconds=4.0)
+    return root
+
+
+def test_a_result_reads_back_as_it_was_scored(people: Path, tmp_path: Path) -> None:
+    place = Place(data=people, results=tmp_path)
+    dataset = place.open()
+    experiment = Experiment(config=TINY)
+    (run,) = sweep_here([experiment], place)
+    clips = protocol.score_clips(experiment.fit(dataset), dataset)
+    for now, then in zip(run.clips, clips, strict=True):
+        assert now.scores.clip == then.scores.clip
+        for name in ("track_id", "frame", "c", "A"):
+            np.testing.assert_array_equal(
+                getattr(now.scores.windows, name), getattr(then.scores.windows, name)
+            )
+        np.testing.assert_array_equal(now.labels.abnormal, then.labels.abnormal)
+    assert run.facts["experiment"]["config"]["width"] == 16
+    assert run.facts["data"] == digest_of(dataset)
+
+
+def sweep_here(experiments: list[Experiment], place: Place) -> list[runs.Run]:
+    """The same as `sweep`, in this process."""
+    dataset = place.open()
+    place.results.mkdir(exist_ok=True)
+    for experiment in experiments:
+        run_fit([experiment], place, digest_of(dataset))
+    return sweep(experiments, place)
+
+
+@pytest.mark.slow
+def test_processes_give_the_results_of_one_and_nothing_is_run_twice(
+    people: Path, tmp_path: Path
+) -> None:
+    experiments = [
+        Experiment(config=replace(TINY, seed=seed), jitter=jitter)
+        for seed in (0, 1)
+        for jitter in (0.0, 0.2)
+    ]
+    place = Place(data=people, results=tmp_path / "many")
+    reports: list[Progress] = []
+    many = sweep(experiments, place, jobs=2, report=reports.append)
+    assert [(r.done, r.total) for r in reports] == [(0, 4), (2, 4), (4, 4)]
+    one = sweep_here(experiments, Place(data=people, results=tmp_path / "one"))
+    for a, b in zip(many, one, strict=True):
+        for left, right in zip(a.clips, b.clips, strict=True):
+            np.testing.assert_array_equal(left.scores.A, right.scores.A)
+    before = {file.name: file.stat().st_mtime_ns for file in place.results.iterdir()}
+    added = [*experiments, Experiment(config=replace(TINY, seed=2))]
+    sweep(added, place)
+    after = {file.name: file.stat().st_mtime_ns for file in place.results.iterdir()}
+    assert len(after) == len(before) + 1
+    assert before.items() <= after.items()
+
+
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_where_it_was(people: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from stepvad.cli import main; "
+        "sys.argv = ['stepvad', 'benchmark', 'compare', *sys.argv[1:]]; main()"
+    )
+    words = [people, tmp_path / "r", "--methods", "step", "--seeds", "6", "--K", "12"]
+    words += ["--width", "16", "--max-steps", "60"]
+    command = [sys.executable, "-c", program, *map(str, words)]
+    first = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+    while not len([*tmp_path.glob("r/*.parquet")]) >= 2:
+        assert first.poll() is None
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    kept = {file: file.stat().st_mtime_ns for file in tmp_path.glob("r/*.parquet")}
+    assert 2 <= len(kept) < 6
+    assert all(pq.read_table(file).num_rows for file in kept)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    files = [*tmp_path.glob("r/*.parquet")]
+    assert len(files) == 6
+    assert all(file.stat().st_mtime_ns == when for file, when in kept.items())
+
+
+def test_what_an_experiment_is_decides_its_name(people: Path) -> None:
+    dataset = Place(data=people, results=people).open()
+    digest = digest_of(dataset)
+    some = Experiment(config=TINY)
+    others = [
+        replace(some, method="raw"),
+        replace(some, jitter=0.1),
+        replace(some, k=2),
+        replace(some, anomalies=True),
+        replace(some, config=replace(TINY, seed=1)),
+    ]
+    keys = {experiment.key(digest) for experiment in (some, *others)}
+    assert len(keys | {some.key("other data")}) == 7
+    assert some.key(digest) == Experiment(config=TINY).key(digest)
+
+
+def test_results_of_other_clips_are_refused(people: Path, tmp_path: Path) -> None:
+    place = Place(data=people, results=tmp_path)
+    experiment = Experiment(method="mahalanobis", config=TINY)
+    sweep_here([experiment], place)
+    (file,) = tmp_path.glob("*.parquet")
+    with pytest.raises(DataError, match="expected scores of the clips of this data set"):
+        runs.read(file, [*place.open().test_clips()][:2])
+    with pytest.raises(ConfigError, match="jobs: expected at least 1, got 0"):
+        sweep([experiment], place, jobs=0)
+
+
+def test_jitter_is_noise_of_its_size_on_the_windows(people: Path) -> None:
+    dataset = Place(data=people, results=people).open()
+    fitted = Experiment(method="mahalanobis", config=TINY).fit(dataset)
+    clip, _ = next(dataset.test_clips())
+    calm, none = fitted.score(clip).A, Jittered(fitted, 0.0).score(clip).A
+    np.testing.assert_array_equal(calm, none)
+    little, much = (Jittered(fitted, size).score(clip).A for size in (0.01, 1.0))
+    assert 0 < np.abs(little - calm).mean() < 0.1 * np.abs(much - calm).mean()
+    np.testing.assert_array_equal(much, Jittered(fitted, 1.0).score(clip).A)
+
+
+def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path: Path) -> None:
+    place = Place(data=people, results=tmp_path)
+    chosen = compare.experiments(["mahalanobis", "step", "knn-5"], TINY, [0, 1])
+    assert [len(several) for several in chosen.values()] == [1, 2, 1]
+    found = {name: sweep_here(several, place) for name, several in chosen.items()}
+    lines = compare.compare(found, place.open(), frames="covered")
+    assert [line.name for line in lines] == [
+        "Mahalanobis times confidence",
+        "STEP",
+        "the same, mean of 5 neighbours",
+        "number of persons",
+        "minus confidence",
+        "random",
+    ]
+    first, step, *_ = lines
+    assert first.lead is None
+    assert step.auroc.n == 2
+    assert step.lead is not None
+    assert step.lead.value == pytest.approx(first.auroc.mean - step.auroc.mean)
+    assert step.interval.low <= step.interval.value <= step.interval.high
+    assert step.by_class.keys() == first.by_class.keys() != set()
+
+
+def test_every_method_of_the_list_says_what_sets_it_apart() -> None:
+    chosen = compare.experiments([*compare.VARIANTS], Config(T=5), [3])
+    keys = {several[0].key("") for several in chosen.values()}
+    assert len(keys) == len(chosen) == len(compare.VARIANTS)
+    assert {several[0].config.T for several in chosen.values()} == {5}
+    assert not chosen["knn-unweighted"][0].config.confidence
+    assert not chosen["step-unwhitened"][0].config.whiten
+    with pytest.raises(ConfigError, match=r"method: expected one of step, .*, got 'unknown'"):
+        compare.experiments(["unknown"], Config(), [0])

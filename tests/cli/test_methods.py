@@ -1,0 +1,207 @@
+"""Every method through the commands: fit, score, evaluate, inspect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from stepvad import baselines, read_clip
+from stepvad.baselines import DistanceDetector, Method
+from stepvad.benchmark.datasets import open_dataset
+from stepvad.benchmark.protocol import evaluate
+from stepvad.detector import Detector
+from stepvad.modelfile import space_tensors
+from tests.cli.conftest import QUICK, Command
+
+METHODS: tuple[Method, ...] = get_args(Method)
+SCORE_MATCHING = [method for method in METHODS if not baselines.is_distance(method)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the fitted methods stand."""
+    return tmp_path_factory.mktemp("methods")
+
+
+@pytest.fixture
+def fitted(stepvad: Command, people: Path, folder: Path, method: Method) -> Path:
+    """The model file of a method, fitted by the command."""
+    path = folder / f"{method}.safetensors"
+    if not path.exists():
+        run = stepvad("fit", people / "pose" / "train", "-o", path, *QUICK, "--method", method)
+        assert run.code == 0, run.err
+        assert run.out.strip() == str(path)
+        assert "windows of 4 clips" in run.err
+        assert (" epochs, " in run.err) == (method in SCORE_MATCHING)
+    return path
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fit_writes_a_file_of_the_method(fitted: Path, method: Method) -> None:
+    detector = baselines.load(fitted)
+    assert baselines.method_of(detector) == method
+    assert (432 if method == "raw" else 12) == detector.config.K
+    assert not list(fitted.parent.glob("*.checkpoint"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_score_takes_a_file_of_any_method(
+    stepvad: Command, people: Path, fitted: Path, method: Method
+) -> None:
+    poses = sorted((people / "pose" / "test").iterdir())[0]
+    run = stepvad("score", fitted, poses, "--json")
+    assert run.code == 0, run.err
+    scores = json.loads(run.out)[0]["windows"]["score"]
+    np.testing.assert_array_equal(scores, baselines.load(fitted).score(read_clip(poses)).A)
+    assert len(set(scores)) > 20
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_evaluate_takes_a_file_of_any_method(
+    stepvad: Command, people: Path, fitted: Path, method: Method
+) -> None:
+    run = stepvad("evaluate", fitted, people)
+    assert run.code == 0, run.err
+    row = evaluate(baselines.load(fitted), open_dataset(people)).row()
+    line = next(
+        line for line in run.out.splitlines() if line.split()[:3] == ["online", "smoothed", "all"]
+    )
+    assert f"{100 * row.auroc:.1f}" in line.split()
+
+
+LINES: dict[Method, tuple[str, ...]] = {
+    "step": (
+        "STEP: score matching in PC-space",
+        "12 of 432 principal components, whitened",
+        "4 σ-modulated blocks of width 16",
+        "weighs loss and score",
+    ),
+    "raw": (
+        "raw: score matching on raw coordinates",
+        "none: all 432 coordinates",
+        "4 plain layers of width 16",
+    ),
+    "vanilla": (
+        "vanilla: score matching in PC-space, plain network",
+        "12 of 432 principal components, whitened",
+        "4 plain layers of width 16",
+    ),
+    "autoencoder": (
+        "autoencoder: score matching on its latents",
+        "12 latents of an autoencoder, whitened",
+        "4 σ-modulated blocks",
+    ),
+    "vae": (
+        "vae: score matching on the latents",
+        "12 latents of a variational autoencoder, whitened",
+        "4 σ-modulated blocks",
+    ),
+    "knn": (
+        "knn: distance to the nearest training windows",
+        "12 of 432 principal components, whitened",
+        "Neighbours    1 of ",
+        "weighs the score",
+    ),
+    "mahalanobis": (
+        "mahalanobis: distance to the mean of the training windows",
+        "12 of 432 principal components, whitened",
+        "weighs the score",
+    ),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_inspect_tells_a_file_of_any_method(stepvad: Command, fitted: Path, method: Method) -> None:
+    run = stepvad("inspect", fitted)
+    assert run.code == 0, run.err
+    for words in (*LINES[method], "of 4 clips, sha256 ", "format 1, sha256 "):
+        assert words in run.out
+    trained = method in SCORE_MATCHING
+    for words in ("Energy ", "Noise ", "Training "):
+        assert (words in run.out) == trained
+    facts = json.loads(stepvad("inspect", fitted, "--json").out)
+    assert facts["method"] == method
+    assert ("E_mean" in facts) == trained
+    assert facts.get("k") == (1 if method == "knn" else None)
+    assert facts["sha256"] in run.out
+
+
+def test_neighbours_whitening_and_confidence_can_be_chosen(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "m.safetensors"
+    words = ("--method", "knn", "--neighbours", "3", "--no-whiten", "--no-confidence", "--K", "12")
+    assert stepvad("fit", people / "pose" / "train", "-o", output, *words).code == 0
+    detector = baselines.load(output)
+    assert isinstance(detector, DistanceDetector)
+    assert detector.neighbours is not None
+    assert detector.neighbours.k == 3
+    assert (detector.config.whiten, detector.config.confidence) == (False, False)
+    told = stepvad("inspect", output).out
+    for line in ("components, not whitened", "Confidence    is ignored", "3 of ", "mean distance"):
+        assert line in told
+    assert json.loads(stepvad("inspect", output, "--json").out)["k"] == 3
+
+
+@pytest.mark.parametrize("method", ["step", "autoencoder"])
+def test_poses_for_the_projection_alone_are_read(
+    stepvad: Command, people: Path, tmp_path: Path, method: Method
+) -> None:
+    train, more = people / "pose" / "train", people / "pose" / "test"
+    first, second, *_ = sorted(more.iterdir())
+    found = []
+    for name, words in {
+        "plain": (),
+        "wider": ("--projection-poses", first),
+        "widest": ("--projection-poses", first, "--projection-poses", second),
+    }.items():
+        output = tmp_path / f"{name}.safetensors"
+        run = stepvad("fit", train, "-o", output, *QUICK, "--method", method, *words)
+        assert run.code == 0, run.err
+        found.append(Detector.load(output).model)
+    assert len({model.origin for model in found}) == 1
+    spaces = [space_tensors(model.space) for model in found]
+    learned = "mu" if method == "step" else "b_2"
+    assert len({space[learned].tobytes() for space in spaces}) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--method", "knn", "--neighbours", "1000000"), "k: expected a number from 1 to "),
+        (("--method", "knn", "--K", "500"), "K: expected at most"),
+        (("--method", "vae", "--K", "5000"), "expected more than K = 5000 windows"),
+        (
+            ("--method", "knn", "--projection-poses", "x.json"),
+            "--projection-poses: expected a method that it matters to, got --method knn",
+        ),
+        (("--method", "raw", "--projection-poses", "x.json"), "got --method raw"),
+        (("--method", "mahalanobis", "--validation", "x"), "--validation: expected a method"),
+        (("--method", "knn", "--resume"), "--resume: expected a method"),
+        (("--neighbours", "2"), "--neighbours: expected a method that it matters to, got --method"),
+        (("--method", "mahalanobis", "--no-whiten"), "--no-whiten: expected a method"),
+        (("--projection-poses", "none.json"), "none.json"),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(
+    stepvad: Command, people: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    run = stepvad("fit", people / "pose" / "train", "-o", tmp_path / "m.safetensors", *words)
+    assert run.code == 1
+    assert "error: " in run.err
+    assert message in " ".join(run.err.split())
+    assert "Traceback" not in run.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [("--method", "wings"), ("--method", "knn", "--neighbours", "0")])
+def test_an_unknown_method_and_no_neighbour_are_usage_errors(
+    stepvad: Command, people: Path, words: tuple[str, ...]
+) -> None:
+    run = stepvad("fit", people / "pose" / "train", *words)
+    assert run.code == 2
+    assert words[-2] in run.err
