@@ -83,27 +83,47 @@ def test_processes_give_the_results_of_one_and_nothing_is_run_twice(
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on_where_it_was(people: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_sweep_leaves_nobody_behind_and_goes_on_where_it_was(
+    people: Path, tmp_path: Path, end: signal.Signals
+) -> None:
     program = (
-        "import sys; from pathlib import Path; from stepvad.cli import main; "
+        "import sys; from stepvad.cli import main; "
         "sys.argv = ['stepvad', 'benchmark', 'compare', *sys.argv[1:]]; main()"
     )
     words = [people, tmp_path / "r", "--methods", "step", "--seeds", "6", "--K", "12"]
-    words += ["--width", "16", "--max-steps", "60"]
+    words += ["--width", "16", "--max-steps", "200"]
     command = [sys.executable, "-c", program, *map(str, words)]
-    first = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
-    while not len([*tmp_path.glob("r/*.parquet")]) >= 2:
+    first = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    while len([*tmp_path.glob("r/*.parquet")]) < 2:
         assert first.poll() is None
         time.sleep(0.05)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    if end == signal.SIGINT:  # as a terminal does
+        os.killpg(first.pid, end)
+    else:
+        first.send_signal(end)
+    said = first.communicate(timeout=60)[1].decode()
+    assert "Traceback" not in said
+    wait_until_nobody_is_left(first.pid)
     kept = {file: file.stat().st_mtime_ns for file in tmp_path.glob("r/*.parquet")}
     assert 2 <= len(kept) < 6
     assert all(pq.read_table(file).num_rows for file in kept)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
-    files = [*tmp_path.glob("r/*.parquet")]
-    assert len(files) == 6
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    assert len([*tmp_path.glob("r/*")]) == 6
     assert all(file.stat().st_mtime_ns == when for file, when in kept.items())
+
+
+def wait_until_nobody_is_left(group: int) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    pytest.fail("processes outlive the sweep that started them")
 
 
 def test_what_an_experiment_is_decides_its_name(people: Path) -> None:

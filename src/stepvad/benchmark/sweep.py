@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from zlib import crc32
 
@@ -173,7 +175,10 @@ def _in_processes(
     """Run the fits, `jobs` at a time, each on its share of the cores."""
     if not fits:
         return
-    with _threads_per_job(jobs), ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+    with (
+        _threads_per_job(jobs),
+        ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool,
+    ):
         waiting = [pool.submit(run_fit, fit, place, digest) for fit in fits]
         try:
             for future in as_completed(waiting):
@@ -181,6 +186,19 @@ def _in_processes(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _end_with_parent() -> None:
+    """Let a worker go without a word on Ctrl-C, and when its parent is gone."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
