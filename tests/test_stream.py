@@ -18,7 +18,7 @@ from stepvad.modelfile import Model
 from stepvad.poses import Clip, Pose, Track
 from stepvad.scoring import WindowScores
 from stepvad.skeletons import STEP18, of_size
-from stepvad.stream import Stream
+from stepvad.stream import Stream, update_all
 from stepvad.windows import Counts, Windows, cut
 
 V = 3
@@ -134,13 +134,25 @@ def test_what_a_stream_keeps_does_not_grow_with_time(detectors: dict[int, Detect
     stream = Stream(detectors[T], skeleton=SKELETON)
     for frame in range(400):
         stream.update(frame, [person(0, frame), person(1 + frame, 0)])  # one stays, others pass by
-        tails = stream._tails
-        assert set(tails) == {0, *(1 + f for f in range(max(0, frame - T), frame + 1))}
-        for tail in tails.values():
-            for kept in (tail.keypoints, tail.confidence):
-                assert len(kept) <= T
-                base = kept.base if kept.base is not None else kept
-                assert base.nbytes <= 4 * 3 * T * V * 2  # no view on a long past
+        assert len(stream._tracks) <= T + 3
+    assert stream._tracks._keypoints.nbytes <= 16 * 2 * T * 4 * V * 2  # rings of 16 tracks
+
+
+def test_people_of_several_cameras_are_scored_in_one_call(detectors: dict[int, Detector]) -> None:
+    apart = [Stream(detectors[4], skeleton=SKELETON) for _ in range(3)]
+    together = [Stream(detectors[4], skeleton=SKELETON) for _ in range(3)]
+    for frame in range(8):
+        poses = [[person(i, frame + camera) for i in range(camera)] for camera in range(3)]
+        joined = update_all([(s, frame, p) for s, p in zip(together, poses, strict=True)])
+        for stream, seen, scores in zip(apart, poses, joined, strict=True):
+            alone = stream.update(frame, seen)
+            for name in ("track_id", "frame", "c"):
+                np.testing.assert_array_equal(getattr(alone, name), getattr(scores, name))
+            np.testing.assert_allclose(alone.A, scores.A, atol=1e-5)
+    assert update_all([]) == []
+    other = Stream(detectors[6], skeleton=SKELETON)
+    with pytest.raises(ConfigError, match="expected one detector for all"):
+        update_all([(apart[0], 9, []), (other, 9, [])])
 
 
 def test_an_empty_frame_is_a_frame(detectors: dict[int, Detector]) -> None:

@@ -35,6 +35,12 @@ class WindowScores:
         """Number of windows N."""
         return len(self.A)
 
+    def part(self, rows: slice) -> WindowScores:
+        """The scores of some of the windows."""
+        return WindowScores(
+            self.track_id[rows], self.frame[rows], self.c[rows], self.E[rows], self.A[rows]
+        )
+
     @classmethod
     def join(cls, parts: Sequence[WindowScores], L: int) -> WindowScores:
         """All parts in order."""

@@ -74,6 +74,30 @@ class Windows:
                     hint="give one value per window",
                 )
 
+    @classmethod
+    def of(
+        cls,
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+        track_id: NDArray[np.int64],
+        frame: NDArray[np.int64],
+        config: Config,
+    ) -> Windows:
+        """Windows of keypoints `(N, T, V, 2)` and mean confidences of poses `(N, T)`."""
+        x, flat = standardise(keypoints.transpose(0, 3, 2, 1), config)
+        c = confidence.astype(np.float64).mean(axis=1).astype(np.float32)
+        return cls(x, c, track_id, frame, flat)
+
+    @classmethod
+    def join(cls, parts: Sequence[Windows]) -> Windows:
+        """All parts in order; there must be one."""
+        return cls(
+            *(
+                np.concatenate([getattr(part, name) for part in parts])
+                for name in ("x", "c", "track_id", "frame", "flat")
+            )
+        )
+
     def __len__(self) -> int:
         """Number of windows N."""
         return len(self.x)
@@ -161,9 +185,13 @@ class WindowIndex:
     def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
         """The windows at these rows, cut and standardised."""
         poses = self.start[rows][:, None] + np.arange(self.config.T)  # (n, T)
-        x, flat = standardise(self.keypoints[poses].transpose(0, 3, 2, 1), self.config)
-        c = self.confidence[poses].astype(np.float64).mean(axis=1).astype(np.float32)
-        return Windows(x, c, self.track_id[rows], self.frame[rows], flat)
+        return Windows.of(
+            self.keypoints[poses],
+            self.confidence[poses],
+            self.track_id[rows],
+            self.frame[rows],
+            self.config,
+        )
 
     def batches(self, size: int) -> Iterator[Windows]:
         """All windows in order, at most `size` at a time."""
