@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from stepvad.benchmark import intervals, protocol
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.frames import FrameScores
-from stepvad.benchmark.intervals import Interval, Spread
+from stepvad.benchmark.intervals import Interval, Resampled, Spread
 from stepvad.benchmark.protocol import Method as Scored
 from stepvad.benchmark.protocol import Selection
 from stepvad.benchmark.runs import Run
@@ -116,16 +116,17 @@ def compare(
     }
     some = next(iter(runs.values()))[0]
     sets |= {title: chosen(some, scored) for scored, title in TRIVIAL.items()}
-    first = next(iter(sets.values()))
-    return [_line(title, scores, first) for title, scores in sets.items()]
+    drawn = {title: intervals.resample(scores) for title, scores in sets.items()}
+    first = next(iter(drawn.values()))
+    return [_line(title, scores, drawn[title], first) for title, scores in sets.items()]
 
 
-def _line(title: str, scores: FrameScores, first: FrameScores) -> Line:
+def _line(title: str, scores: FrameScores, drawn: Resampled, first: Resampled) -> Line:
     return Line(
         name=title,
         auroc=intervals.over_seeds(scores.measure_each()),
-        interval=intervals.over_clips(scores),
-        lead=None if scores is first else intervals.difference(first, scores),
+        interval=drawn.interval(),
+        lead=None if drawn is first else first.minus(drawn).interval(),
         ap=scores.measure("ap"),
         eer=scores.measure("eer"),
         by_class=scores.by_class(),
