@@ -219,6 +219,15 @@ def test_the_number_of_people_with_a_score_is_a_score_itself(clips: list[ScoredC
     assert (alone.n_frames, alone.n_abnormal) == (4, 1)
 
 
+def test_lack_of_confidence_is_a_score_itself() -> None:
+    made = scores("unsure", 4, [(1, 0, 9.0), (1, 1, 0.0), (1, 2, 9.0), (1, 3, 9.0)])
+    c = np.array([0.9, 0.1, 0.2, 0.8], dtype=np.float32)
+    unsure = replace(made, windows=replace(made.windows, c=c))
+    clip = ScoredClip(unsure, labels([0, 1, 1, 0]), np.ones(4, dtype=np.int64))
+    row = table([clip]).row(method="confidence", smoothed=False, frames="covered")
+    assert row.auroc == 1.0
+
+
 def test_a_random_score_is_drawn_per_window_ten_times(clips: list[ScoredClip]) -> None:
     areas = []
     for draw in range(10):
@@ -248,7 +257,7 @@ def test_a_random_score_tells_nothing_of_a_single_person(smoothed: bool) -> None
 def test_the_table_has_every_combination_once(clips: list[ScoredClip]) -> None:
     rows = table(clips).rows
     keys = {(row.method, row.placement, row.smoothed, row.frames) for row in rows}
-    assert len(rows) == len(keys) == 3 * 2 * 2 * 3
+    assert len(rows) == len(keys) == 4 * 2 * 2 * 3
 
 
 def test_the_evaluation_says_what_stands_behind_it(clips: list[ScoredClip]) -> None:
