@@ -14,8 +14,8 @@ from stepvad.config import Config
 
 LAYER_NORM_EPSILON = 1e-5
 """What LayerNorm adds to the variance."""
-ROWS = 64
-"""Windows computed at once: their hidden states at ten scales fit the cache of a small machine."""
+ROWS = 128
+"""Windows computed at once: more would not fit the caches, fewer would make products too small."""
 
 Weights = Mapping[str, NDArray[np.float32]]
 Array = NDArray[np.float32]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stepvad.cli.speed import speed
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on.")
 @benchmark.callback()
 def _group() -> None:
     """Data to measure on."""
+
+
+benchmark.command()(speed)
 
 
 @benchmark.command()
