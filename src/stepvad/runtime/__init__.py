@@ -21,7 +21,7 @@ __all__ = ["ENGINES", "Engine", "Network", "Runtime", "choose", "threads_of", "u
 log = logging.getLogger(__name__)
 
 Engine = Literal["numpy", "onnxruntime", "openvino", "openvino-bfloat16", "torch", "torch-bfloat16"]
-Runtime = Literal["auto", "fastest"] | Engine
+Runtime = Literal["auto", "fastest", Engine]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FASTEST: tuple[Engine, ...] = ("openvino-bfloat16", "torch-bfloat16", "openvino", "onnxruntime")
 """Best first, measured on a Xeon with AMX; the benchmark page has the figures."""

@@ -35,10 +35,11 @@ class Graph:
         self._constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """The result of one operator."""
+    def node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
+        """The result of one operator, the first if it has several."""
         name = f"{operator.lower()}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        names = [name, *(f"{name}_{i}" for i in range(1, results))]
+        self._nodes.append(helper.make_node(operator, inputs, names, **attributes))
         return name
 
     def rename(self, result: str, name: str) -> str:
@@ -47,9 +48,12 @@ class Graph:
         return name
 
     def model(
-        self, inputs: dict[str, Shape], outputs: dict[str, Shape], *, description: str = ""
-    ) -> onnx.ModelProto:
-        """The finished graph, checked."""
+        self,
+        inputs: dict[str, Shape],
+        outputs: dict[str, Shape],
+        facts: dict[str, str] | None = None,
+    ) -> bytes:
+        """The finished graph, checked, as a file; `facts` are what it says of itself."""
         graph = helper.make_graph(
             self._nodes,
             "stepvad",
@@ -62,10 +66,11 @@ class Graph:
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
             producer_name="stepvad",
-            doc_string=description,
         )
+        helper.set_model_props(made, facts or {})
         onnx.checker.check_model(made)
-        return made
+        raw: bytes = made.SerializeToString()
+        return raw
 
 
 def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str]) -> str:
@@ -83,7 +88,8 @@ def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str]) -> str:
         y = graph.node("Gelu", graph.node("Add", linear, graph.constant(b)))
         s = graph.node("Add", y, s) if skip else y
     weighted = graph.node("Mul", s, graph.constant(folded.head))
-    return graph.node("ReduceSum", weighted, graph.constant([2]), keepdims=0)
+    total = graph.node("ReduceSum", weighted, graph.constant([2]), keepdims=1)
+    return graph.node("Squeeze", total, graph.constant([2]))
 
 
 def blocks_model(folded: Folded) -> bytes:
@@ -94,8 +100,7 @@ def blocks_model(folded: Folded) -> bytes:
     if folded.W_z is not None:
         inputs["h"] = ["N", width]
     result = add_blocks(graph, folded, list(inputs))
-    model: bytes = graph.model(inputs, {result: ["N", folded.L]}).SerializeToString()
-    return model
+    return graph.model(inputs, {result: ["N", folded.L]})
 
 
 def products_model(folded: Folded) -> bytes:
@@ -106,8 +111,7 @@ def products_model(folded: Folded) -> bytes:
     for W in folded.W:
         rows = graph.node("MatMul", rows, graph.constant(W.T))
     shape: Shape = ["N", folded.L, width]
-    model: bytes = graph.model({"rows": shape}, {rows: shape}).SerializeToString()
-    return model
+    return graph.model({"rows": shape}, {rows: shape})
 
 
 def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:
