@@ -31,7 +31,7 @@ class Graph:
         """An array in the file; whole numbers are int64, others keep their type."""
         name = f"constant_{len(self._constants)}"
         array = np.asarray(values, dtype=np.float32) if isinstance(values, float) else values
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         self._constants.append(numpy_helper.from_array(array, name))
         return name
 
