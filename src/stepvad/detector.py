@@ -23,6 +23,9 @@ from stepvad.scoring import Scores, WindowScores, anomaly_score, standardise_ene
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 
+RANGE_WINDOWS = 512
+"""Training windows that the ranges of activations are taken from."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detector:
@@ -37,7 +40,7 @@ class Detector:
 
     def __post_init__(self) -> None:
         """Fold the network for scoring and hand it to its engine."""
-        folded = fold(self.model.weights, self.model.config)
+        folded = fold(self.model.weights, self.model.config, self.model.ranges)
         object.__setattr__(self, "network", Network.of(folded, self.runtime, self.threads))
 
     @property
@@ -158,7 +161,8 @@ class _Fit:
 
     def finish(self, weights: Weights, epochs: int) -> Model:
         """The model with Ē_i and Var(E_i) of these weights over all training windows (Eq. 8)."""
-        network = Network.of(fold(weights, self.config))
+        folded = fold(weights, self.config)
+        network = Network.of(folded)
         energies = (
             network.energies(self.space.project(windows.x))
             for windows in self.footage.batches("energies", self.report)
@@ -178,4 +182,10 @@ class _Fit:
             E_mean=moments.mean,
             E_var=E_var,
             origin=self.footage.origin(epochs),
+            ranges=folded.measure_ranges(self._sample()),
         )
+
+    def _sample(self) -> NDArray[np.float32]:
+        """π(x) of some training windows, evenly chosen."""
+        n = len(self.footage)
+        return self.batch(np.linspace(0, n, min(n, RANGE_WINDOWS), endpoint=False).astype(int))[0]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from stepvad import modelfile
 from stepvad.benchmark.speed.subjects import Kind, Scores, Subject, raw_windows, subjects
 from stepvad.benchmark.speed.worker import Worker
 from stepvad.progress import Progress, Report, silent
@@ -62,8 +63,8 @@ def run(
 ) -> list[Line]:
     """All subjects, for each number of threads and people."""
     lines: list[Line] = []
+    chosen = list(subjects(ranges=modelfile.read(model).ranges is not None))
     for number in threads:
-        chosen = list(subjects())
         lines += compare(model, chosen, people, threads=number, repeats=repeats, report=report)
     return lines
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
-from stepvad.runtime import ENGINES, Engine, usable
+from stepvad.runtime import ENGINES, Engine, precision_of, usable
 from stepvad.scoring import anomaly_score, standardise_energies
 from stepvad.windows import cut, standardise
 
@@ -38,7 +38,7 @@ class Subject:
     @property
     def precision(self) -> str:
         """Of the large products."""
-        return "bfloat16" if "bfloat16" in self.engine else "float32"
+        return precision_of(self.engine)
 
     def prepare(self, detector: Detector, x: NDArray[np.float32]) -> Callable[[], Scores | None]:
         """What does it once: raw windows `(N, 2, V, T)` in pixels to A(x), or N windows' products.
@@ -56,12 +56,13 @@ class Subject:
                 return _products(detector, len(x))
 
 
-def subjects() -> Iterator[Subject]:
-    """All that this machine can do, the naive way first."""
+def subjects(*, ranges: bool = True) -> Iterator[Subject]:
+    """All that this machine can do, the naive way first; int8 if the model has its `ranges`."""
     if usable("torch"):
         yield Subject("naive", "torch")
-    yield from (Subject("engine", engine) for engine in ENGINES if usable(engine))
-    yield from (Subject("bare", engine) for engine in ENGINES if usable(engine))
+    here = [engine for engine in ENGINES if usable(engine) and (ranges or "int8" not in engine)]
+    yield from (Subject("engine", engine) for engine in here)
+    yield from (Subject("bare", engine) for engine in here)
 
 
 def raw_windows(model: Path, N: int) -> NDArray[np.float32]:
@@ -99,17 +100,18 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
     match detector.network.engine:
         case "numpy":
             return lambda: _numpy_products(folded.W, rows.reshape(-1, width))
-        case "onnxruntime":
+        case "onnxruntime" | "onnxruntime-int8" as engine:
             from stepvad.runtime.engines import onnxruntime_run
             from stepvad.runtime.graph import products_model
 
-            run = onnxruntime_run(products_model(folded), threads)
-        case "openvino" | "openvino-bfloat16" as engine:
+            int8 = engine == "onnxruntime-int8"
+            run = onnxruntime_run(products_model(folded, int8=int8), threads)
+        case "openvino" | "openvino-bfloat16" | "openvino-int8" as engine:
             from stepvad.runtime.engines import openvino_run
             from stepvad.runtime.graph import products_model
 
-            bfloat16 = engine == "openvino-bfloat16"
-            run = openvino_run(products_model(folded), threads, bfloat16=bfloat16)
+            model = products_model(folded, int8=engine == "openvino-int8")
+            run = openvino_run(model, threads, bfloat16=engine == "openvino-bfloat16")
         case "torch" | "torch-bfloat16" as engine:
             from stepvad.benchmark.speed.with_torch import torch_products
 
