@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from multiprocessing import Pipe
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
 from stepvad.benchmark.speed import Subject, compare, subjects
 from stepvad.benchmark.speed.subjects import raw_windows
+from stepvad.benchmark.speed.worker import work
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.poses import Clip
@@ -68,10 +71,43 @@ def test_every_subject_is_measured_beside_the_others(small: Path) -> None:
     assert 0 < numpy.memory_mb < 500
 
 
+@pytest.mark.parametrize("subject", list(subjects()), ids=lambda subject: subject.name)
+def test_a_subject_scores_windows_or_multiplies(subject: Subject, small: Path) -> None:
+    x = raw_windows(small, 7)
+    detector = Detector.load(small, runtime=subject.engine, threads=1)
+    scores = subject.prepare(detector, x)()
+    if subject.kind == "bare":
+        assert scores is None
+        return
+    expected = Subject("engine", "numpy").prepare(Detector.load(small, runtime="numpy"), x)()
+    assert scores is not None
+    assert expected is not None
+    loose = 1e-4 if subject.precision == "float32" else 0.1
+    np.testing.assert_allclose(scores, expected, rtol=loose, atol=loose * float(expected.std()))
+
+
+def test_a_worker_loads_times_and_ends_with_its_pipe(small: Path) -> None:
+    ours, theirs = Pipe()
+    subject = Subject("engine", "onnxruntime")
+    thread = Thread(target=work, args=(theirs, subject, small, 1))
+    thread.start()
+    ours.send(raw_windows(small, 3))
+    scores, memory = ours.recv()
+    assert scores.shape == (3,)
+    assert math.isfinite(memory)
+    ours.send(None)
+    assert 0 < ours.recv() < 10
+    ours.close()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+
+
 def test_everything_that_this_machine_can_do_is_a_subject() -> None:
     names = [subject.name for subject in subjects()]
     assert names[:3] == ["naive torch", "numpy", "onnxruntime"]
     assert "bare onnxruntime" in names
+    assert "onnxruntime-int8" in names
+    assert not any("int8" in subject.name for subject in subjects(ranges=False))
     assert ("openvino" in names) == usable("openvino")
 
 
