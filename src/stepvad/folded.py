@@ -46,7 +46,7 @@ class Folded:
     constant: NDArray[np.float64]
     """What is added behind the head, `(L,)`."""
     ranges: Array | None = None
-    """Largest |s| before each product over normal windows, `(blocks - 1,)`: int8 needs them."""
+    """Largest |s| of every unit before each product over normal windows, `(blocks - 1, width)`."""
 
     @property
     def L(self) -> int:
@@ -82,12 +82,12 @@ class Folded:
             yield s
 
     def measure_ranges(self, pi_x: Array) -> Array:
-        """Largest |s| before each product, `(blocks - 1,)`, over windows π(x) `(N, K)`."""
-        peaks = np.zeros(len(self.W), dtype=np.float32)
+        """Largest |s| before each product, `(blocks - 1, width)`, over windows π(x) `(N, K)`."""
+        peaks = np.zeros(self.W.shape[:2], dtype=np.float32)
         for i in range(0, len(pi_x), ROWS):
             *inner, _ = self.states(self.entry(pi_x[i : i + ROWS]))
-            largest = [np.abs(s).max() for s in inner]
-            peaks = np.maximum(peaks, np.array(largest, dtype=np.float32))
+            for peak, s in zip(peaks, inner, strict=True):
+                np.maximum(peak, np.abs(_rows(s)).max(axis=0), out=peak)
         return peaks
 
 

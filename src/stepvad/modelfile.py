@@ -68,7 +68,7 @@ class Model:
     """Var(E_i) over the training windows, `(L,)`."""
     origin: Origin
     ranges: NDArray[np.float32] | None = None
-    """Largest activation before each large product, `(blocks - 1,)`; older files have none."""
+    """Largest activations before each large product, `(blocks - 1, width)`; older files have none."""
 
 
 def write(model: Model, path: Path) -> None:
@@ -173,7 +173,7 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model
         "E_var": (config.L,),
     }
     if "ranges" in tensors:
-        shapes["ranges"] = (config.blocks - 1,)
+        shapes["ranges"] = (config.blocks - 1, config.width)
     _checked(tensors, shapes)
     check_positive("E_var", tensors["E_var"])
     return Model(

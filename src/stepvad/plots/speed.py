@@ -8,7 +8,10 @@ from pathlib import Path
 
 from stepvad.errors import MissingExtraError
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"),
+    *("#56B4E9", "#000000", "#999933", "#882255"),
+)
 """Colours that colour-blind readers tell apart."""
 PAPER_COLOUR = "#777777"
 

@@ -98,12 +98,19 @@ def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str], *, int8: bool
 
 
 def add_product(graph: Graph, folded: Folded, i: int, rows: str, *, int8: bool) -> str:
-    """The i-th large product; in int8, one scale for all rows and one for each output."""
+    """The i-th large product; in int8, one scale for all rows and one for each output.
+
+    Units that reach far hand some of their reach to their weights first, which changes no product.
+    """
     W = folded.W[i]
     if not int8 or folded.ranges is None:
         return graph.node("MatMul", rows, graph.constant(W.T))
+    reach = np.maximum(HEADROOM * folded.ranges[i], TINY)  # (width,)
+    handed = np.sqrt(reach / np.maximum(np.abs(W).max(axis=0), TINY))
+    rows = graph.node("Mul", rows, graph.constant(1 / handed))
+    W = W * handed
     zero = graph.constant(np.array(0, np.int8))
-    scale = graph.constant(np.array(max(HEADROOM * folded.ranges[i], TINY) / 127, np.float32))
+    scale = graph.constant(np.array((reach / handed).max() / 127, np.float32))
     rows = graph.node("QuantizeLinear", rows, scale, zero)
     rows = graph.node("DequantizeLinear", rows, scale, zero)
     scales = np.maximum(np.abs(W).max(axis=1), TINY) / np.float32(127)  # (width,)
