@@ -68,7 +68,7 @@ class Model:
     """Var(E_i) over the training windows, `(L,)`."""
     origin: Origin
     ranges: NDArray[np.float32] | None = None
-    """Largest activations before each large product, `(blocks - 1, width)`; older files have none."""
+    """Largest activations before each large product, `(blocks - 1, width)`; not in older files."""
 
 
 def write(model: Model, path: Path) -> None:

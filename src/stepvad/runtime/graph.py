@@ -16,7 +16,7 @@ OPSET = 20
 """The first with GELU as one operator."""
 IR_VERSION = 9
 """The file layout that came with this operator set."""
-HEADROOM = 3
+HEADROOM = 4
 """Activations of int8 reach this many times as far as normal windows do: strange ones go beyond,
 and clipped they would look alike."""
 TINY = np.float32(1e-12)
