@@ -162,6 +162,20 @@ def test_the_guide_to_the_paper_runs_on_small_data_of_its_layouts(tmp_path: Path
         check_output(block, run(block, tmp_path))
 
 
+@pytest.mark.slow
+def test_the_page_on_runtimes_runs(tmp_path: Path) -> None:
+    walkers.write_dataset(tmp_path / "people", seed=4, train_clips=2, test_clips=2, seconds=8.0)
+    (tmp_path / "people" / "pose" / "test").rename(tmp_path / "poses")
+    config = Config(K=12, width=16, max_steps=8)
+    train = stepvad.read_clips(tmp_path / "people" / "pose" / "train")
+    stepvad.Detector.fit(train, config).save(tmp_path / "model.safetensors")
+    printed = "".join(run(block, tmp_path) for block in blocks(DOCS / "concepts" / "runtimes.md"))
+    assert "scoring with" in printed
+    assert "Runtime " in printed
+    assert "deviate by" in printed
+    assert (tmp_path / "model.bin").exists()
+
+
 def write_small_benchmarks(root: Path) -> None:
     """Data sets with the names and files that the guide draws, one of each kind."""
     test = list(walkers.make_clips(2, seed=5, anomalies=True))
@@ -195,13 +209,13 @@ def write_small_benchmarks(root: Path) -> None:
 
 def test_few_blocks_are_not_run_and_each_says_why() -> None:
     every = [block for page in pages() for block in blocks(page)]
-    measured = [block for block in every if block.page.name == "core.md"]
+    measured = [block for block in every if block.page.name in ("core.md", "speed.md")]
     assert all(block.mark and block.mark.startswith("not run: ") for block in measured)
     every = [block for block in every if block not in measured]
     assert len(every) > 10
     assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
-    tested.add("methods.md")
+    tested |= {"methods.md", "runtimes.md"}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 

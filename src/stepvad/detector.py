@@ -24,6 +24,9 @@ from stepvad.scoring import Scores, WindowScores, anomaly_score, standardise_ene
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 
+RANGE_WINDOWS = 512
+"""Training windows that the ranges of activations are taken from."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detector:
@@ -38,7 +41,7 @@ class Detector:
 
     def __post_init__(self) -> None:
         """Fold the network for scoring and hand it to its engine."""
-        folded = fold(self.model.weights, self.model.config)
+        folded = fold(self.model.weights, self.model.config, self.model.ranges)
         object.__setattr__(self, "network", Network.of(folded, self.runtime, self.threads))
 
     @property
@@ -153,7 +156,8 @@ class _Fit:
 
     def finish(self, weights: Weights, epochs: int) -> Model:
         """The model with Ē_i and Var(E_i) of these weights over all training windows (Eq. 8)."""
-        network = Network.of(fold(weights, self.config))
+        folded = fold(weights, self.config)
+        network = Network.of(folded)
         projected = self.windows.batches("energies", self.report)
         moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()
@@ -170,4 +174,11 @@ class _Fit:
             E_mean=moments.mean,
             E_var=E_var,
             origin=self.windows.footage.origin(epochs),
+            ranges=folded.measure_ranges(self._sample()),
         )
+
+    def _sample(self) -> NDArray[np.float32]:
+        """π(x) of some training windows, evenly chosen."""
+        n = len(self.windows.footage)
+        rows = np.linspace(0, n, min(n, RANGE_WINDOWS), endpoint=False).astype(np.int64)
+        return self.windows.batch(rows)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,8 +14,8 @@ from stepvad.config import Config
 
 LAYER_NORM_EPSILON = 1e-5
 """What LayerNorm adds to the variance."""
-ROWS = 64
-"""Windows computed at once: their hidden states at ten scales fit the cache of a small machine."""
+ROWS = 128
+"""Windows computed at once: more would not fit the caches, fewer would make products too small."""
 
 Weights = Mapping[str, NDArray[np.float32]]
 Array = NDArray[np.float32]
@@ -45,6 +45,8 @@ class Folded:
     """Head weights `(width,)`."""
     constant: NDArray[np.float64]
     """What is added behind the head, `(L,)`."""
+    ranges: Array | None = None
+    """Largest |s| of every unit before each product over normal windows, `(blocks - 1, width)`."""
 
     @property
     def L(self) -> int:
@@ -64,17 +66,32 @@ class Folded:
 
     def blocks(self, entry: Sequence[Array]) -> Array:
         """All blocks and the head, `(N, L)`."""
+        *_, s = self.states(entry)
+        return (_rows(s) @ self.head).reshape(s.shape[:2])
+
+    def states(self, entry: Sequence[Array]) -> Iterator[Array]:
+        """S after each block, `(N, L, width)`."""
         a, *skip = (values[:, None] for values in entry)  # (N, 1, width)
-        s = gelu(a + self.b[0])  # (N, L, width)
+        s = gelu(a + self.b[0])
         for h in skip:
             s = h + s
+        yield s
         for W, b in zip(self.W, self.b[1:], strict=True):
             y = gelu((_rows(s) @ W.T).reshape(s.shape) + b)
             s = s + y if skip else y
-        return (_rows(s) @ self.head).reshape(s.shape[:2])
+            yield s
+
+    def measure_ranges(self, pi_x: Array) -> Array:
+        """Largest |s| before each product, `(blocks - 1, width)`, over windows π(x) `(N, K)`."""
+        peaks = np.zeros(self.W.shape[:2], dtype=np.float32)
+        for i in range(0, len(pi_x), ROWS):
+            *inner, _ = self.states(self.entry(pi_x[i : i + ROWS]))
+            for peak, s in zip(peaks, inner, strict=True):
+                np.maximum(peak, np.abs(_rows(s)).max(axis=0), out=peak)
+        return peaks
 
 
-def fold(weights: Weights, config: Config) -> Folded:
+def fold(weights: Weights, config: Config, ranges: Array | None = None) -> Folded:
     """The trained network with σ folded into constants, computed in float64."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     sigma = config.sigmas[:, None]  # (L, 1)
@@ -93,6 +110,7 @@ def fold(weights: Weights, config: Config) -> Folded:
         b=_float32(np.array(b)),
         head=_float32(w["head.weight"][0]),
         constant=C @ w["head.weight"][0] + w["head.bias"][0],
+        ranges=ranges,
     )
 
 

@@ -67,6 +67,8 @@ class Model:
     E_var: NDArray[np.float64]
     """Var(E_i) over the training windows, `(L,)`."""
     origin: Origin
+    ranges: NDArray[np.float32] | None = None
+    """Largest activations before each large product, `(blocks - 1, width)`; not in older files."""
 
 
 def write(model: Model, path: Path) -> None:
@@ -83,6 +85,8 @@ def write(model: Model, path: Path) -> None:
         "E_var": model.E_var,
         **{NETWORK + name: value for name, value in model.weights.items()},
     }
+    if model.ranges is not None:
+        tensors["ranges"] = model.ranges
     write_tensors(tensors, meta, path)
 
 
@@ -172,6 +176,8 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model
         "E_mean": (config.L,),
         "E_var": (config.L,),
     }
+    if "ranges" in tensors:
+        shapes["ranges"] = (config.blocks - 1, config.width)
     _checked(tensors, shapes)
     check_positive("E_var", tensors["E_var"])
     return Model(
@@ -182,6 +188,7 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model
         E_mean=tensors["E_mean"],
         E_var=tensors["E_var"],
         origin=origin,
+        ranges=tensors.get("ranges"),
     )
 
 

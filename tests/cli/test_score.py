@@ -6,11 +6,14 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, read_clips, write_clips
+from stepvad.cli.engine import RuntimeName
+from stepvad.runtime import Runtime
 from tests.cli.conftest import Command
 
 
@@ -168,3 +171,33 @@ def test_the_same_clip_twice_is_refused(stepvad: Command, model: Path, people: P
     run = stepvad("score", model, poses, poses)
     assert run.code == 1
     assert "twice" in run.err
+
+
+def test_score_says_what_computes_and_another_runtime_gives_the_same_scores(
+    stepvad: Command, model: Path, people: Path
+) -> None:
+    words = ("score", model, people / "pose" / "test", "--json")
+    default = stepvad(*words, "-v", "--threads", "1")
+    assert "scoring with onnxruntime, threads: 1" in default.err
+    other = stepvad(*words, "--runtime", "numpy")
+    assert "scoring with" not in other.err
+    for one, two in zip(json.loads(default.out), json.loads(other.out), strict=True):
+        np.testing.assert_allclose(
+            one["windows"]["score"], two["windows"]["score"], rtol=1e-4, atol=1e-4
+        )
+
+
+def test_distances_have_no_runtime_to_choose(
+    stepvad: Command, people: Path, tmp_path: Path
+) -> None:
+    train, path = people / "pose" / "train", tmp_path / "knn.safetensors"
+    stepvad("fit", train, "-o", path, "--method", "knn", "--K", "8")
+    done = stepvad("score", path, train, "--runtime", "numpy")
+    assert done.code == 1
+    assert (
+        "error: --runtime: expected a model with a network for 'numpy', got distances" in done.err
+    )
+
+
+def test_the_command_line_knows_every_runtime() -> None:
+    assert get_args(get_args(RuntimeName)[0]) == get_args(Runtime)

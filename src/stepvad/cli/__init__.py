@@ -9,6 +9,7 @@ import typer
 from stepvad.cli.benchmark import benchmark
 from stepvad.cli.convert import convert
 from stepvad.cli.evaluate import evaluate
+from stepvad.cli.export import export
 from stepvad.cli.fit import fit
 from stepvad.cli.inspect import inspect
 from stepvad.cli.score import score
@@ -44,7 +45,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (fit, score, evaluate, convert, inspect):
+for verb in (fit, score, evaluate, convert, inspect, export):
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 

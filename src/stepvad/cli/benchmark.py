@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.compare import compare
+from stepvad.cli.speed import speed
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on, and meth
 @benchmark.callback()
 def _group() -> None:
     """Data to measure on, and methods side by side."""
+
+
+benchmark.command()(speed)
 
 
 @benchmark.command()

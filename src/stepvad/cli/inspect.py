@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stepvad.cli.engine import engine_words
 from stepvad.cli.poses import Format, read_poses
 from stepvad.cli.terminal import AsJson, mended_words, print_json, progress_bars
 from stepvad.config import Config
@@ -81,6 +82,7 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
         "origin": asdict(fitted.origin),
     }
     if isinstance(fitted, Detector):
+        facts["runtime"] = fitted.network.engine
         facts["E_mean"], facts["E_var"] = fitted.model.E_mean.tolist(), fitted.model.E_var.tolist()
     elif fitted.neighbours is not None:
         facts["k"] = fitted.neighbours.k
@@ -137,6 +139,7 @@ def _energy_sentences(detector: Detector) -> list[str]:
         f"aggregation {config.aggregation}",
         f"Training      {length} asked, {detector.origin.epochs} epochs begun, batches of "
         f"{config.batch_size}, rate {config.learning_rate:g}, seed {config.seed}",
+        f"Runtime       {engine_words(detector)}",
     ]
 
 

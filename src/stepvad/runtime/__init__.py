@@ -15,13 +15,32 @@ from numpy.typing import NDArray
 
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 from stepvad.folded import Blocks, Folded
+from stepvad.runtime.engines import Precision
 
-__all__ = ["ENGINES", "Engine", "Network", "Runtime", "choose", "threads_of", "usable"]
+__all__ = [
+    "ENGINES",
+    "Engine",
+    "Network",
+    "Runtime",
+    "choose",
+    "precision_of",
+    "threads_of",
+    "usable",
+]
 
 log = logging.getLogger(__name__)
 
-Engine = Literal["numpy", "onnxruntime", "openvino", "openvino-bfloat16", "torch", "torch-bfloat16"]
-Runtime = Literal["auto", "fastest"] | Engine
+Engine = Literal[
+    "numpy",
+    "onnxruntime",
+    "onnxruntime-int8",
+    "openvino",
+    "openvino-bfloat16",
+    "openvino-int8",
+    "torch",
+    "torch-bfloat16",
+]
+Runtime = Literal["auto", "fastest", Engine]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FASTEST: tuple[Engine, ...] = ("openvino-bfloat16", "torch-bfloat16", "openvino", "onnxruntime")
 """Best first, measured on a Xeon with AMX; the benchmark page has the figures."""
@@ -124,18 +143,31 @@ def _has_bfloat16(library: str) -> bool:
     return torch_has_bfloat16()
 
 
+def precision_of(engine: Engine) -> Precision:
+    """What the large products of an engine are in."""
+    if "bfloat16" in engine:
+        return "bfloat16"
+    return "int8" if "int8" in engine else "float32"
+
+
 def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
+    if "int8" in engine and folded.ranges is None:
+        raise ConfigError(
+            f"runtime: expected a model with the ranges of its activations for {engine!r}, "
+            "got an older one",
+            hint="fit it again, or take another runtime",
+        )
     match engine:
         case "numpy":
             return folded.blocks
-        case "onnxruntime":
+        case "onnxruntime" | "onnxruntime-int8":
             from stepvad.runtime.engines import onnxruntime_blocks
 
-            return onnxruntime_blocks(folded, threads)
-        case "openvino" | "openvino-bfloat16":
+            return onnxruntime_blocks(folded, threads, precision_of(engine))
+        case "openvino" | "openvino-bfloat16" | "openvino-int8":
             from stepvad.runtime.engines import openvino_blocks
 
-            return openvino_blocks(folded, threads, bfloat16=engine == "openvino-bfloat16")
+            return openvino_blocks(folded, threads, precision_of(engine))
         case "torch" | "torch-bfloat16":
             from stepvad.runtime.torch_engine import torch_blocks
 

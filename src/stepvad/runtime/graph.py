@@ -16,6 +16,11 @@ OPSET = 20
 """The first with GELU as one operator."""
 IR_VERSION = 9
 """The file layout that came with this operator set."""
+HEADROOM = 4
+"""Activations of int8 reach this many times as far as normal windows do: strange ones go beyond,
+and clipped they would look alike."""
+TINY = np.float32(1e-12)
+"""A range that is not zero, for values that are."""
 
 Shape = Sequence[int | str]
 
@@ -31,14 +36,15 @@ class Graph:
         """An array in the file; whole numbers are int64, others keep their type."""
         name = f"constant_{len(self._constants)}"
         array = np.asarray(values, dtype=np.float32) if isinstance(values, float) else values
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         self._constants.append(numpy_helper.from_array(array, name))
         return name
 
-    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """The result of one operator."""
+    def node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
+        """The result of one operator, the first if it has several."""
         name = f"{operator.lower()}_{len(self._nodes)}"
-        self._nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        names = [name, *(f"{name}_{i}" for i in range(1, results))]
+        self._nodes.append(helper.make_node(operator, inputs, names, **attributes))
         return name
 
     def rename(self, result: str, name: str) -> str:
@@ -47,9 +53,12 @@ class Graph:
         return name
 
     def model(
-        self, inputs: dict[str, Shape], outputs: dict[str, Shape], *, description: str = ""
-    ) -> onnx.ModelProto:
-        """The finished graph, checked."""
+        self,
+        inputs: dict[str, Shape],
+        outputs: dict[str, Shape],
+        facts: dict[str, str] | None = None,
+    ) -> bytes:
+        """The finished graph, checked, as a file; `facts` are what it says of itself."""
         graph = helper.make_graph(
             self._nodes,
             "stepvad",
@@ -62,13 +71,14 @@ class Graph:
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
             producer_name="stepvad",
-            doc_string=description,
         )
+        helper.set_model_props(made, facts or {})
         onnx.checker.check_model(made)
-        return made
+        raw: bytes = made.SerializeToString()
+        return raw
 
 
-def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str]) -> str:
+def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str], *, int8: bool = False) -> str:
     """All blocks and the head, as `Folded.blocks` has them: `(N, width)` each to `(N, L)`.
 
     The head is a sum and not a product, so that engines that multiply in bfloat16 keep it, and with
@@ -78,36 +88,60 @@ def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str]) -> str:
     s = graph.node("Gelu", graph.node("Add", a, graph.constant(folded.b[0])))
     for h in skip:
         s = graph.node("Add", s, h)
-    for W, b in zip(folded.W, folded.b[1:], strict=True):
-        linear = graph.node("MatMul", s, graph.constant(W.T))
+    for i, b in enumerate(folded.b[1:]):
+        linear = add_product(graph, folded, i, s, int8=int8)
         y = graph.node("Gelu", graph.node("Add", linear, graph.constant(b)))
         s = graph.node("Add", y, s) if skip else y
     weighted = graph.node("Mul", s, graph.constant(folded.head))
-    return graph.node("ReduceSum", weighted, graph.constant([2]), keepdims=0)
+    total = graph.node("ReduceSum", weighted, graph.constant([2]), keepdims=1)
+    return graph.node("Squeeze", total, graph.constant([2]))
 
 
-def blocks_model(folded: Folded) -> bytes:
+def add_product(graph: Graph, folded: Folded, i: int, rows: str, *, int8: bool) -> str:
+    """The i-th large product; in int8, one scale for all rows and one for each output.
+
+    Units that reach far hand some of their reach to their weights first, which changes no product.
+    """
+    W = folded.W[i]
+    if not int8 or folded.ranges is None:
+        return graph.node("MatMul", rows, graph.constant(W.T))
+    reach = np.maximum(HEADROOM * folded.ranges[i], TINY)  # (width,)
+    handed = np.sqrt(reach / np.maximum(np.abs(W).max(axis=0), TINY))
+    rows = graph.node("Mul", rows, graph.constant(1 / handed))
+    W = W * handed
+    zero = graph.constant(np.array(0, np.int8))
+    scale = graph.constant(np.array((reach / handed).max() / 127, np.float32))
+    rows = graph.node("QuantizeLinear", rows, scale, zero)
+    rows = graph.node("DequantizeLinear", rows, scale, zero)
+    scales = np.maximum(np.abs(W).max(axis=1), TINY) / np.float32(127)  # (width,)
+    whole = np.rint(W / scales[:, None]).astype(np.int8)
+    zeros = graph.constant(np.zeros(len(scales), np.int8))
+    weights = graph.node(
+        "DequantizeLinear", graph.constant(whole.T), graph.constant(scales), zeros, axis=1
+    )
+    return graph.node("MatMul", rows, weights)
+
+
+def blocks_model(folded: Folded, *, int8: bool = False) -> bytes:
     """`Folded.blocks` as a file of its own."""
     width = len(folded.head)
     graph = Graph()
     inputs: dict[str, Shape] = {"a": ["N", width]}
     if folded.W_z is not None:
         inputs["h"] = ["N", width]
-    result = add_blocks(graph, folded, list(inputs))
-    model: bytes = graph.model(inputs, {result: ["N", folded.L]}).SerializeToString()
-    return model
+    result = add_blocks(graph, folded, list(inputs), int8=int8)
+    return graph.model(inputs, {result: ["N", folded.L]})
 
 
-def products_model(folded: Folded) -> bytes:
+def products_model(folded: Folded, *, int8: bool = False) -> bytes:
     """The large products of the network and nothing else: what an engine can do at best."""
     width = len(folded.head)
     graph = Graph()
     rows = "rows"
-    for W in folded.W:
-        rows = graph.node("MatMul", rows, graph.constant(W.T))
+    for i in range(len(folded.W)):
+        rows = add_product(graph, folded, i, rows, int8=int8)
     shape: Shape = ["N", folded.L, width]
-    model: bytes = graph.model({"rows": shape}, {rows: shape}).SerializeToString()
-    return model
+    return graph.model({"rows": shape}, {rows: shape})
 
 
 def _value(name: str, shape: Shape) -> onnx.ValueInfoProto:

@@ -1,0 +1,142 @@
+"""How fast scoring is, beside what the machine can do at best (Supp. C, runtime)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from stepvad import modelfile
+from stepvad.benchmark.speed.subjects import Kind, Scores, Subject, raw_windows, subjects
+from stepvad.benchmark.speed.worker import Worker
+from stepvad.progress import Progress, Report, silent
+
+__all__ = ["PAPER", "PEOPLE", "THREADS", "Line", "Subject", "compare", "run", "subjects"]
+
+PEOPLE = (1, 10, 50, 100, 500, 4096)
+THREADS = (1, 2)
+PAPER = {1: (0.86, 21.5), 10: (0.93, 22.8), 50: (0.97, 32.6), 100: (1.62, 44.9), 500: (7.45, 143.2)}
+"""People to milliseconds and megabytes of the paper's implementation on a GTX 1080 (Supp. C)."""
+FEW_FROM = 1000
+"""Windows from which a third of the readings is enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One subject at one number of people and threads, beside the others."""
+
+    subject: str
+    kind: Kind
+    precision: str
+    threads: int
+    people: int
+    median_s: float
+    """Median of the seconds that all windows take; the quartiles follow."""
+    low_s: float
+    high_s: float
+    of_limit: float
+    """Time of the fastest library's bare products in this precision over this time."""
+    of_own: float
+    """The same with the products of its own library."""
+    times_naive: float
+    """How many times as fast as every window as L rows through the training network."""
+    memory_mb: float
+    """Peak memory of model and scoring, without the libraries' own."""
+    deviation: float
+    """Largest difference of a score from numpy's in float32, as a share of their spread."""
+    rank_correlation: float
+    """Spearman's, with the scores of numpy in float32."""
+
+
+def run(
+    model: Path,
+    *,
+    people: Sequence[int] = PEOPLE,
+    threads: Sequence[int] = THREADS,
+    repeats: int = 9,
+    report: Report = silent,
+) -> list[Line]:
+    """All subjects, for each number of threads and people."""
+    lines: list[Line] = []
+    chosen = list(subjects(ranges=modelfile.read(model).ranges is not None))
+    for number in threads:
+        lines += compare(model, chosen, people, threads=number, repeats=repeats, report=report)
+    return lines
+
+
+def compare(
+    model: Path,
+    chosen: Sequence[Subject],
+    people: Sequence[int],
+    *,
+    threads: int = 1,
+    repeats: int = 9,
+    report: Report = silent,
+) -> Iterator[Line]:
+    """Subjects side by side: each has its process, and they take turns for every reading.
+
+    So a busy moment of the machine hits all of them alike, and no idle threads of one stand in the
+    way of another.
+    """
+    x = raw_windows(model, max(people))
+    workers = [Worker.start(subject, model, threads) for subject in chosen]
+    try:
+        for N in sorted(people):
+            loaded = [worker.load(x[:N]) for worker in workers]
+            rounds = max(3, repeats // 3) if N >= FEW_FROM else repeats
+            readings = np.empty((rounds, len(workers)))
+            for done in range(rounds):
+                report(Progress("timing", done, rounds, f"{N} people, threads: {threads}"))
+                readings[done] = [worker.reading() for worker in workers]
+            yield from _lines(chosen, N, threads, readings, loaded)
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _lines(
+    chosen: Sequence[Subject],
+    N: int,
+    threads: int,
+    readings: NDArray[np.float64],
+    loaded: Sequence[tuple[Scores | None, float]],
+) -> Iterator[Line]:
+    """Every subject's figures as shares of the others'."""
+    quartiles = np.quantile(readings, [0.25, 0.5, 0.75], axis=0).T
+    medians = {subject: float(m) for subject, (_, m, _) in zip(chosen, quartiles, strict=True)}
+    scores = {subject: A for subject, (A, _) in zip(chosen, loaded, strict=True)}
+    naive = medians.get(Subject("naive", "torch"), math.nan)
+    for subject, (low, median, high), (A, memory) in zip(chosen, quartiles, loaded, strict=True):
+        bare = [
+            m for s, m in medians.items() if (s.kind, s.precision) == ("bare", subject.precision)
+        ]
+        own = medians.get(Subject("bare", subject.engine), math.nan)
+        deviation, correlation = _deviation(A, scores.get(Subject("engine", "numpy")))
+        yield Line(
+            subject=subject.name,
+            kind=subject.kind,
+            precision=subject.precision,
+            threads=threads,
+            people=N,
+            median_s=float(median),
+            low_s=float(low),
+            high_s=float(high),
+            of_limit=min(bare, default=math.nan) / float(median),
+            of_own=own / float(median),
+            times_naive=naive / float(median),
+            memory_mb=memory,
+            deviation=deviation,
+            rank_correlation=correlation,
+        )
+
+
+def _deviation(A: Scores | None, reference: Scores | None) -> tuple[float, float]:
+    if A is None or reference is None:
+        return math.nan, math.nan
+    largest = float(np.abs(A - reference).max()) / (float(reference.std()) or 1.0)
+    return largest, math.nan if len(A) < 2 else float(spearmanr(A, reference).statistic)

@@ -1,0 +1,128 @@
+"""What is timed: the naive way, every engine, and the bare products of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.benchmark.walkers import make_clips
+from stepvad.detector import Detector
+from stepvad.runtime import ENGINES, Engine, precision_of, usable
+from stepvad.scoring import anomaly_score, standardise_energies
+from stepvad.windows import cut, standardise
+
+Kind = Literal["naive", "engine", "bare"]
+Scores = NDArray[np.float32]
+Energies = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+CLIPS = 8
+"""Clips of walkers, some of them abnormal, that windows are taken from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Something to time: an engine scoring, its bare products, or the training network."""
+
+    kind: Kind
+    engine: Engine
+
+    @property
+    def name(self) -> str:
+        """What the tables call it."""
+        return self.engine if self.kind == "engine" else f"{self.kind} {self.engine}"
+
+    @property
+    def precision(self) -> str:
+        """Of the large products."""
+        return precision_of(self.engine)
+
+    def prepare(self, detector: Detector, x: NDArray[np.float32]) -> Callable[[], Scores | None]:
+        """What does it once: raw windows `(N, 2, V, T)` in pixels to A(x), or N windows' products.
+
+        The detector runs on the subject's engine.
+        """
+        match self.kind:
+            case "engine":
+                return _scoring(detector, x, detector.network.energies)
+            case "naive":
+                from stepvad.benchmark.speed.with_torch import naive_energies
+
+                return _scoring(detector, x, naive_energies(detector.model))
+            case "bare":
+                return _products(detector, len(x))
+
+
+def subjects(*, ranges: bool = True) -> Iterator[Subject]:
+    """All that this machine can do, the naive way first; int8 if the model has its `ranges`."""
+    if usable("torch"):
+        yield Subject("naive", "torch")
+    here = [engine for engine in ENGINES if usable(engine) and (ranges or "int8" not in engine)]
+    yield from (Subject("engine", engine) for engine in here)
+    yield from (Subject("bare", engine) for engine in here)
+
+
+def raw_windows(model: Path, N: int) -> NDArray[np.float32]:
+    """N windows `(N, 2, V, T)` of walkers in pixels, repeated if there are not as many."""
+    detector = Detector.load(model, runtime="numpy")
+    parts = []
+    for clip, _ in make_clips(CLIPS, seed=0, anomalies=True):
+        index, _ = cut(clip, detector.config, detector.skeleton)
+        poses = index.start[:, None] + np.arange(detector.config.T)
+        parts.append(index.keypoints[poses].transpose(0, 3, 2, 1))
+    found = np.concatenate(parts)
+    chosen = np.linspace(0, len(found), N, endpoint=False).astype(np.int64)
+    return np.ascontiguousarray(found[chosen])
+
+
+def _scoring(
+    detector: Detector, x: NDArray[np.float32], energies: Energies
+) -> Callable[[], Scores]:
+    model = detector.model
+
+    def run() -> Scores:
+        standardised, _ = standardise(x, model.config)
+        E = energies(model.space.project(standardised))
+        E = standardise_energies(E, model.E_mean, model.E_var)
+        return anomaly_score(E, 1.0, model.config.aggregation)
+
+    return run
+
+
+def _products(detector: Detector, N: int) -> Callable[[], None]:
+    """The large products of N windows and nothing else."""
+    folded, threads = detector.network.folded, detector.network.threads
+    width = len(folded.head)
+    rows = np.random.default_rng(0).standard_normal((N, folded.L, width), dtype=np.float32)
+    match detector.network.engine:
+        case "numpy":
+            return lambda: _numpy_products(folded.W, rows.reshape(-1, width))
+        case "onnxruntime" | "onnxruntime-int8" as engine:
+            from stepvad.runtime.engines import onnxruntime_run
+            from stepvad.runtime.graph import products_model
+
+            int8 = engine == "onnxruntime-int8"
+            run = onnxruntime_run(products_model(folded, int8=int8), threads)
+        case "openvino" | "openvino-bfloat16" | "openvino-int8" as engine:
+            from stepvad.runtime.engines import openvino_run
+            from stepvad.runtime.graph import products_model
+
+            model = products_model(folded, int8=engine == "openvino-int8")
+            run = openvino_run(model, threads, bfloat16=engine == "openvino-bfloat16")
+        case "torch" | "torch-bfloat16" as engine:
+            from stepvad.benchmark.speed.with_torch import torch_products
+
+            return torch_products(folded.W, rows, bfloat16=engine == "torch-bfloat16")
+    return lambda: _discard(run([rows]))
+
+
+def _numpy_products(W: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
+    for W_i in W:
+        rows = rows @ W_i.T
+
+
+def _discard(_: NDArray[np.float32]) -> None:
+    """Nothing is scored."""

@@ -1,0 +1,113 @@
+"""One subject in a process of its own: its threads, its memory, its time."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.benchmark.speed.subjects import Scores, Subject
+from stepvad.detector import Detector
+
+SHORTEST_S = 0.02
+"""Calls are repeated within one reading until they take this long."""
+STATUS = Path("/proc/self/status")
+RESET = Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worker:
+    """A process that waits for windows, and then for every request to time them once more."""
+
+    subject: Subject
+    process: BaseProcess
+    pipe: Connection
+
+    @classmethod
+    def start(cls, subject: Subject, model: Path, threads: int) -> Self:
+        """A process whose numpy, torch and engine have this many threads."""
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=work, args=(theirs, subject, model, threads), daemon=True)
+        before = os.environ.get("OMP_NUM_THREADS")
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        try:
+            process.start()
+        finally:
+            del os.environ["OMP_NUM_THREADS"]
+            if before is not None:
+                os.environ["OMP_NUM_THREADS"] = before
+        theirs.close()
+        return cls(subject, process, ours)
+
+    def load(self, x: NDArray[np.float32]) -> tuple[Scores | None, float]:
+        """Make raw windows `(N, 2, V, T)` the ones to time; their scores, and memory in MB."""
+        self.pipe.send(x)
+        return self.pipe.recv()
+
+    def reading(self) -> float:
+        """Seconds for all windows, once more."""
+        self.pipe.send(None)
+        return self.pipe.recv()
+
+    def stop(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.join()
+
+
+def work(pipe: Connection, subject: Subject, model: Path, threads: int) -> None:
+    """What the process does until its pipe closes."""
+    for library in ("onnx", "onnxruntime", "openvino", "torch"):
+        if library in subject.engine:
+            import_module(library)
+    before = _restart_peak()
+    detector = Detector.load(model, runtime=subject.engine, threads=threads)
+    run: Callable[[], Scores | None] = lambda: None  # noqa: E731
+    calls = 1
+    while True:
+        try:
+            x = pipe.recv()
+        except EOFError:
+            return
+        if x is None:
+            pipe.send(_reading(run, calls))
+            continue
+        run = subject.prepare(detector, x)
+        pipe.send((run(), _resident_mb("VmHWM") - before))
+        calls = max(1, math.ceil(SHORTEST_S / _reading(run, 1)))
+
+
+def _reading(run: Callable[[], object], calls: int) -> float:
+    """Seconds of one call, on average."""
+    begin = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter() - begin) / calls
+
+
+def _restart_peak() -> float:
+    """Resident memory in MB, from which on its peak counts; NaN where the system does not say."""
+    if RESET.exists():
+        RESET.write_text("5")
+    return _resident_mb("VmRSS")
+
+
+def _resident_mb(name: str) -> float:
+    """Resident memory in MB, now (`VmRSS`) or at its peak (`VmHWM`)."""
+    if not STATUS.exists():
+        return math.nan
+    (kilobytes,) = re.findall(rf"^{name}:\s+(\d+) kB$", STATUS.read_text("utf-8"), re.MULTILINE)
+    return int(kilobytes) / 1000

@@ -1,0 +1,62 @@
+"""What the options --runtime and --threads of a verb mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stepvad.cli.terminal import say
+from stepvad.errors import StepvadError
+
+if TYPE_CHECKING:
+    from stepvad.baselines import Fitted
+    from stepvad.detector import Detector
+
+RuntimeName = Annotated[
+    Literal[
+        "auto",
+        "fastest",
+        "numpy",
+        "onnxruntime",
+        "onnxruntime-int8",
+        "openvino",
+        "openvino-bfloat16",
+        "openvino-int8",
+        "torch",
+        "torch-bfloat16",
+    ],
+    typer.Option(
+        help="What computes the energies. `auto`: the same scores on every machine; "
+        "`fastest`: bfloat16 where the processor has it."
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads; else OMP_NUM_THREADS, or all cores.")
+]
+
+
+def on_runtime(
+    fitted: Fitted, runtime: RuntimeName, threads: int | None, *, verbose: bool
+) -> Fitted:
+    """A fitted method on the engine asked for; distances have no network and run on numpy."""
+    from dataclasses import replace
+
+    from stepvad.detector import Detector
+
+    if isinstance(fitted, Detector):
+        if (runtime, threads) != ("auto", None):
+            fitted = replace(fitted, runtime=runtime, threads=threads)
+        if verbose:
+            say(f"scoring with {engine_words(fitted)}")
+    elif runtime != "auto":
+        raise StepvadError(
+            f"--runtime: expected a model with a network for {runtime!r}, got distances",
+            hint="leave --runtime out",
+        )
+    return fitted
+
+
+def engine_words(detector: Detector) -> str:
+    """The engine of a detector and its threads."""
+    return f"{detector.network.engine}, threads: {detector.network.threads}"

@@ -1,0 +1,54 @@
+"""stepvad export: a model for programs that do not have stepvad."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, say
+from stepvad.errors import StepvadError
+
+
+def export(
+    model: ModelFile,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The file to write: .onnx, or OpenVINO's .xml.")
+    ] = Path("model.onnx"),
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Write a model as one graph: windows in pixels and their confidence in, scores out.
+
+    For ONNX Runtime and all that reads ONNX:
+
+        stepvad export model.safetensors -o model.onnx
+
+    For OpenVINO:
+
+        stepvad export model.safetensors -o model.xml
+
+    The file is tried on synthetic windows before it is written, and its deviation is printed.
+    """
+    from stepvad import baselines
+    from stepvad.detector import Detector
+    from stepvad.runtime.export import export as write
+
+    check_output(output)
+    fitted = baselines.load(model)
+    if not isinstance(fitted, Detector):
+        raise StepvadError(
+            f"{model}: expected a model with a network, got distances",
+            hint="fit one with: stepvad fit POSES -o model.safetensors",
+        )
+    parity = write(fitted.model, output)
+    if as_json:
+        print_json({"file": str(output), **asdict(parity)})
+        return
+    say(
+        f"scores of {parity.windows} windows on {parity.engine} deviate by "
+        f"{parity.deviation:.1e} at most"
+    )
+    typer.echo(output)

@@ -1,0 +1,171 @@
+"""stepvad benchmark speed: how fast scoring is on this machine."""
+
+from __future__ import annotations
+
+import csv
+import math
+import tempfile
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.terminal import (
+    AsJson,
+    check_output,
+    print_json,
+    print_table,
+    progress_bars,
+    say,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from stepvad.benchmark.speed import Line
+    from stepvad.progress import Report
+
+COLUMNS = (
+    *("threads", "people", "way", "ms", "low", "high", "windows/s", "of limit"),
+    *("of own", "x naive", "MB", "deviation", "rank corr."),
+)
+
+
+def speed(
+    *,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A model file; without it one of the paper's size is fitted."),
+    ] = None,
+    people: Annotated[
+        list[int] | None, typer.Option(min=1, help="Windows scored at once; may be given often.")
+    ] = None,
+    threads: Annotated[
+        list[int] | None, typer.Option(min=1, help="Threads; may be given often.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Readings of each figure.")] = 9,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The lines as CSV.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="A picture of them as .png.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time every way to score, beside the bare matrix products of the network.
+
+    Everything, in some ten minutes:
+
+        stepvad benchmark speed --model model.safetensors -o speed.csv --plot speed.png
+
+    One question:
+
+        stepvad benchmark speed --model model.safetensors --people 100 --threads 1
+
+    Raw windows in pixels go in, aggregated scores come out. All ways take turns, so that a busy
+    machine is unfair to none; read the ratios. The limit is the fastest library's bare products in
+    the same precision.
+    """
+    from stepvad.benchmark.speed import PEOPLE, THREADS, run
+
+    for path in (output, plot):
+        if path is not None:
+            check_output(path)
+    with progress_bars() as report, _fitted(model, report) as fitted:
+        lines = run(
+            fitted,
+            people=people or PEOPLE,
+            threads=threads or THREADS,
+            repeats=repeats,
+            report=report,
+        )
+    if output is not None:
+        _write_csv(lines, output)
+    if plot is not None:
+        _draw(lines, plot)
+    if as_json:
+        print_json([asdict(line) for line in lines])
+        return
+    print_table("from raw windows to scores", COLUMNS, _rows(lines))
+    _print_paper()
+
+
+@contextmanager
+def _fitted(model: Path | None, report: Report) -> Iterator[Path]:
+    """The model to time; weights that were trained, because random ones behave differently."""
+    if model is not None:
+        yield model
+        return
+    from stepvad.benchmark.walkers import make_clips
+    from stepvad.config import Config
+    from stepvad.detector import Detector
+
+    say("no --model: fitting one of the paper's size on walkers")
+    config = replace(Config.footage(), width=Config().width, max_steps=200)
+    clips = (clip for clip, _ in make_clips(20, seed=0))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "model.safetensors"
+        Detector.fit(clips, config, report=report).save(path)
+        yield path
+
+
+def _rows(lines: Sequence[Line]) -> list[list[str]]:
+    return [
+        [
+            str(line.threads),
+            str(line.people),
+            line.subject,
+            *(f"{1000 * s:.2f}" for s in _times(line)),
+            f"{line.people / line.median_s:.0f}",
+            f"{line.of_limit:.2f}",
+            *(
+                _number(value, places)
+                for value, places in (
+                    (line.of_own, 2),
+                    (line.times_naive, 2),
+                    (line.memory_mb, 1),
+                    (line.deviation, 6),
+                    (line.rank_correlation, 6),
+                )
+            ),
+        ]
+        for line in lines
+    ]
+
+
+def _times(line: Line) -> tuple[float, float, float]:
+    return line.median_s, line.low_s, line.high_s
+
+
+def _number(value: float, places: int) -> str:
+    return "-" if math.isnan(value) else f"{value:.{places}f}"
+
+
+def _write_csv(lines: Sequence[Line], path: Path) -> None:
+    from stepvad.atomic import replacing
+
+    rows = [asdict(line) for line in lines]
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def _draw(lines: Sequence[Line], path: Path) -> None:
+    from stepvad.benchmark.speed import PAPER
+    from stepvad.plots.speed import Curve, draw_speed
+
+    panels: dict[str, list[Curve]] = {}
+    for line in lines:
+        panel = panels.setdefault(f"threads: {line.threads}", [])
+        curve = next((curve for curve in panel if curve.label == line.subject), None)
+        if curve is None:
+            curve = Curve(line.subject, line.kind, {})
+            panel.append(curve)
+        curve.points[line.people] = _times(line)
+    draw_speed(panels, {N: ms / 1000 for N, (ms, _) in PAPER.items()}, path)
+
+
+def _print_paper() -> None:
+    from stepvad.benchmark.speed import PAPER
+
+    rows = [[str(N), f"{ms:.2f}", f"{N / ms * 1000:.0f}", f"{mb}"] for N, (ms, mb) in PAPER.items()]
+    print_table("the paper, on a GTX 1080 (Supp. C)", ["people", "ms", "windows/s", "MB"], rows)

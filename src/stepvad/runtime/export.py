@@ -1,0 +1,187 @@
+"""A whole model as one graph for other programs: pixels and confidence in, scores out (Sec. 3)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.atomic import replacing
+from stepvad.encoder import Encoder
+from stepvad.errors import MissingExtraError, StepvadError
+from stepvad.folded import fold
+from stepvad.modelfile import Model
+from stepvad.pcspace import PCSpace
+from stepvad.runtime.engines import onnxruntime_run, openvino_run
+from stepvad.runtime.graph import Graph, Shape, add_blocks
+from stepvad.scoring import anomaly_score, standardise_energies
+from stepvad.windows import ROUNDING, STGNF_SIZE, standardise
+
+PROBES = 256
+"""Windows that a new file is tried on."""
+LARGEST_DEVIATION = 1e-3
+"""A file that deviates by more than this share of a score is not written."""
+Inputs = list[NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How far the scores of an exported file are from the library's own."""
+
+    engine: str
+    windows: int
+    deviation: float
+    """Largest difference, as a share of the score or of 1, whichever is larger."""
+
+
+def export(model: Model, path: Path) -> Parity:
+    """Write an ONNX file (.onnx) or OpenVINO's own (.xml, .bin beside it), once it is tried."""
+    if path.suffix not in (".onnx", ".xml"):
+        raise StepvadError(
+            f"{path}: expected a name that ends in .onnx or .xml, got {path.suffix!r}",
+            hint="name an ONNX file, or OpenVINO's .xml",
+        )
+    raw = scoring_model(model)
+    inputs = probes(model)
+    expected = _score(model, inputs)
+    if path.suffix == ".onnx":
+        parity = _parity("onnxruntime", onnxruntime_run(raw, 1)(inputs), expected)
+        with replacing(path) as temporary:
+            temporary.write_bytes(raw)
+        return parity
+    return _export_openvino(raw, path, inputs, expected)
+
+
+def scoring_model(model: Model) -> bytes:
+    """The graph: `x (N, 2, V, T)` in pixels and mean confidence `c (N,)` to `A (N,)` (Eq. 8).
+
+    A model that ignores confidence has no input `c`.
+    """
+    config, V, T = model.config, model.skeleton.V, model.config.T
+    folded = fold(model.weights, config)
+    graph = Graph()
+    z = _project(graph, model, _standardise(graph, model, V))
+    entry = [
+        graph.node("MatMul", z, graph.constant(W.T))
+        for W in (folded.W_1z, folded.W_z)
+        if W is not None
+    ]
+    f = add_blocks(graph, folded, entry)
+    spread = np.sqrt(model.E_var)
+    offset = (folded.constant - model.E_mean).astype(np.float32)
+    E = graph.node("Add", f, graph.constant(offset))
+    E = graph.node("Div", E, graph.constant(spread.astype(np.float32)))
+    A = _aggregate(graph, model, E)
+    inputs: dict[str, Shape] = {"x": ["N", 2, V, T]}
+    if config.confidence:
+        inputs["c"] = ["N"]
+        A = graph.node("Mul", A, "c")
+    facts = {"T": T, "joints": model.skeleton.joints, "library": model.origin.library}
+    return graph.model(inputs, {graph.rename(A, "A"): ["N"]}, facts={"stepvad": json.dumps(facts)})
+
+
+def probes(model: Model) -> Inputs:
+    """Windows to try a file on: figures that drift and sway, one frozen in a line, one a point."""
+    rng = np.random.default_rng(0)
+    V, T = model.skeleton.V, model.config.T
+    figure = rng.normal(size=(PROBES, 2, V, 1)) * [[[30.0]], [[60.0]]]
+    drift = rng.normal(size=(PROBES, 2, 1, 1)) * np.arange(T) * 4
+    sway = rng.normal(size=(PROBES, 2, V, T)).cumsum(axis=3) * 3
+    x = rng.uniform(200, 1500, (PROBES, 2, 1, 1)) + figure + drift + sway
+    x[0, 1] = 300.0
+    x[1] = 400.0
+    c = rng.uniform(0, 1, PROBES)
+    arrays = [x, c] if model.config.confidence else [x]
+    return [values.astype(np.float32) for values in arrays]
+
+
+def _standardise(graph: Graph, model: Model, V: int) -> str:
+    """As `windows.standardise`, in float32; counted from the first joint, so sums are small."""
+    x, T = "x", model.config.T
+    if model.config.profile == "stgnf":
+        size = np.reshape(np.array(STGNF_SIZE, np.float32), (2, 1, 1))
+        x = graph.node("Div", x, graph.constant(size))
+    rows = graph.node("Reshape", x, graph.constant([0, 2, V * T]))
+    last = graph.constant([2])
+    largest = graph.node("ReduceMax", graph.node("Abs", rows), last, keepdims=1)
+    rounding = graph.node("Mul", largest, graph.constant(ROUNDING))
+    first = graph.node("Slice", rows, graph.constant([0]), graph.constant([1]), last)
+    rows = graph.node("Sub", rows, first)
+    rows = graph.node("Sub", rows, graph.node("ReduceMean", rows, last, keepdims=1))
+    variance = graph.node("ReduceMean", graph.node("Mul", rows, rows), last, keepdims=1)
+    spread = graph.node("Sqrt", variance)  # (N, 2, 1)
+    still = graph.node("LessOrEqual", spread, rounding)
+    zero, one = graph.constant(0.0), graph.constant(1.0)
+    rows, spread = (graph.node("Where", still, zero, values) for values in (rows, spread))
+    of_x, of_y = (graph.node("Gather", spread, graph.constant([i]), axis=1) for i in (0, 1))
+    floor = graph.node("Mul", of_x, graph.constant(model.config.spread_floor))
+    scale = graph.node("Max", of_y, floor)
+    scale = graph.node("Where", graph.node("Equal", scale, zero), one, scale)
+    return graph.node("Flatten", graph.node("Div", rows, scale), axis=1)
+
+
+def _project(graph: Graph, model: Model, x: str) -> str:
+    match model.space:
+        case PCSpace() as space:
+            centred = graph.node("Sub", x, graph.constant(space.mu))
+            return graph.node("MatMul", centred, graph.constant(space.W_K / space.scale))
+        case Encoder() as encoder:
+            hidden = graph.node("MatMul", x, graph.constant(encoder.W_1.T))
+            hidden = graph.node("Relu", graph.node("Add", hidden, graph.constant(encoder.b_1)))
+            latents = graph.node("MatMul", hidden, graph.constant(encoder.W_2.T))
+            return graph.node("Add", latents, graph.constant(encoder.b_2))
+
+
+def _aggregate(graph: Graph, model: Model, E: str) -> str:
+    """As `scoring.aggregate`."""
+    match model.config.aggregation:
+        case "max":
+            return graph.node("ReduceMax", E, graph.constant([1]), keepdims=0)
+        case "sum":
+            return graph.node("ReduceSum", E, graph.constant([1]), keepdims=0)
+        case "top2" | "top3" as largest:
+            top = graph.node("TopK", E, graph.constant([int(largest[-1])]), axis=1, results=2)
+            return graph.node("ReduceMean", top, graph.constant([1]), keepdims=0)
+        case int(scale):
+            return graph.node("Gather", E, graph.constant(np.array(scale)), axis=1)
+
+
+def _score(model: Model, inputs: Inputs) -> NDArray[np.float32]:
+    """The library's own scores of raw windows, in numpy."""
+    x, *c = inputs
+    standardised, _ = standardise(x, model.config)
+    f = fold(model.weights, model.config).energies(model.space.project(standardised))
+    E = standardise_energies(f, model.E_mean, model.E_var)
+    return anomaly_score(E, c[0] if c else 1.0, model.config.aggregation)
+
+
+def _parity(engine: str, scores: NDArray[np.float32], expected: NDArray[np.float32]) -> Parity:
+    share = np.abs(scores - expected) / np.maximum(np.abs(expected), 1)
+    deviation = float(share.max())
+    if not deviation <= LARGEST_DEVIATION:  # NaN compares false
+        raise StepvadError(
+            f"export: expected a deviation below {LARGEST_DEVIATION} on {engine}, "
+            f"got {deviation:.2g}",
+            hint="please report this with your model's settings",
+        )
+    return Parity(engine, len(scores), deviation)
+
+
+def _export_openvino(
+    raw: bytes, path: Path, inputs: Inputs, expected: NDArray[np.float32]
+) -> Parity:
+    try:
+        import openvino
+    except ImportError as error:
+        raise MissingExtraError("export to OpenVINO", "openvino") from error
+    parity = _parity("openvino", openvino_run(raw, 1, bfloat16=False)(inputs), expected)
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        written = Path(directory) / path.name
+        openvino.save_model(openvino.Core().read_model(raw), written, compress_to_fp16=False)
+        written.with_suffix(".bin").replace(path.with_suffix(".bin"))
+        written.replace(path)
+    return parity

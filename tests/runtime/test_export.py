@@ -1,0 +1,163 @@
+"""An exported file scores raw windows as the library does, without the library."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.errors import StepvadError
+from stepvad.poses import Clip, Track
+from stepvad.runtime import export as exporting
+from stepvad.runtime import usable
+from stepvad.runtime.export import export, probes
+from stepvad.skeletons import STEP18
+from stepvad.windows import Windows, standardise
+from tests.pages import ROOT
+
+Trained = Callable[..., Detector]
+
+
+def scores_of_file(
+    path: Path, x: NDArray[np.float32], c: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    given = {"x": x, "c": c}
+    names = [value.name for value in session.get_inputs()]
+    scores: NDArray[np.float32] = session.run(["A"], {name: given[name] for name in names})[0]
+    return scores
+
+
+def with_settings(detector: Detector, config: Config) -> Detector:
+    return replace(detector, model=replace(detector.model, config=config))
+
+
+def score_raw(
+    detector: Detector, x: NDArray[np.float32], c: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    standardised, flat = standardise(x, detector.config)
+    nobody = np.zeros(len(x), dtype=np.int64)
+    return detector.score_windows(Windows(standardised, c, nobody, nobody, flat)).A
+
+
+@pytest.mark.parametrize("kind", ["step", "vanilla", "raw", "autoencoder", "one block"])
+def test_an_exported_file_scores_pixels_as_the_detector_does(
+    kind: str, trained: Trained, tmp_path: Path
+) -> None:
+    detector, path = trained(kind), tmp_path / "model.onnx"
+    assert export(detector.model, path).deviation < 1e-4
+    x, c = probes(detector.model)
+    expected = score_raw(detector, x, c)
+    np.testing.assert_allclose(scores_of_file(path, x, c), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"profile": "stgnf"},
+        {"aggregation": "sum"},
+        {"aggregation": "top2"},
+        {"aggregation": "top3"},
+        {"aggregation": 4},
+        {"confidence": False},
+        {"spread_floor": 0.5},
+    ],
+    ids=str,
+)
+def test_the_file_follows_the_settings(
+    settings: dict[str, object], trained: Trained, tmp_path: Path
+) -> None:
+    plain, path = trained(), tmp_path / "model.onnx"
+    detector = with_settings(plain, replace(plain.config, **settings))  # type: ignore[arg-type]
+    export(detector.model, path)
+    x = probes(plain.model)[0]
+    c = np.linspace(0.1, 1, len(x), dtype=np.float32)
+    got = scores_of_file(path, x, c)
+    np.testing.assert_allclose(got, score_raw(detector, x, c), rtol=1e-4, atol=1e-4)
+    assert np.abs(got - score_raw(plain, x, c)).max() > 1e-2
+
+
+def test_windows_without_spread_have_finite_scores_and_there_may_be_none(
+    trained: Trained, tmp_path: Path
+) -> None:
+    detector, path = trained(), tmp_path / "model.onnx"
+    export(detector.model, path)
+    x = np.full((3, 2, 18, 12), 1234.5, dtype=np.float32)
+    x[1, 0] += np.arange(12)  # moves in x alone
+    x[2] *= 1 + np.float32(1e-7)
+    got = scores_of_file(path, x, np.ones(3, np.float32))
+    assert np.isfinite(got).all()
+    np.testing.assert_allclose(got, score_raw(detector, x, np.ones(3, np.float32)), rtol=1e-4)
+    nothing = scores_of_file(path, x[:0], np.ones(0, np.float32))
+    assert nothing.shape == (0,)
+
+
+@pytest.mark.skipif(not usable("openvino"), reason="needs the openvino extra")
+@pytest.mark.parametrize("kind", ["step", "vanilla"])
+def test_openvinos_own_files_score_the_same(kind: str, trained: Trained, tmp_path: Path) -> None:
+    import openvino
+
+    detector, path = trained(kind), tmp_path / "model.xml"
+    assert export(detector.model, path).deviation < 1e-4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["model.bin", "model.xml"]
+    x, c = probes(detector.model)
+    compiled = openvino.compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    np.testing.assert_allclose(compiled([x, c])[0], score_raw(detector, x, c), rtol=1e-4, atol=1e-4)
+
+
+def test_the_same_model_gives_the_same_bytes(trained: Trained, tmp_path: Path) -> None:
+    for name in ("a.onnx", "b.onnx"):
+        export(trained().model, tmp_path / name)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"), full_check=True)
+
+
+def test_a_file_that_deviates_is_not_written(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "ROUNDING", 1.0)  # every window counts as still
+    with pytest.raises(StepvadError, match="export: expected a deviation below"):
+        export(trained().model, tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_suffixes_are_refused(trained: Trained, tmp_path: Path) -> None:
+    with pytest.raises(StepvadError, match=r"expected a name that ends in \.onnx or \.xml"):
+        export(trained().model, tmp_path / "model.pt")
+
+
+def test_the_example_scores_a_track_without_stepvad(trained: Trained, tmp_path: Path) -> None:
+    detector = trained()
+    rng = np.random.default_rng(0)
+    keypoints = (rng.normal(size=(30, 18, 2)).cumsum(axis=0) * 5 + 500).astype(np.float32)
+    confidence = rng.uniform(0, 1, (30, 18)).astype(np.float32)
+    export(detector.model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "track.npz", keypoints=keypoints, confidence=confidence)
+    example = ROOT / "examples" / "score_onnx.py"
+    done = subprocess.run(
+        [sys.executable, example, "model.onnx", "track.npz"],
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = [line.split(",") for line in done.stdout.splitlines()]
+    clip = Clip("one", None, 30, (Track(0, np.arange(30), keypoints, confidence),), STEP18)
+    expected = detector.score(clip)
+    assert [int(frame) for frame, _ in rows] == expected.windows.frame.tolist()
+    np.testing.assert_allclose([float(A) for _, A in rows], expected.A, rtol=1e-4, atol=1e-4)
+    assert "stepvad" not in [
+        line.split()[1] for line in example.read_text().splitlines() if "import " in line
+    ]

@@ -1,0 +1,239 @@
+"""Every engine gives the scores of the numpy reference, in any batch, from any thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+
+from stepvad import runtime
+from stepvad.detector import Detector
+from stepvad.errors import ConfigError, MissingExtraError
+from stepvad.folded import ROWS
+from stepvad.runtime import ENGINES, Engine, choose, threads_of, usable
+from stepvad.windows import Windows
+
+HERE = [engine for engine in ENGINES if usable(engine)]
+FLOAT32 = [engine for engine in HERE if "-" not in engine]
+INT8 = [engine for engine in HERE if "int8" in engine]
+BFLOAT16 = [engine for engine in HERE if "bfloat16" in engine]
+
+Trained = Callable[..., Detector]
+
+
+def on(detector: Detector, engine: Engine) -> Detector:
+    return replace(detector, runtime=engine, threads=1)
+
+
+def some(windows: Windows, rows: slice | NDArray[np.int64]) -> Windows:
+    return Windows(*(getattr(windows, field.name)[rows] for field in fields(Windows)))
+
+
+def top_overlap(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+    """Share of the highest hundredth of one that is in that of the other."""
+    n = len(one) // 100
+    return len({*np.argsort(one)[-n:]} & {*np.argsort(other)[-n:]}) / n
+
+
+@pytest.mark.parametrize("kind", ["step", "vanilla", "raw", "autoencoder", "one block"])
+@pytest.mark.parametrize("engine", FLOAT32)
+def test_float32_gives_the_scores_of_numpy(
+    engine: Engine, kind: str, trained: Trained, test_windows: Windows
+) -> None:
+    detector = trained(kind)
+    expected, got = (d.score_windows(test_windows).A for d in (detector, on(detector, engine)))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4 * expected.std())
+
+
+@pytest.mark.parametrize(
+    ("kind", "correlation"),
+    # energies of raw coordinates vary little beside their size, so rounding reorders neighbours
+    [("step", 0.999), ("vanilla", 0.999), ("raw", 0.99), ("autoencoder", 0.999)],
+)
+@pytest.mark.parametrize("engine", BFLOAT16)
+def test_bfloat16_ranks_as_numpy_does(
+    engine: Engine, kind: str, correlation: float, trained: Trained, test_windows: Windows
+) -> None:
+    detector = trained(kind)
+    expected, got = (d.score_windows(test_windows).A for d in (detector, on(detector, engine)))
+    assert spearmanr(got, expected).statistic >= correlation
+    assert top_overlap(got, expected) >= 0.94  # one of the 19 highest may change places
+    assert np.abs(got - expected).max() > 1e-6 * expected.std()  # it is not float32 in disguise
+
+
+@pytest.mark.parametrize("kind", ["step", "vanilla", "autoencoder"])
+@pytest.mark.parametrize("engine", INT8)
+def test_int8_ranks_as_numpy_does(
+    engine: Engine, kind: str, trained: Trained, test_windows: Windows
+) -> None:
+    detector = trained(kind)
+    expected, got = (d.score_windows(test_windows).A for d in (detector, on(detector, engine)))
+    assert spearmanr(got, expected).statistic >= 0.995
+    assert top_overlap(got, expected) >= 0.94
+
+
+def test_int8_needs_the_ranges_that_older_files_lack(trained: Trained) -> None:
+    older = replace(trained().model, ranges=None)
+    with pytest.raises(ConfigError, match="expected a model with the ranges of its activations"):
+        Detector(older, runtime="onnxruntime-int8")
+
+
+def test_ranges_are_the_largest_activations_before_each_product(trained: Trained) -> None:
+    folded = trained().network.folded
+    z = np.random.default_rng(0).standard_normal((ROWS + 5, 24), dtype=np.float32)
+    first, second, third, _ = folded.states(folded.entry(z))
+    expected = [np.abs(s).max(axis=(0, 1)) for s in (first, second, third)]
+    np.testing.assert_allclose(folded.measure_ranges(z), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_a_window_has_the_same_score_in_every_batch(
+    engine: Engine, trained: Trained, test_windows: Windows
+) -> None:
+    detector = on(trained(), engine)
+    together = detector.energies(some(test_windows, slice(0, 2 * ROWS + 3)))
+    spread = np.sqrt(detector.model.E_var)
+    tolerance = 0.05 if "-" in engine else 1e-5 * np.abs(together / spread).max()
+    assert detector.energies(some(test_windows, slice(0))).shape == (0, detector.config.L)
+    for rows in (slice(0, 1), slice(5, 6), slice(3, 3 + ROWS), slice(ROWS - 1, ROWS + 1)):
+        alone = detector.energies(some(test_windows, rows))
+        np.testing.assert_allclose(alone / spread, together[rows] / spread, atol=tolerance)
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_threads_share_a_detector(engine: Engine, trained: Trained, test_windows: Windows) -> None:
+    detector = on(trained(), engine)
+    parts = [some(test_windows, slice(i, i + 40)) for i in range(0, 400, 40)]
+    expected = [detector.score_windows(part).A for part in parts]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            got = pool.map(lambda part: detector.score_windows(part).A, parts)
+            for one, other in zip(got, expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_scores_stay_as_they_are_when_later_windows_are_scored(
+    engine: Engine, trained: Trained, test_windows: Windows
+) -> None:
+    detector = on(trained(), engine)
+    first = detector.energies(some(test_windows, slice(0, 8)))
+    before = first.copy()
+    detector.energies(some(test_windows, slice(8, 16)))
+    np.testing.assert_array_equal(first, before)
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_a_detector_travels_to_another_process(engine: Engine, trained: Trained) -> None:
+    detector = on(trained(), engine)
+    copy = pickle.loads(pickle.dumps(detector))
+    z = np.random.default_rng(0).standard_normal((5, detector.config.K), dtype=np.float32)
+    assert copy.network.engine == engine
+    np.testing.assert_array_equal(copy.network.energies(z), detector.network.energies(z))
+
+
+@pytest.mark.parametrize("engine", HERE)
+def test_the_callers_thread_keeps_its_small_numbers(
+    engine: Engine, trained: Trained, test_windows: Windows
+) -> None:
+    on(trained(), engine).score_windows(some(test_windows, slice(0, 8)))
+    denormal = np.array([2.0**-140], dtype=np.float32)
+    assert (denormal * np.float32(1))[0] > 0
+
+
+def test_a_trained_network_has_no_denormals_when_it_scores(
+    trained: Trained, test_windows: Windows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[NDArray[np.float32]] = []
+
+    def recording(a: NDArray[np.float32]) -> NDArray[np.float32]:
+        seen.append(gelu(a))
+        return seen[-1]
+
+    from stepvad import folded
+
+    gelu = folded.gelu
+    monkeypatch.setattr(folded, "gelu", recording)
+    trained().score_windows(test_windows)
+    values = np.abs(np.concatenate([part.ravel() for part in seen]))
+    assert (values == 0).any()  # far to the left GELU is nothing
+    assert not ((values > 0) & (values < np.finfo(np.float32).tiny)).any()
+
+
+def test_the_default_is_the_same_everywhere_and_the_fastest_is_what_this_machine_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert choose("auto", width=1024) == "onnxruntime"
+
+    def fastest(*there: Engine, width: int = 1024) -> Engine:
+        monkeypatch.setattr(runtime, "usable", lambda engine: engine in there)
+        return choose("fastest", width=width)
+
+    assert fastest(*ENGINES) == "openvino-bfloat16"
+    assert fastest(*ENGINES, width=64) == "openvino"
+    assert fastest("numpy", "onnxruntime", "torch", "torch-bfloat16") == "torch-bfloat16"
+    assert fastest("numpy", "onnxruntime", "torch") == "onnxruntime"
+    assert fastest("numpy") == "numpy"
+    assert choose("auto", width=1024) == "numpy"
+
+
+def test_a_runtime_that_is_not_there_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError) as caught:
+        choose("openvino", width=8)
+    assert caught.value.problem == "runtime openvino needs the openvino extra"
+    with pytest.raises(MissingExtraError, match=r"stepvad\[train\]"):
+        choose("torch-bfloat16", width=8)
+
+
+def test_a_processor_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_has_bfloat16", lambda library: False)
+    with pytest.raises(ConfigError, match="expected a processor that multiplies bfloat16"):
+        choose("torch-bfloat16", width=8)
+
+
+def test_an_unknown_runtime_is_named(trained: Trained) -> None:
+    with pytest.raises(ConfigError, match="runtime: expected 'auto' or 'fastest' or 'numpy'"):
+        replace(trained(), runtime="tpu")  # type: ignore[arg-type]
+
+
+def test_threads_are_those_asked_for_or_omp_num_threads_or_all_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert threads_of(None) == 3
+    assert threads_of(5) == 5
+    for nonsense in ("", "0", "many"):
+        monkeypatch.setenv("OMP_NUM_THREADS", nonsense)
+        assert threads_of(None) == len(os.sched_getaffinity(0))
+    with pytest.raises(ConfigError, match="threads: expected at least 1, got 0"):
+        threads_of(0)
+
+
+def test_the_log_says_what_scores(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="stepvad.runtime")
+    replace(trained(), runtime="auto", threads=1)
+    assert "scoring with onnxruntime, threads: 1" in caplog.messages
+
+
+def test_the_default_runtime_imports_neither_torch_nor_openvino(trained: Trained) -> None:
+    code = (
+        "import sys\n"
+        "from stepvad.runtime import choose\n"
+        "import stepvad.detector, stepvad.runtime.engines\n"
+        "choose('auto', width=1024)\n"
+        "print({'torch', 'openvino'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
