@@ -53,6 +53,12 @@ class Folded:
         """Number of noise scales."""
         return len(self.constant)
 
+    @property
+    def work(self) -> int:
+        """Multiplications for one window: its entry, then blocks and head at every scale."""
+        entry = self.W_1z.size + (0 if self.W_z is None else self.W_z.size)
+        return entry + self.L * (self.W.size + self.head.size)
+
     def energies(self, pi_x: Array, blocks: Blocks | None = None) -> Array:
         """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`; `blocks` stands in for its own."""
         run = blocks or self.blocks

@@ -52,6 +52,8 @@ class Origin:
     """Epochs trained; fewer than the settings ask for if training stopped early."""
     counts: Counts
     """What was mended in the training poses."""
+    distilled: bool = False
+    """Whether it learned the scores of another model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -244,6 +246,8 @@ def _origin(values: dict[str, Any]) -> Origin:
     texts = [values["library"], values["data_sha256"]]
     numbers = [values["clips"], values["windows"], values["epochs"], *counts.values()]
     if {*map(type, texts)} != {str} or {*map(type, numbers)} != {int}:
+        raise TypeError("its origin has values of other types")
+    if type(values.get("distilled", False)) is not bool:
         raise TypeError("its origin has values of other types")
     return Origin(**{**values, "counts": Counts(**counts)})
 

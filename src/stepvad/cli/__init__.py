@@ -8,6 +8,7 @@ import typer
 
 from stepvad.cli.benchmark import benchmark
 from stepvad.cli.convert import convert
+from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
 from stepvad.cli.export import export
 from stepvad.cli.fit import fit
@@ -45,7 +46,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (fit, score, evaluate, convert, inspect, export):
+for verb in (fit, score, evaluate, convert, inspect, export, distill):
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 

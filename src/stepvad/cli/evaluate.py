@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stepvad.cli.engine import RuntimeName, Threads, on_runtime
 from stepvad.cli.terminal import AsJson, ModelFile, print_json, print_table, progress_bars, say
 from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
@@ -82,6 +83,8 @@ def evaluate(
     smoothing: Smoothing = None,
     method: Scored = "model",
     intervals: Intervals = False,
+    runtime: RuntimeName = "auto",
+    threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on labelled clips: AUROC, AP and EER, frames of all clips together.
@@ -101,7 +104,7 @@ def evaluate(
     from stepvad.benchmark import protocol
     from stepvad.benchmark.datasets import open_dataset
 
-    detector = baselines.load(model)
+    detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
     dataset = open_dataset(data, split=split, layout=layout)
     dataset = replace(
         dataset,

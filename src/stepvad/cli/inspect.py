@@ -32,6 +32,7 @@ METHODS: dict[Method, str] = {
     "knn": "knn: distance to the nearest training windows",
     "mahalanobis": "mahalanobis: distance to the mean of the training windows",
 }
+STUDENT = "student: a small network that learned the scores of another model"
 KINDS = {"autoencoder": "an autoencoder", "vae": "a variational autoencoder"}
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
 
@@ -95,7 +96,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
     weighs = "weighs loss and score" if isinstance(fitted, Detector) else "weighs the score"
     return [
-        f"Method        {METHODS[method]}",
+        f"Method        {STUDENT if origin.distilled else METHODS[method]}",
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}); "
         f"profile {config.profile}: {PROFILES[config.profile]}",
         f"Projection    {_projection(config, 2 * skeleton.V * config.T)}",
@@ -132,9 +133,14 @@ def _energy_sentences(detector: Detector) -> list[str]:
     length = f"{config.epochs} epochs"
     if config.max_steps is not None:
         length = f"{config.max_steps:,} steps"
-    return [
+    network = (
         f"Energy        {config.blocks} {BLOCKS[config.network]} of width {config.width}, "
-        f"{parameters:,} parameters",
+        f"{parameters:,} parameters"
+    )
+    if detector.origin.distilled:
+        return [network, f"Runtime       {engine_words(detector)}"]
+    return [
+        network,
         f"Noise         {config.L} scales from {config.sigma_low:g} to {config.sigma_high:g}, "
         f"aggregation {config.aggregation}",
         f"Training      {length} asked, {detector.origin.epochs} epochs begun, batches of "

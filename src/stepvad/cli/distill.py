@@ -1,0 +1,74 @@
+"""stepvad distill: a smaller model that gives the scores of a larger one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from stepvad.cli.engine import RuntimeName
+from stepvad.cli.poses import Format, TrainingPoses, read_training_poses
+from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
+from stepvad.errors import MissingExtraError, StepvadError
+
+
+def distill(
+    model: ModelFile,
+    poses: TrainingPoses,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")] = Path(
+        "student.safetensors"
+    ),
+    *,
+    profile: Annotated[
+        Literal["tiny", "small"], typer.Option(help="`tiny`: fastest; `small`: closest.")
+    ] = "tiny",
+    width: Annotated[int | None, typer.Option(help="Hidden units, if not the profile's.")] = None,
+    blocks: Annotated[int | None, typer.Option(help="Layers, if not the profile's.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of weights, windows and noise.")] = 0,
+    runtime: RuntimeName = "fastest",
+    format: Format = "auto",
+) -> None:
+    """Teach a small network the scores of a model, on the poses the model was fitted on.
+
+        stepvad distill model.safetensors poses/ -o tiny.safetensors
+
+    The student is a model like any other: score, evaluate, export and watch take it.
+    """
+    from stepvad import baselines
+    from stepvad.detector import Detector
+
+    try:
+        from stepvad import distillation
+    except ImportError as error:
+        raise MissingExtraError("distill", "train") from error
+    check_output(output)
+    teacher = baselines.load(model)
+    if not isinstance(teacher, Detector):
+        raise StepvadError(
+            f"{model}: expected a model with a network, got distances",
+            hint="fit one with: stepvad fit POSES -o model.safetensors",
+        )
+    student = distillation.PROFILES[profile]
+    student = replace(
+        student,
+        width=width or student.width,
+        blocks=blocks or student.blocks,
+        steps=steps or student.steps,
+        seed=seed,
+    )
+    started = time.monotonic()
+    with progress_bars() as report:
+        made = distillation.distill(
+            replace(teacher, runtime=runtime),
+            read_training_poses(poses, format, report),
+            student,
+            report=report,
+        )
+    made.save(output)
+    share = made.network.folded.work / teacher.network.folded.work
+    say(f"a student of {share:.2%} of the work, in {time.monotonic() - started:.0f} s")
+    typer.echo(output)

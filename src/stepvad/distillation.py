@@ -1,0 +1,143 @@
+"""Students: small networks that learn a detector's score, for a fraction of its work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.energy import Energy
+from stepvad.errors import DataError
+from stepvad.folded import fold
+from stepvad.footage import Footage
+from stepvad.modelfile import Model
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+from stepvad.projection import Projected
+from stepvad.scoring import aggregate, standardise_energies
+from stepvad.training import to_numpy
+
+Profile = Literal["tiny", "small"]
+
+LEARNING_RATE = 1e-3
+"""Peak rate of AdamW; it falls to zero along a cosine."""
+NOISE = (0.05, 2.0)
+"""Normal windows are moved by noise of these sizes, so that a student also sees what is not."""
+TAIL = 1.0
+"""Errors beyond this count by their size and not by its square: few scores are very high."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Student:
+    """A plain MLP from π(x) to the aggregated score, and how long it learns."""
+
+    width: int
+    blocks: int
+    steps: int = 3000
+    batch_size: int = 1024
+    seed: int = 0
+
+    def config(self, teacher: Config) -> Config:
+        """The settings of a detector with this network and one scale, whose energy is the score."""
+        return replace(
+            teacher,
+            network="vanilla",
+            width=self.width,
+            blocks=self.blocks,
+            L=1,
+            sigma_low=1.0,
+            sigma_high=1.0,
+            aggregation="max",
+            seed=self.seed,
+        )
+
+
+PROFILES: dict[Profile, Student] = {
+    "tiny": Student(width=512, blocks=2),
+    "small": Student(width=1024, blocks=4),
+}
+"""Students worth having; the page on speed has what they cost."""
+
+
+def distill(
+    teacher: Detector,
+    clips: Iterable[Clip],
+    student: Student = PROFILES["tiny"],
+    *,
+    report: Report = silent,
+) -> Detector:
+    """A detector that gives the scores of another one with a smaller network.
+
+    It learns max_i E_i, or whatever the teacher's aggregation is, of the clips' windows and of
+    the same windows moved by noise; c(x) weighs its score as it weighs the teacher's.
+    """
+    footage = Footage.read(clips, teacher.config, teacher.skeleton)
+    windows = Projected.of(footage, teacher.model.space, teacher.config, report)
+    config = student.config(teacher.config)
+    weights = to_numpy(_learn(teacher, windows, student, config, report).state_dict())
+    folded = fold(weights, config)
+    sample, _ = windows.batch(slice(0, student.batch_size))
+    model = Model(
+        config=config,
+        skeleton=teacher.skeleton,
+        space=teacher.model.space,
+        weights=weights,
+        E_mean=np.zeros(1),
+        E_var=np.ones(1),
+        origin=replace(footage.origin(epochs=0), distilled=True),
+        ranges=folded.measure_ranges(sample),
+    )
+    return Detector(model, teacher.runtime, teacher.threads)
+
+
+def _learn(
+    teacher: Detector, windows: Projected, student: Student, config: Config, report: Report
+) -> Energy:
+    """The student's network after its training."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(student.seed)
+        f = Energy(config)
+    optimiser = torch.optim.AdamW(f.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
+    rng = np.random.default_rng(student.seed)
+    n_windows = len(windows.footage)
+    sigma = torch.ones(student.batch_size, 1)
+    for step in range(student.steps):
+        rows = rng.integers(n_windows, size=student.batch_size)
+        z = _moved(windows.batch(rows)[0], rng)
+        target = torch.from_numpy(teacher_scores(teacher, z))
+        for group in optimiser.param_groups:
+            group["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / student.steps)) / 2
+        loss = F.smooth_l1_loss(f(torch.from_numpy(z), sigma), target, beta=TAIL)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if not math.isfinite(loss.item()):
+            raise DataError(
+                f"distillation: expected a finite loss at step {step + 1}, got {loss.item()}",
+                hint="fit the teacher again",
+            )
+        report(Progress("distilling", step + 1, student.steps, f"loss {loss.item():.3f}"))
+    return f
+
+
+def teacher_scores(teacher: Detector, z: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The teacher's aggregated score of points `(N, K)`, before c(x) weighs it."""
+    model = teacher.model
+    E = standardise_energies(teacher.network.energies(z), model.E_mean, model.E_var)
+    return aggregate(E, teacher.config.aggregation)
+
+
+def _moved(pi_x: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Half of the points as they are, the others moved by noise, each of its own size."""
+    low, high = np.log(NOISE)
+    size = np.exp(rng.uniform(low, high, size=(len(pi_x), 1))).astype(np.float32)
+    size[::2] = 0
+    return pi_x + size * rng.standard_normal(pi_x.shape, dtype=np.float32)
