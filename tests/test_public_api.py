@@ -9,6 +9,7 @@ import stepvad
 
 PUBLIC = [
     "Clip",
+    "Compute",
     "Config",
     "ConfigError",
     "DataError",
@@ -25,6 +26,7 @@ PUBLIC = [
     "Windows",
     "read_clip",
     "read_clips",
+    "update_all",
     "write_clip",
     "write_clips",
 ]

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.config import Config
+    from stepvad.config import Compute, Config
     from stepvad.detector import Detector
     from stepvad.errors import (
         ConfigError,
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from stepvad.poses import Clip, Pose, Track
     from stepvad.scoring import Scores, WindowScores
     from stepvad.skeletons import Skeleton
-    from stepvad.stream import Stream
+    from stepvad.stream import Stream, update_all
     from stepvad.windows import Windows
 
 __version__ = version("stepvad")
 
 _HOME = {
     "Clip": "poses",
+    "Compute": "config",
     "Config": "config",
     "ConfigError": "errors",
     "DataError": "errors",
@@ -43,12 +44,14 @@ _HOME = {
     "Windows": "windows",
     "read_clip": "formats",
     "read_clips": "formats",
+    "update_all": "stream",
     "write_clip": "formats",
     "write_clips": "formats",
 }
 
 __all__ = [
     "Clip",
+    "Compute",
     "Config",
     "ConfigError",
     "DataError",
@@ -65,6 +68,7 @@ __all__ = [
     "Windows",
     "read_clip",
     "read_clips",
+    "update_all",
     "write_clip",
     "write_clips",
 ]
