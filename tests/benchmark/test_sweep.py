@@ -173,7 +173,7 @@ def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path
     assert [line.name for line in lines] == [
         "Mahalanobis times confidence",
         "STEP",
-        "the same, mean of 5 neighbours",
+        "PCA/kNN times confidence, 5 neighbours",
         "number of persons",
         "minus confidence",
         "random",
@@ -190,7 +190,8 @@ def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path
 def test_every_method_of_the_list_says_what_sets_it_apart() -> None:
     chosen = compare.experiments([*compare.VARIANTS], Config(T=5), [3])
     keys = {several[0].key("") for several in chosen.values()}
-    assert len(keys) == len(chosen) == len(compare.VARIANTS)
+    titles = {title for _, title in compare.VARIANTS.values()}
+    assert len(keys) == len(chosen) == len(compare.VARIANTS) == len(titles)
     assert {several[0].config.T for several in chosen.values()} == {5}
     assert not chosen["knn-unweighted"][0].config.confidence
     assert not chosen["step-unwhitened"][0].config.whiten

@@ -33,13 +33,16 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "autoencoder": (Experiment(method="autoencoder"), "STEP on an autoencoder"),
     "autoencoder-anomalies": (
         Experiment(method="autoencoder", anomalies=True),
-        "the same, it saw anomalies",
+        "STEP on an autoencoder that saw anomalies",
     ),
     "vae": (Experiment(method="vae"), "STEP on a VAE"),
-    "vae-anomalies": (Experiment(method="vae", anomalies=True), "the same, it saw anomalies"),
-    "pca-anomalies": (Experiment(anomalies=True), "STEP, its PCA saw anomalies"),
+    "vae-anomalies": (
+        Experiment(method="vae", anomalies=True),
+        "STEP on a VAE that saw anomalies",
+    ),
+    "pca-anomalies": (Experiment(anomalies=True), "STEP on a PCA that saw anomalies"),
     "knn": (Experiment(method="knn"), "PCA/kNN times confidence"),
-    "knn-5": (Experiment(method="knn", k=5), "the same, mean of 5 neighbours"),
+    "knn-5": (Experiment(method="knn", k=5), "PCA/kNN times confidence, 5 neighbours"),
     "knn-unweighted": (Experiment(method="knn", config=Config(confidence=False)), "PCA/kNN"),
     "knn-unwhitened": (
         Experiment(method="knn", config=Config(whiten=False)),
