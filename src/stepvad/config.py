@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 Profile = Literal["step", "stgnf"]
 Projection = Literal["pca", "raw", "autoencoder", "vae"]
 Network = Literal["modulated", "vanilla"]
+DistanceMethod = Literal["knn", "mahalanobis"]
+Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", DistanceMethod]
+"""STEP and what it is measured against."""
+Engine = Literal[
+    "numpy",
+    "onnxruntime",
+    "onnxruntime-int8",
+    "openvino",
+    "openvino-bfloat16",
+    "openvino-int8",
+    "torch",
+    "torch-bfloat16",
+]
+Runtime = Literal["auto", "fastest", Engine]
+"""What computes energies: an engine, or which one to choose."""
 Precision = Literal["auto", "float32", "bfloat16"]
 Aggregation = Literal["max", "sum", "top2", "top3"] | int
 

@@ -69,7 +69,7 @@ def gelu_and_slope(a: Tensor) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():  # it fuses all this by itself
         y, slope, _ = _gelu_slope_phi(a)
         return y, slope
-    return GeluAndSlope.apply(a)  # type: ignore[no-untyped-call]
+    return GeluAndSlope.apply(a)  # type: ignore[no-untyped-call]  # torch's
 
 
 def _gelu_slope_phi(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:

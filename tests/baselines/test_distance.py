@@ -15,11 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad import baselines
-from stepvad.baselines.distance import DistanceDetector, DistanceMethod
+from stepvad.baselines.distance import DistanceDetector
 from stepvad.baselines.neighbours import Neighbours
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.protocol import Scorer, evaluate
-from stepvad.config import Config
+from stepvad.config import Config, DistanceMethod
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError, StepvadError
 from stepvad.modelfile import Origin, read_tensors, write_tensors

@@ -12,9 +12,9 @@ import pytest
 from stepvad.baselines import Fitted, Method
 from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.experiment import Experiment, Jittered
 from stepvad.benchmark.mocap.dataset import Size, make
 from stepvad.benchmark.protocol import Scorer
-from stepvad.benchmark.sweep import Experiment, Jittered
 from stepvad.config import Config
 from stepvad.footage import score_clip
 from stepvad.poses import Clip

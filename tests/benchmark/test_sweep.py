@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad.benchmark import compare, protocol, runs
-from stepvad.benchmark.sweep import Experiment, Jittered, Place, digest_of, run_fit, sweep
+from stepvad.benchmark.experiment import Experiment, Jittered
+from stepvad.benchmark.sweep import Place, digest_of, run_fit, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError

@@ -84,4 +84,4 @@ def test_compiled_code_gives_the_same_gradients_and_leaves_small_batches_alone()
 
 def test_a_precision_nobody_knows_is_refused() -> None:
     with pytest.raises(ConfigError, match="precision: expected 'auto' or 'float32' or 'bfloat16'"):
-        Compute(precision="float16")  # type: ignore[arg-type]
+        Compute(precision="float16")  # type: ignore[arg-type]  # wrong on purpose

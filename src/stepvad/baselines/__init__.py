@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeGuard, get_args
+from typing import TypeGuard, get_args
 
 from stepvad import modelfile
-from stepvad.baselines.distance import DistanceDetector, DistanceMethod
-from stepvad.config import Config
+from stepvad.baselines.distance import DistanceDetector
+from stepvad.config import Config, DistanceMethod, Method
 from stepvad.detector import Detector
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
@@ -25,7 +25,6 @@ __all__ = [
     "variant",
 ]
 
-Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"]
 """What can be fitted by name."""
 Fitted = Detector | DistanceDetector
 """What comes out of it."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import modelfile, projection
 from stepvad.baselines.neighbours import Neighbours
-from stepvad.config import Config
+from stepvad.config import Config, DistanceMethod
 from stepvad.errors import ConfigError, DataError
 from stepvad.footage import Footage, score_clip
 from stepvad.modelfile import Origin, Space
@@ -21,8 +21,6 @@ from stepvad.progress import Report, silent
 from stepvad.scoring import Scores, WindowScores, anomaly_score
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
-
-DistanceMethod = Literal["knn", "mahalanobis"]
 
 
 def settings(method: DistanceMethod, config: Config) -> Config:

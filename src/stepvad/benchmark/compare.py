@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from stepvad.baselines import is_distance
 from stepvad.benchmark import intervals, protocol
 from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
 from stepvad.benchmark.protocol import Method as Scored
 from stepvad.benchmark.protocol import Selection
 from stepvad.benchmark.runs import Run
-from stepvad.benchmark.sweep import Experiment
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.scoring import Placement
@@ -86,7 +87,7 @@ def experiments(
         settings = replace(
             config, confidence=variant.config.confidence, whiten=variant.config.whiten
         )
-        needed = seeds[:1] if variant.method in ("knn", "mahalanobis") else seeds
+        needed = seeds[:1] if is_distance(variant.method) else seeds
         chosen[name] = [
             replace(variant, config=replace(settings, seed=seed), jitter=jitter) for seed in needed
         ]

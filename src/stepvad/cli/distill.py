@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from stepvad.cli.engine import RuntimeName
+from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.poses import Format, TrainingPoses, read_training_poses
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
-from stepvad.errors import MissingExtraError, StepvadError
+from stepvad.errors import MissingExtraError
 
 
 def distill(
@@ -36,22 +36,14 @@ def distill(
 
         stepvad distill model.safetensors poses/ -o tiny.safetensors
 
-    The student is a model like any other: score, evaluate, export and watch take it.
+    The student is a model like any other: score, evaluate and export take it.
     """
-    from stepvad import baselines
-    from stepvad.detector import Detector
-
     try:
         from stepvad import distillation
     except ImportError as error:
         raise MissingExtraError("distill", "train") from error
     check_output(output)
-    teacher = baselines.load(model)
-    if not isinstance(teacher, Detector):
-        raise StepvadError(
-            f"{model}: expected a model with a network, got distances",
-            hint="fit one with: stepvad fit POSES -o model.safetensors",
-        )
+    teacher = load_detector(model)
     student = distillation.PROFILES[profile]
     student = replace(
         student,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepvad.cli.terminal import say
+from stepvad.config import Runtime
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -14,18 +16,7 @@ if TYPE_CHECKING:
     from stepvad.detector import Detector
 
 RuntimeName = Annotated[
-    Literal[
-        "auto",
-        "fastest",
-        "numpy",
-        "onnxruntime",
-        "onnxruntime-int8",
-        "openvino",
-        "openvino-bfloat16",
-        "openvino-int8",
-        "torch",
-        "torch-bfloat16",
-    ],
+    Runtime,
     typer.Option(
         help="What computes the energies. `auto`: the same scores on every machine; "
         "`fastest`: bfloat16 where the processor has it."
@@ -60,3 +51,17 @@ def on_runtime(
 def engine_words(detector: Detector) -> str:
     """The engine of a detector and its threads."""
     return f"{detector.network.engine}, threads: {detector.network.threads}"
+
+
+def load_detector(path: Path) -> Detector:
+    """The model of a file that has a network, which distances do not."""
+    from stepvad import baselines
+    from stepvad.detector import Detector
+
+    fitted = baselines.load(path)
+    if not isinstance(fitted, Detector):
+        raise StepvadError(
+            f"{path}: expected a model with a network, got distances",
+            hint="fit one with: stepvad fit POSES -o model.safetensors",
+        )
+    return fitted

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from stepvad.cli.engine import load_detector
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, say
-from stepvad.errors import StepvadError
 
 
 def export(
@@ -32,17 +32,10 @@ def export(
 
     The file is tried on synthetic windows before it is written, and its deviation is printed.
     """
-    from stepvad import baselines
-    from stepvad.detector import Detector
     from stepvad.runtime.export import export as write
 
     check_output(output)
-    fitted = baselines.load(model)
-    if not isinstance(fitted, Detector):
-        raise StepvadError(
-            f"{model}: expected a model with a network, got distances",
-            hint="fit one with: stepvad fit POSES -o model.safetensors",
-        )
+    fitted = load_detector(model)
     parity = write(fitted.model, output)
     if as_json:
         print_json({"file": str(output), **asdict(parity)})

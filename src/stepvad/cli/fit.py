@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
 
 import typer
 
@@ -18,7 +18,7 @@ from stepvad.cli.terminal import (
     progress_bars,
     say,
 )
-from stepvad.config import Compute, Config
+from stepvad.config import Compute, Config, DistanceMethod, Method
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ Validation = Annotated[
     ),
 ]
 MethodName = Annotated[
-    Literal["step", "raw", "vanilla", "autoencoder", "vae", "knn", "mahalanobis"],
+    Method,
     typer.Option(help="STEP, or what it is measured against."),
 ]
-DISTANCES = ("knn", "mahalanobis")
+DISTANCES = get_args(DistanceMethod)
 """Methods with nothing to train."""
 ProjectionPoses = Annotated[
     list[Path] | None,
@@ -142,15 +142,7 @@ def fit(
 
     started = time.monotonic()
     if baselines.is_distance(method):
-        with progress_bars() as report:
-            fitted: Fitted = baselines.fit(
-                method,
-                read_training_poses(poses, format, report),
-                config,
-                k=neighbours,
-                report=report,
-            )
-        fitted.save(output)
+        fitted: Fitted = _fit_distance(method, poses, output, config, format=format, k=neighbours)
     else:
         fitted = _train(
             poses,
@@ -178,6 +170,19 @@ def _refuse_idle(method: str, given: dict[str, bool]) -> None:
 def _given(value: Value | None, default: Value) -> Value:
     """What the user gave, or else the preset's."""
     return default if value is None else value
+
+
+def _fit_distance(
+    method: Method, poses: list[Path], output: Path, config: Config, *, format: FormatName, k: int
+) -> Fitted:
+    """A method with nothing to train."""
+    from stepvad import baselines
+
+    with progress_bars() as report:
+        clips = read_training_poses(poses, format, report)
+        fitted = baselines.fit(method, clips, config, k=k, report=report)
+    fitted.save(output)
+    return fitted
 
 
 def _train(

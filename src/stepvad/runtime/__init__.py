@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.config import Engine, Runtime
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 from stepvad.folded import Blocks, Folded
 from stepvad.runtime.engines import Precision
@@ -30,17 +31,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Engine = Literal[
-    "numpy",
-    "onnxruntime",
-    "onnxruntime-int8",
-    "openvino",
-    "openvino-bfloat16",
-    "openvino-int8",
-    "torch",
-    "torch-bfloat16",
-]
-Runtime = Literal["auto", "fastest", Engine]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 FASTEST: tuple[Engine, ...] = ("openvino-bfloat16", "torch-bfloat16", "openvino", "onnxruntime")
 """Best first, measured on a Xeon with AMX; the benchmark page has the figures."""

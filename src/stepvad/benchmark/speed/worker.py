@@ -75,7 +75,7 @@ def work(pipe: Connection, subject: Subject, model: Path, threads: int) -> None:
             import_module(library)
     before = _restart_peak()
     detector = Detector.load(model, runtime=subject.engine, threads=threads)
-    run: Callable[[], Scores | None] = lambda: None  # noqa: E731
+    run: Callable[[], object] = _nothing  # until windows come
     calls = 1
     while True:
         try:
@@ -88,6 +88,10 @@ def work(pipe: Connection, subject: Subject, model: Path, threads: int) -> None:
         run = subject.prepare(detector, x)
         pipe.send((run(), _resident_mb("VmHWM") - before))
         calls = max(1, math.ceil(SHORTEST_S / _reading(run, 1)))
+
+
+def _nothing() -> None:
+    """No work at all."""
 
 
 def _reading(run: Callable[[], object], calls: int) -> float:
