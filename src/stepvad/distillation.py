@@ -17,8 +17,8 @@ from stepvad.detector import Detector
 from stepvad.energy import Energy
 from stepvad.errors import DataError
 from stepvad.folded import fold
-from stepvad.footage import Footage
-from stepvad.modelfile import Model
+from stepvad.footage import BATCH, Footage
+from stepvad.modelfile import Model, Origin
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.projection import Projected
@@ -31,6 +31,8 @@ LEARNING_RATE = 1e-3
 """Peak rate of AdamW; it falls to zero along a cosine."""
 NOISE = (0.05, 2.0)
 """Normal windows are moved by noise of these sizes, so that a student also sees what is not."""
+LESSONS = 1 << 19
+"""Points that a teacher scores for its students; each is seen several times."""
 TAIL = 1.0
 """Errors beyond this count by their size and not by its square: few scores are very high."""
 
@@ -67,6 +69,43 @@ PROFILES: dict[Profile, Student] = {
 """Students worth having; the page on speed has what they cost."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lessons:
+    """What a teacher says: points `z (n, K)`, normal and moved by noise, and its score of each."""
+
+    teacher: Detector
+    origin: Origin
+    normal: NDArray[np.float32]
+    """Points of normal windows as they are, for the ranges of int8."""
+    z: NDArray[np.float32]
+    score: NDArray[np.float32]
+
+    @classmethod
+    def of(
+        cls,
+        teacher: Detector,
+        clips: Iterable[Clip],
+        n: int = LESSONS,
+        *,
+        seed: int = 0,
+        report: Report = silent,
+    ) -> Lessons:
+        """N windows of the clips, half of them moved, as the teacher scores them."""
+        footage = Footage.read(clips, teacher.config, teacher.skeleton)
+        windows = Projected.of(footage, teacher.model.space, teacher.config, report)
+        rng = np.random.default_rng(seed)
+        z = np.empty((n, teacher.config.K), dtype=np.float32)
+        score = np.empty(n, dtype=np.float32)
+        for first in range(0, n, BATCH):
+            rows = slice(first, min(first + BATCH, n))
+            chosen = rng.integers(len(footage), size=rows.stop - first)
+            z[rows] = _moved(windows.batch(chosen)[0], rng)
+            score[rows] = teacher_scores(teacher, z[rows])
+            report(Progress("lessons", rows.stop, n))
+        normal, _ = windows.batch(slice(0, BATCH))
+        return cls(teacher, footage.origin(epochs=0), normal, z, score)
+
+
 def distill(
     teacher: Detector,
     clips: Iterable[Clip],
@@ -79,12 +118,16 @@ def distill(
     It learns max_i E_i, or whatever the teacher's aggregation is, of the clips' windows and of
     the same windows moved by noise; c(x) weighs its score as it weighs the teacher's.
     """
-    footage = Footage.read(clips, teacher.config, teacher.skeleton)
-    windows = Projected.of(footage, teacher.model.space, teacher.config, report)
+    n = min(LESSONS, student.steps * student.batch_size)
+    lessons = Lessons.of(teacher, clips, n, seed=student.seed, report=report)
+    return learn(lessons, student, report=report)
+
+
+def learn(lessons: Lessons, student: Student, *, report: Report = silent) -> Detector:
+    """The student that these lessons make; several may take the same ones."""
+    teacher = lessons.teacher
     config = student.config(teacher.config)
-    weights = to_numpy(_learn(teacher, windows, student, config, report).state_dict())
-    folded = fold(weights, config)
-    sample, _ = windows.batch(slice(0, student.batch_size))
+    weights = to_numpy(_train(lessons, student, config, report).state_dict())
     model = Model(
         config=config,
         skeleton=teacher.skeleton,
@@ -92,30 +135,26 @@ def distill(
         weights=weights,
         E_mean=np.zeros(1),
         E_var=np.ones(1),
-        origin=replace(footage.origin(epochs=0), distilled=True),
-        ranges=folded.measure_ranges(sample),
+        origin=replace(lessons.origin, distilled=True),
+        ranges=fold(weights, config).measure_ranges(lessons.normal),
     )
     return Detector(model, teacher.runtime, teacher.threads)
 
 
-def _learn(
-    teacher: Detector, windows: Projected, student: Student, config: Config, report: Report
-) -> Energy:
+def _train(lessons: Lessons, student: Student, config: Config, report: Report) -> Energy:
     """The student's network after its training."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(student.seed)
         f = Energy(config)
     optimiser = torch.optim.AdamW(f.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     rng = np.random.default_rng(student.seed)
-    n_windows = len(windows.footage)
     sigma = torch.ones(student.batch_size, 1)
     for step in range(student.steps):
-        rows = rng.integers(n_windows, size=student.batch_size)
-        z = _moved(windows.batch(rows)[0], rng)
-        target = torch.from_numpy(teacher_scores(teacher, z))
+        rows = rng.integers(len(lessons.z), size=student.batch_size)
+        z, score = (torch.from_numpy(array[rows]) for array in (lessons.z, lessons.score))
         for group in optimiser.param_groups:
             group["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / student.steps)) / 2
-        loss = F.smooth_l1_loss(f(torch.from_numpy(z), sigma), target, beta=TAIL)
+        loss = F.smooth_l1_loss(f(z, sigma), score, beta=TAIL)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

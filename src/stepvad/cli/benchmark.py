@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.compare import compare
+from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
@@ -26,6 +27,7 @@ def _group() -> None:
 
 
 benchmark.command()(speed)
+benchmark.command()(runtimes)
 
 
 @benchmark.command()

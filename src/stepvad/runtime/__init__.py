@@ -23,6 +23,7 @@ __all__ = [
     "Engine",
     "Network",
     "Runtime",
+    "available",
     "choose",
     "precision_of",
     "threads_of",
@@ -92,6 +93,11 @@ def usable(engine: Engine) -> bool:
     if find_spec(library) is None:
         return False
     return "bfloat16" not in engine or _has_bfloat16(library)
+
+
+def available(*, ranges: bool = True) -> list[Engine]:
+    """What this machine can score with; int8 if the model has its `ranges`."""
+    return [engine for engine in ENGINES if usable(engine) and (ranges or "int8" not in engine)]
 
 
 def threads_of(threads: int | None) -> int:

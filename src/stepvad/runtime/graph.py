@@ -16,9 +16,6 @@ OPSET = 20
 """The first with GELU as one operator."""
 IR_VERSION = 9
 """The file layout that came with this operator set."""
-HEADROOM = 4
-"""Activations of int8 reach this many times as far as normal windows do: strange ones go beyond,
-and clipped they would look alike."""
 TINY = np.float32(1e-12)
 """A range that is not zero, for values that are."""
 
@@ -98,19 +95,27 @@ def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str], *, int8: bool
 
 
 def add_product(graph: Graph, folded: Folded, i: int, rows: str, *, int8: bool) -> str:
-    """The i-th large product; in int8, one scale for all rows and one for each output.
+    """The i-th large product; in int8, one scale for each row and one for each output.
 
-    Units that reach far hand some of their reach to their weights first, which changes no product.
+    Units hand their usual reach to their weights first, which changes no product and lets all fill
+    the same range. Rows are divided by their largest value and multiplied by it again afterwards: a
+    strange window goes beyond what normal ones do, and clipped it would look less strange.
     """
     W = folded.W[i]
     if not int8 or folded.ranges is None:
         return graph.node("MatMul", rows, graph.constant(W.T))
-    reach = np.maximum(HEADROOM * folded.ranges[i], TINY)  # (width,)
-    handed = np.sqrt(reach / np.maximum(np.abs(W).max(axis=0), TINY))
-    rows = graph.node("Mul", rows, graph.constant(1 / handed))
-    W = W * handed
+    reach = np.maximum(folded.ranges[i], TINY)  # (width,)
+    rows = graph.node("Mul", rows, graph.constant(1 / reach))
+    largest = graph.node("ReduceMax", graph.node("Abs", rows), graph.constant([2]), keepdims=1)
+    largest = graph.node("Max", largest, graph.constant(float(TINY)))
+    product = add_int8_product(graph, W * reach, graph.node("Div", rows, largest))
+    return graph.node("Mul", product, largest)
+
+
+def add_int8_product(graph: Graph, W: NDArray[np.float32], rows: str) -> str:
+    """Rows between -1 and 1 times Wᵀ, both rounded to whole numbers of up to 127."""
     zero = graph.constant(np.array(0, np.int8))
-    scale = graph.constant(np.array((reach / handed).max() / 127, np.float32))
+    scale = graph.constant(np.array(1 / 127, np.float32))
     rows = graph.node("QuantizeLinear", rows, scale, zero)
     rows = graph.node("DequantizeLinear", rows, scale, zero)
     scales = np.maximum(np.abs(W).max(axis=1), TINY) / np.float32(127)  # (width,)
@@ -138,8 +143,11 @@ def products_model(folded: Folded, *, int8: bool = False) -> bytes:
     width = len(folded.head)
     graph = Graph()
     rows = "rows"
-    for i in range(len(folded.W)):
-        rows = add_product(graph, folded, i, rows, int8=int8)
+    for W in folded.W:
+        if int8:
+            rows = add_int8_product(graph, W, rows)
+        else:
+            rows = graph.node("MatMul", rows, graph.constant(W.T))
     shape: Shape = ["N", folded.L, width]
     return graph.model({"rows": shape}, {rows: shape})
 

@@ -40,7 +40,10 @@ class Line:
     low_s: float
     high_s: float
     of_limit: float
-    """Time of the fastest library's bare products in this precision over this time."""
+    """Time of the fastest library's bare products in this precision over this time.
+
+    This and the other ratios are medians of the ratios within each round of readings.
+    """
     of_own: float
     """The same with the products of its own library."""
     times_naive: float
@@ -108,14 +111,20 @@ def _lines(
 ) -> Iterator[Line]:
     """Every subject's figures as shares of the others'."""
     quartiles = np.quantile(readings, [0.25, 0.5, 0.75], axis=0).T
-    medians = {subject: float(m) for subject, (_, m, _) in zip(chosen, quartiles, strict=True)}
+    column = {subject: i for i, subject in enumerate(chosen)}
     scores = {subject: A for subject, (A, _) in zip(chosen, loaded, strict=True)}
-    naive = medians.get(Subject("naive", "torch"), math.nan)
+    limit: dict[str, Subject] = {}
+    for subject in sorted(chosen, key=lambda subject: -quartiles[column[subject], 1]):
+        if subject.kind == "bare":
+            limit[subject.precision] = subject  # the fastest comes last
+
+    def ratio(other: Subject | None, subject: Subject) -> float:
+        """Another's time over this one's, reading by reading, so that drift cancels out."""
+        if other not in column:
+            return math.nan
+        return float(np.median(readings[:, column[other]] / readings[:, column[subject]]))
+
     for subject, (low, median, high), (A, memory) in zip(chosen, quartiles, loaded, strict=True):
-        bare = [
-            m for s, m in medians.items() if (s.kind, s.precision) == ("bare", subject.precision)
-        ]
-        own = medians.get(Subject("bare", subject.engine), math.nan)
         deviation, correlation = _deviation(A, scores.get(Subject("engine", "numpy")))
         yield Line(
             subject=subject.name,
@@ -126,9 +135,9 @@ def _lines(
             median_s=float(median),
             low_s=float(low),
             high_s=float(high),
-            of_limit=min(bare, default=math.nan) / float(median),
-            of_own=own / float(median),
-            times_naive=naive / float(median),
+            of_limit=ratio(limit.get(subject.precision), subject),
+            of_own=ratio(Subject("bare", subject.engine), subject),
+            times_naive=ratio(Subject("naive", "torch"), subject),
             memory_mb=memory,
             deviation=deviation,
             rank_correlation=correlation,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
-from stepvad.runtime import ENGINES, Engine, precision_of, usable
+from stepvad.runtime import Engine, available, precision_of, usable
 from stepvad.scoring import anomaly_score, standardise_energies
 from stepvad.windows import cut, standardise
 
@@ -60,7 +60,7 @@ def subjects(*, ranges: bool = True) -> Iterator[Subject]:
     """All that this machine can do, the naive way first; int8 if the model has its `ranges`."""
     if usable("torch"):
         yield Subject("naive", "torch")
-    here = [engine for engine in ENGINES if usable(engine) and (ranges or "int8" not in engine)]
+    here = available(ranges=ranges)
     yield from (Subject("engine", engine) for engine in here)
     yield from (Subject("bare", engine) for engine in here)
 
