@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from stepvad.baselines import DistanceDetector
+from stepvad.benchmark import executors
 from stepvad.benchmark import experiment as module
 from stepvad.benchmark import sweep as sweeps
 from stepvad.benchmark.datasets import Dataset, open_dataset
@@ -190,11 +192,11 @@ def test_a_sweep_runs_one_task_for_each_fit(
 ) -> None:
     ran: list[int] = []
 
-    def here(tasks: list[Task], jobs: int) -> list[int]:
-        ran.extend(run_fit(task) for task in tasks)
+    def here(work: Callable[[Task], int], tasks: list[Task], **_: object) -> list[int]:
+        ran.extend(work(task) for task in tasks)
         return ran
 
-    monkeypatch.setattr(sweeps, "_in_processes", here)
+    monkeypatch.setattr(executors, "run", here)
     calm = [replace(DISTANCE, config=replace(TINY, aggregation=a)) for a in ("max", "sum")]
     looks = [*calm, *(replace(e, jitter=0.1) for e in calm), replace(DISTANCE, drop_below=0.1)]
     found = sweep([*looks, looks[0]], Place(data=people, results=tmp_path))

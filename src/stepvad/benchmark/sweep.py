@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from stepvad.atomic import replacing
-from stepvad.benchmark import protocol, runs
+from stepvad.benchmark import executors, protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
+from stepvad.benchmark.executors import Executor
 from stepvad.benchmark.experiment import Experiment
-from stepvad.errors import ConfigError
 from stepvad.progress import Progress, Report, silent
 
 
@@ -51,15 +45,20 @@ class Task:
 
 
 def sweep(
-    experiments: Sequence[Experiment], place: Place, *, jobs: int = 1, report: Report = silent
+    experiments: Sequence[Experiment],
+    place: Place,
+    *,
+    jobs: int = 1,
+    executor: Executor = "processes",
+    report: Report = silent,
 ) -> list[runs.Run]:
     """The runs of all experiments in their order; those with a result are not run again.
 
     Experiments that differ in jitter or aggregation alone share a fit. Interrupted, it loses what
-    was under way and nothing else.
+    was under way and nothing else. Executor `ray` runs `jobs` fits at a time wherever the cluster
+    has room; data and results have to be in directories that all its machines see.
     """
-    if jobs < 1:
-        raise ConfigError(f"jobs: expected at least 1, got {jobs}")
+    executors.check(executor, jobs)
     dataset = place.open()
     digests = _digests(experiments, dataset)
     place.results.mkdir(parents=True, exist_ok=True)
@@ -69,14 +68,24 @@ def sweep(
     for file, experiment in wanted.items():
         if not file.exists():
             fits.setdefault(experiment.fitting, []).append(experiment)
-    tasks = [Task(tuple(several), place, digests[fit.fit_on]) for fit, several in fits.items()]
+    tasks = [_task(several, place, digests[fit.fit_on]) for fit, several in fits.items()]
     done = len(wanted) - sum(len(task.experiments) for task in tasks)
     report(Progress("experiments", done, len(wanted)))
-    for finished in _in_processes(tasks, jobs):
+    for finished in executors.run(run_fit, tasks, jobs=jobs, executor=executor):
         done += finished
         report(Progress("experiments", done, len(wanted)))
     clips = [*dataset.test_clips()]
     return [runs.read(file, clips) for file in files]
+
+
+def _task(experiments: Sequence[Experiment], place: Place, digest: str) -> Task:
+    """One fit, its directories named so that they are found from anywhere."""
+    directories = tuple(str(Path(name).absolute()) for name in experiments[0].fit_on)
+    return Task(
+        tuple(replace(experiment, fit_on=directories) for experiment in experiments),
+        replace(place, data=place.data.absolute(), results=place.results.absolute()),
+        digest,
+    )
 
 
 def digest_of(dataset: Dataset) -> str:
@@ -132,47 +141,3 @@ def _facts(experiment: Experiment, digest: str) -> dict[str, object]:
         "version": version("stepvad"),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def _in_processes(tasks: Sequence[Task], jobs: int) -> Iterator[int]:
-    """Run the tasks, `jobs` at a time, each on its share of the cores."""
-    if not tasks:
-        return
-    with (
-        _threads_per_job(jobs),
-        ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool,
-    ):
-        waiting = [pool.submit(run_fit, task) for task in tasks]
-        try:
-            for future in as_completed(waiting):
-                yield future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _end_with_parent() -> None:
-    """Let a worker go without a word on Ctrl-C, and when its parent is gone."""
-
-    def watch() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    threading.Thread(target=watch, daemon=True).start()
-
-
-@contextmanager
-def _threads_per_job(jobs: int) -> Iterator[None]:
-    """Let processes started meanwhile use their share of the cores and no more."""
-    before = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // jobs, 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = before
