@@ -63,8 +63,8 @@ class Student:
 
 
 PROFILES: dict[Profile, Student] = {
-    "tiny": Student(width=512, blocks=2),
-    "small": Student(width=1024, blocks=4),
+    "tiny": Student(width=256, blocks=2),
+    "small": Student(width=512, blocks=3),
 }
 """Students worth having; the page on speed has what they cost."""
 

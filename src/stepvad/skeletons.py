@@ -122,6 +122,10 @@ STEP18 = Skeleton(
     ),
 )
 
+LEFT_SHOULDER, RIGHT_SHOULDER = map(COCO17.joints.index, ("left_shoulder", "right_shoulder"))
+STEP18_OF_COCO17 = [(*COCO17.joints, "neck").index(joint) for joint in STEP18.joints]
+"""Where the paper's joints stand among COCO's with the neck behind them."""
+
 BOX = Skeleton(
     "box",
     ("top_left", "top_right", "bottom_right", "bottom_left"),
@@ -158,8 +162,6 @@ def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> 
             f"got {source.name} (V = {source.V})",
             hint="score a model on the skeleton it was fitted on",
         )
-    left, right = source.joints.index("left_shoulder"), source.joints.index("right_shoulder")
-    neck = (joints[:, left] + joints[:, right]) / np.float32(2)
+    neck = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / np.float32(2)
     with_neck = np.concatenate([joints, neck[:, None]], axis=1)
-    names = (*source.joints, "neck")
-    return with_neck[:, [names.index(joint) for joint in target.joints]]
+    return with_neck[:, STEP18_OF_COCO17]

@@ -14,6 +14,9 @@ from stepvad.scoring import WindowScores
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows import Counts, Windows, fill_gaps, prepare
 
+Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
+"""Keypoints `(N, T, V, 2)`, confidences `(N, T)`, track ids and last frames of new windows."""
+
 
 class Stream:
     """One camera, scored as its frames arrive.
@@ -47,6 +50,12 @@ class Stream:
 
     def push(self, frame: int, poses: Iterable[Pose]) -> Windows:
         """The windows that this frame completes, for whoever scores them."""
+        windows = Windows.of(*self._collect(frame, poses), self.detector.config)
+        self.flat_windows += int(windows.flat.sum())
+        return windows
+
+    def _collect(self, frame: int, poses: Iterable[Pose]) -> Found:
+        """The windows that this frame completes, in pixels."""
         if frame <= self._frame:
             raise DataError(
                 f"frame {frame}: expected a frame after {self._frame}, got {frame}",
@@ -61,10 +70,10 @@ class Stream:
         )
         self._frame = frame
         found = self._tracks.push(frame, [p.track_id for p in distinct], keypoints, confidence)
-        windows = Windows.of(*found, self.detector.config)
-        self.counts += mended + Counts(filled_poses=self._tracks.n_filled)
-        self.flat_windows += int(windows.flat.sum())
-        return windows
+        self.counts += mended
+        if self._tracks.n_filled:
+            self.counts += Counts(filled_poses=self._tracks.n_filled)
+        return found
 
     def _distinct(self, poses: Iterable[Pose]) -> list[Pose]:
         poses = list(poses)
@@ -91,16 +100,16 @@ def update_all(updates: Sequence[tuple[Stream, int, Iterable[Pose]]]) -> list[Wi
             "streams: expected one detector for all, got several",
             hint="score the cameras of each detector together",
         )
-    windows = [stream.push(frame, poses) for stream, frame, poses in updates]
-    scores = detector.score_windows(Windows.join(windows))
-    ends = np.cumsum([len(part) for part in windows]).tolist()
-    return [
-        scores.part(slice(end - len(part), end)) for part, end in zip(windows, ends, strict=True)
-    ]
-
-
-Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
-"""Keypoints `(N, T, V, 2)`, confidences `(N, T)`, track ids and last frames of new windows."""
+    found = [stream._collect(frame, poses) for stream, frame, poses in updates]
+    keypoints, confidence, track_id, frames = map(np.concatenate, zip(*found, strict=True))
+    windows = Windows.of(keypoints, confidence, track_id, frames, detector.config)
+    scores = detector.score_windows(windows)
+    parts, end = [], 0
+    for (stream, _, _), (of_stream, *_) in zip(updates, found, strict=True):
+        part = slice(end, end := end + len(of_stream))
+        stream.flat_windows += int(windows.flat[part].sum())
+        parts.append(scores.part(part))
+    return parts
 
 
 class _Tracks:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from operator import add, attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,11 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """The counts of both together."""
-        return Counts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        # not by dataclasses.astuple, which copies deeply: a stream adds with every frame
+        return Counts(*map(add, _each_count(self), _each_count(other)))
+
+
+_each_count = attrgetter(*(field.name for field in fields(Counts)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +92,6 @@ class Windows:
         x, flat = standardise(keypoints.transpose(0, 3, 2, 1), config)
         c = confidence.astype(np.float64).mean(axis=1).astype(np.float32)
         return cls(x, c, track_id, frame, flat)
-
-    @classmethod
-    def join(cls, parts: Sequence[Windows]) -> Windows:
-        """All parts in order; there must be one."""
-        return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("x", "c", "track_id", "frame", "flat")
-            )
-        )
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -292,6 +287,18 @@ def prepare(
     NaN confidence counts as 0, others are clipped to [0, 1]; a joint that was not found, at (0, 0)
     with confidence 0, goes to the middle of the joints that were.
     """
+    counts = Counts(poses=len(keypoints))
+    if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
+        keypoints, confidence, counts = _mend(keypoints, confidence)
+    converted = skeletons.convert(confidence, source, target).astype(np.float64)
+    mean_confidence = np.ascontiguousarray(converted).mean(axis=1).astype(np.float32)
+    return skeletons.convert(keypoints, source, target), mean_confidence, counts
+
+
+def _mend(
+    keypoints: NDArray[np.float32], confidence: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Counts]:
+    """Confidences in [0, 1] and joints that were all found, and how many were not."""
     nan = np.isnan(confidence)
     in_range = np.clip(np.where(nan, np.float32(0), confidence), np.float32(0), np.float32(1))
     in_range += np.float32(0)  # -0 becomes 0
@@ -306,9 +313,7 @@ def prepare(
         found = np.maximum((~missing).sum(axis=1, dtype=np.float32), 1)[:, None]
         middle = keypoints.sum(axis=1) / found  # missing joints add (0, 0)
         keypoints = np.where(missing[..., None], middle[:, None], keypoints)
-    converted = skeletons.convert(in_range, source, target).astype(np.float64)
-    mean_confidence = np.ascontiguousarray(converted).mean(axis=1).astype(np.float32)
-    return skeletons.convert(keypoints, source, target), mean_confidence, counts
+    return keypoints, in_range, counts
 
 
 def fill_gaps(
