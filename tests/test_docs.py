@@ -207,7 +207,7 @@ def write_small_benchmarks(root: Path) -> None:
                 np.save(root / dataset / "gt" / "test_frame_mask" / f"{name}.npy", truth.abnormal)
 
 
-MEASURED = ("comparison.md", "core.md", "speed.md")
+MEASURED = ("comparison.md", "core.md", "cost.md", "speed.md")
 """Pages of figures that take long to make."""
 
 
@@ -343,3 +343,13 @@ def test_the_paper_map_is_complete() -> None:
         assert "`tests/" in row[3]
     for part in ("Fig. 3", "Sec. 4.1", "Supp. C"):
         assert any(row[0].startswith(part) for row in rows)
+
+
+def test_the_cost_page_shows_what_speeds_and_prices_give() -> None:
+    made = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "cost-model"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert made.stdout.strip() in (DOCS / "benchmarks" / "cost.md").read_text("utf-8")
