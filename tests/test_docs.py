@@ -207,7 +207,7 @@ def write_small_benchmarks(root: Path) -> None:
                 np.save(root / dataset / "gt" / "test_frame_mask" / f"{name}.npy", truth.abnormal)
 
 
-MEASURED = ("comparison.md", "core.md", "cost.md", "speed.md")
+MEASURED = ("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md")
 """Pages of figures that take long to make."""
 
 

@@ -49,23 +49,24 @@ class PCSpace:
     whiten: bool = True
 
     @classmethod
-    def fit(cls, moments: Moments, K: int, *, whiten: bool = True) -> PCSpace:
-        """The K directions along which the training windows vary most."""
+    def fit(cls, moments: Moments, K: int | None, *, whiten: bool = True) -> PCSpace:
+        """The K directions along which the training windows vary most; None keeps all of them."""
         eigenvalues, eigenvectors = np.linalg.eigh(moments.covariance)
         Lambda, W = eigenvalues[::-1], eigenvectors[:, ::-1]
         rank = int((Lambda > RANK_TOLERANCE * Lambda[0]).sum()) if Lambda[0] > 0 else 0
-        if rank < K:
+        if K is not None and rank < K:
             raise DataError(
                 f"K: expected at most {rank}, the rank of {moments.n} windows of "
                 f"{len(moments.mean)} numbers, got {K}",
                 hint="choose a smaller K or fit on more footage",
             )
+        kept = rank if K is None else K
         largest = np.abs(W).argmax(axis=0)
         W = W * np.sign(W[largest, np.arange(W.shape[1])])  # a fixed sign per component
         return cls(
             moments.mean.astype(np.float32),
-            np.ascontiguousarray(W[:, :K], dtype=np.float32),
-            Lambda[:K].astype(np.float32),
+            np.ascontiguousarray(W[:, :kept], dtype=np.float32),
+            Lambda[:kept].astype(np.float32),
             whiten,
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.compare import compare
+from stepvad.cli.pictures import PICTURES
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
@@ -110,6 +111,8 @@ def mocap(
 
 
 benchmark.command()(compare)
+for verb in PICTURES:
+    benchmark.command()(verb)
 
 
 @benchmark.command()

@@ -1,1 +1,1 @@
-"""Pictures for people: score timelines."""
+"""Pictures for people: timelines, sheets of skeletons, curves and heat maps."""

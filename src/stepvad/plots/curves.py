@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -33,7 +34,7 @@ class Series:
 
     NaN in the mean breaks the line, NaN or 0 in the spread leaves the band out. `method` is the
     name that decides the look, the line's own label without it; `look` overrules both. The paper's
-    own figures are `quoted` and drawn dashed, without markers.
+    own figures are `quoted` and drawn dashed, without markers. `mark` is a place to point out.
     """
 
     x: NDArray[np.float64]
@@ -42,6 +43,7 @@ class Series:
     method: str = ""
     look: Look | None = None
     quoted: bool = False
+    mark: float | None = None
 
     def __post_init__(self) -> None:
         """Check that all arrays speak of the same n places."""
@@ -81,10 +83,11 @@ def draw_curves(
     *,
     xscale: Scale = "linear",
     yscale: Scale = "linear",
+    ylim: tuple[float, float] | None = None,
     title: str = "",
 ) -> None:
     """Write a PNG with one panel: a line for each series, by label, and a band for its spread."""
-    draw_panels({title: series}, path, xlabel, ylabel, xscale=xscale, yscale=yscale)
+    draw_panels({title: series}, path, xlabel, ylabel, xscale=xscale, yscale=yscale, ylim=ylim)
 
 
 def draw_panels(
@@ -95,27 +98,29 @@ def draw_panels(
     *,
     xscale: Scale = "linear",
     yscale: Scale = "linear",
+    ylim: tuple[float, float] | None = None,
     share_y: bool = True,
 ) -> None:
     """The same with a panel for each data set or split, by title, and one legend below."""
     width, height = PANEL_INCHES
-    labels = dict.fromkeys(label for lines in panels.values() for label in lines)
-    rows = -(-len(labels) // (LEGEND_COLUMNS if len(panels) > 1 else 2))
-    figure = style.figure(width * max(len(panels), 1) + 0.6, height + 0.25 * rows)
-    every = figure.subplots(1, max(len(panels), 1), sharey=share_y, squeeze=False)[0]
-    looks = {label: number for number, label in enumerate(labels)}
-    for axes, (title, lines) in zip(every, panels.items(), strict=False):
+    numbers = {label: n for n, label in enumerate(dict.fromkeys(chain(*panels.values())))}
+    columns = 2 if len(panels) < 2 else LEGEND_COLUMNS
+    legend_height = 0.25 * -(-len(numbers) // columns)
+    figure = style.figure(width * len(panels) + 0.6, height + legend_height)
+    every = figure.subplots(1, len(panels), sharey=share_y, squeeze=False)[0]
+    for axes, (title, lines) in zip(every, panels.items(), strict=True):
         for label, line in lines.items():
-            _draw_line(
-                axes, label, line, line.look or style.look(line.method or label, looks[label])
-            )
+            look = line.look or style.look(line.method or label, numbers[label])
+            _draw_line(axes, label, line, look)
         _set_scale(axes, lines, xscale, yscale)
         axes.set_xlabel(xlabel, parse_math=False)
         axes.set_title(title, loc="left", parse_math=False)
         axes.grid(color="#DDDDDD", linewidth=0.6)
         style.open_axes(axes)
+    if ylim is not None:
+        every[0].set_ylim(*ylim)
     every[0].set_ylabel(ylabel, parse_math=False)
-    _add_legend(figure, every, 2 if len(panels) < 2 else LEGEND_COLUMNS)
+    _add_legend(figure, every, columns)
     style.save(figure, path, dpi=130)
 
 
@@ -131,6 +136,9 @@ def _draw_line(axes: Axes, label: str, line: Series, look: Look) -> None:
         markersize=6,
         label=label,
     )
+    if line.mark is not None:
+        at = line.x == line.mark
+        axes.plot(line.x[at], line.mean[at], "o", color=look.colour, markersize=8)
     if np.nan_to_num(line.spread).any():
         low, high = line.mean - line.spread, line.mean + line.spread
         axes.fill_between(line.x, low, high, color=look.colour, alpha=0.18, linewidth=0)
@@ -161,4 +169,4 @@ def _add_legend(figure: Figure, every: Sequence[Axes], columns: int) -> None:
     if entries:
         place: Literal["outside lower center"] = "outside lower center"
         handles, labels = [*entries.values()], [*entries]
-        figure.legend(handles, labels, loc=place, ncols=columns, frameon=False)
+        figure.legend(handles, labels, loc=place, ncols=columns, frameon=False, borderaxespad=0)

@@ -14,7 +14,9 @@ PERSON_COLOUR = "#999999"
 WORST_COLOUR = style.BLUE
 
 
-def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | None = None) -> None:
+def draw_timeline(
+    scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | None = None, title: str = ""
+) -> None:
     """Write a PNG: every person a thin line, the worst one thick, true anomalies shaded."""
     figure = style.figure(9, 3)
     axes = figure.add_subplot()
@@ -31,7 +33,7 @@ def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | N
         ylabel="anomaly score A(x)",
         xlim=(0, max(scores.n_frames - 1, 1)),
     )
-    axes.set_title(scores.clip, loc="left", parse_math=False)
+    axes.set_title(title or scores.clip, loc="left", parse_math=False)
     style.open_axes(axes)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize="small")
     style.save(figure, path, dpi=120)

@@ -1,0 +1,243 @@
+"""stepvad benchmark traversal, lowpass, reconstruction, timelines: the pictures of the paper."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.tables import write_table
+from stepvad.cli.terminal import ModelFile, check_output, print_table, progress_bars, say
+from stepvad.errors import MissingExtraError, StepvadError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+Data = Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")]
+Picture = Annotated[Path, typer.Option("-o", "--output", help="The picture, as .png.")]
+Frames = Annotated[int, typer.Option("--T", min=2, help="Frames in a window.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the noise.")]
+BOTTLENECKS = (8, 48, 256)
+"""Components of the paper's picture: too few, its own choice, too many."""
+SHOWN_K = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
+"""Numbers of components that a printed table shows; a file has them all."""
+
+
+def traversal(
+    data: Data,
+    output: Picture = Path("traversal.png"),
+    *,
+    T: Frames = 12,
+    K: Annotated[int, typer.Option("--K", min=2, help="Components kept.")] = 48,
+) -> None:
+    """Draw what the first two principal components do to a person who stands and one who moves.
+
+    The components are those of the training clips, the people are in normal frames of the test
+    clips. Grey is the person without any change.
+
+        stepvad benchmark traversal people -o traversal.png
+    """
+    from stepvad.benchmark import pictures
+    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.config import Config
+    from stepvad.plots.sequences import Row, draw_sequences
+
+    _check_picture(output)
+    config, dataset = Config(T=T, K=K), open_dataset(data)
+    with progress_bars() as report:
+        space, footage = pictures.fit_space(dataset, config, report)
+    space = pictures.narrowed(space, K)
+    people = pictures.normal_footage(dataset, config, footage.skeleton)
+    chosen = pictures.choose_people(people.index, footage.skeleton, space)
+    rows = []
+    for name, person in zip(("standing", "moving"), chosen, strict=True):
+        (still,) = pictures.traverse(space, person.x, 0, [0.0])
+        for component in (0, 1):
+            moved = pictures.traverse(space, person.x, component, pictures.MULTIPLES)
+            rows.append(
+                Row(f"{name}\nPC {component + 1}", moved, still[None].repeat(len(moved), 0))
+            )
+    columns = ["0 σ" if multiple == 0 else f"{multiple:+g} σ" for multiple in pictures.MULTIPLES]
+    caption = f"first, middle and last of {T} frames, light to dark; grey: 0 σ"
+    draw_sequences(rows, columns, output, skeleton=footage.skeleton, caption=caption)
+    standing, moving = (f"{person.way:.2f}" for person in chosen)
+    say(f"in {T} frames, standing goes {standing} heights of the body, moving {moving}")
+    typer.echo(output)
+
+
+def lowpass(
+    data: Data,
+    output: Picture = Path("lowpass.png"),
+    *,
+    T: Frames = 12,
+    K: Annotated[
+        list[int] | None, typer.Option("--K", min=1, help="Components; may be given often.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Draw how components that are few enough take noise out of a moving person.
+
+    The noise is Gaussian, on coordinates of which the spread in y is 1.
+
+        stepvad benchmark lowpass people -o lowpass.png --K 8 --K 48 --K 256
+    """
+    from stepvad.benchmark import pictures
+    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.config import Config
+    from stepvad.plots.sequences import Row, draw_sequences
+
+    _check_picture(output)
+    config, dataset = Config(T=T), open_dataset(data)
+    with progress_bars() as report:
+        space, footage = pictures.fit_space(dataset, config, report)
+    people = pictures.normal_footage(dataset, config, footage.skeleton)
+    rank = len(space.Lambda_K)
+    usual = pictures.narrowed(space, min(config.K, rank))
+    _, person = pictures.choose_people(people.index, footage.skeleton, usual)
+    noises = (0.0, 0.1, 0.2, 0.3, 0.5)
+    rows = [
+        Row(
+            "noisy\nwindow" if bottleneck is None else f"K = {bottleneck}",
+            pictures.low_pass(space, person.x, noises, bottleneck, seed=seed),
+        )
+        for bottleneck in (None, *(K or [k for k in BOTTLENECKS if k <= rank]))
+    ]
+    columns = ["no noise" if size == 0 else f"noise {size:g}" for size in noises]
+    caption = f"first, middle and last of {T} frames, moved apart; noise per spread of y"
+    draw_sequences(rows, columns, output, skeleton=footage.skeleton, caption=caption, apart=1.0)
+    typer.echo(output)
+
+
+def reconstruction(
+    data: Data,
+    output: Picture = Path("reconstruction.png"),
+    *,
+    T: Frames = 12,
+    seed: Seed = 0,
+    table: Annotated[Path | None, typer.Option(help="All figures as .csv, or Markdown.")] = None,
+) -> None:
+    """Draw how well K components give a window back, for noise of several sizes.
+
+    The error is the mean over all test windows, between what comes back from the noisy window and
+    the clean one.
+
+        stepvad benchmark reconstruction people -o reconstruction.png --table reconstruction.csv
+    """
+    from stepvad.benchmark import pictures
+    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.config import Config
+    from stepvad.footage import Footage
+
+    _check_picture(output)
+    if table is not None:
+        check_output(table)
+    config, dataset = Config(T=T), open_dataset(data)
+    with progress_bars() as report:
+        space, train = pictures.fit_space(dataset, config, report)
+        test = Footage.read((clip for clip, _ in dataset.test_clips()), config, train.skeleton)
+        windows = (windows.x for windows in test.batches("errors", report))
+        errors = pictures.reconstruction_errors(space, windows, pictures.NOISES, seed=seed)
+    _draw_errors(errors, pictures.NOISES, output, f"{dataset.name}, T = {T}")
+    columns = ["K", *(f"noise {size:g}" for size in pictures.NOISES)]
+    rows = [[str(k + 1), *(f"{e:.6f}" for e in column)] for k, column in enumerate(errors.T)]
+    if table is not None:
+        write_table(columns, rows, table)
+    print_table(
+        f"mean squared error of {len(test):,} test windows of {dataset.name}, T = {T}",
+        columns,
+        [rows[k - 1] for k in sorted({*SHOWN_K, len(rows)}) if k <= len(rows)],
+    )
+
+
+def timelines(
+    model: ModelFile,
+    data: Data,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the pictures go.")],
+    *,
+    clips: Annotated[int, typer.Option(min=1, help="Clips to draw.")] = 6,
+) -> None:
+    """Draw the scores of test clips over time: those told apart best, and those told worst.
+
+        stepvad benchmark timelines model.safetensors people -o timelines
+
+    A clip is told apart well if its abnormal frames score above its normal ones.
+    """
+    from stepvad import baselines
+    from stepvad.benchmark import pictures, protocol
+    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.formats import file_stem
+    from stepvad.plots.timeline import draw_timeline
+
+    _check_matplotlib()
+    if output.exists() and not output.is_dir():
+        raise StepvadError(
+            f"{output}: expected a directory, got a file", hint="choose another name"
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    with progress_bars() as report:
+        scored = protocol.score_clips(baselines.load(model), open_dataset(data), report=report)
+    rows = []
+    for place, (clip, auroc) in enumerate(pictures.best_and_worst(scored, clips), start=1):
+        name, classes = clip.scores.clip, ", ".join(clip.labels.classes)
+        words = f"{name} ({classes})" if classes else name
+        picture = output / f"{place}-{file_stem(name)}.png"
+        title = f"{words}: AUROC {100 * auroc:.1f} %"
+        draw_timeline(clip.scores, picture, abnormal=clip.labels.abnormal, title=title)
+        rows.append([f"{100 * auroc:.1f}", name, classes, str(picture)])
+    print_table("clips, best first (%)", ["AUROC", "clip", "classes", "picture"], rows)
+
+
+def _draw_errors(
+    errors: NDArray[np.float64], noises: Sequence[float], path: Path, title: str
+) -> None:
+    import numpy as np
+
+    from stepvad.plots import style
+    from stepvad.plots.curves import Series, draw_curves
+
+    places = np.arange(1.0, errors.shape[1] + 1)
+    looks = [style.Look(style.OTHERS[number % len(style.OTHERS)]) for number in range(len(noises))]
+    series = {
+        "no noise" if size == 0 else f"noise {size:g}": Series(
+            places, error, np.zeros_like(places), look=look, mark=_lowest(error)
+        )
+        for size, error, look in zip(noises, errors, looks, strict=True)
+    }
+    draw_curves(
+        series,
+        path,
+        "components kept, K",
+        "mean squared error",
+        xscale="log2",
+        yscale="log",
+        ylim=(errors[-1].min() / 20, 1.5 * errors.max()),
+        title=f"{title} (dot: lowest error)",
+    )
+
+
+def _lowest(error: NDArray[np.float64]) -> float | None:
+    """The K of the lowest error, if more components make it worse."""
+    best = int(error.argmin()) + 1
+    return best if best < len(error) else None
+
+
+def _check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before the work and not after it."""
+    _check_matplotlib()
+    check_output(path)
+    if path.suffix.lower() != ".png":
+        raise StepvadError(f"{path}: expected a name that ends in .png", hint="name the picture so")
+
+
+def _check_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("plot", "plots")
+
+
+PICTURES = (traversal, lowpass, reconstruction, timelines)
+"""The verbs of this file, for `stepvad benchmark`."""

@@ -1,0 +1,19 @@
+"""Tables as files, for programs and for pages."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from stepvad.atomic import replacing
+
+
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:
+    """The table as CSV by its suffix, or else as Markdown to stand in a page."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            csv.writer(file, lineterminator="\n").writerows([columns, *rows])
+            return
+        rule = ["---", *["--:"] * (len(columns) - 1)]
+        file.writelines(f"| {' | '.join(row)} |\n" for row in [columns, rule, *rows])
