@@ -10,16 +10,16 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 from stepvad.atomic import replacing
-from stepvad.baselines import Fitted
 from stepvad.benchmark import protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.experiment import Experiment
+from stepvad.config import Compute, Config
 from stepvad.errors import ConfigError
 from stepvad.progress import Progress, Report, silent
 
@@ -31,10 +31,23 @@ class Place:
     data: Path
     results: Path
     split: Split = "full"
+    compute: Compute = Compute()
+    """How trainings run there."""
+    checkpoints: bool = False
+    """Whether trainings that are stopped go on where they were, rather than start anew."""
 
     def open(self) -> Dataset:
         """The data set."""
         return open_dataset(self.data, split=self.split)
+
+    def file(self, experiment: Experiment, digest: str) -> Path:
+        """Where the result of an experiment on data of this digest is, or will be."""
+        return self.results / f"{experiment.key(digest)}.parquet"
+
+    def checkpoint(self, experiment: Experiment, digest: str) -> Path | None:
+        """Where the state of its training is kept, if it is."""
+        name = f"{experiment.fitting.key(digest)}.checkpoint"
+        return self.results / name if self.checkpoints else None
 
 
 def sweep(
@@ -42,19 +55,19 @@ def sweep(
 ) -> list[runs.Run]:
     """The runs of all experiments in their order; those with a result are not run again.
 
-    Experiments that differ in jitter alone share a fit. Interrupted, it loses what was under way
-    and nothing else.
+    Experiments that differ in jitter or aggregation alone share a fit. Interrupted, it loses what
+    was under way and nothing else.
     """
     if jobs < 1:
         raise ConfigError(f"jobs: expected at least 1, got {jobs}")
     dataset = place.open()
     digest = digest_of(dataset)
     place.results.mkdir(parents=True, exist_ok=True)
-    files = [place.results / f"{experiment.key(digest)}.parquet" for experiment in experiments]
+    files = [place.file(experiment, digest) for experiment in experiments]
     missing = [e for e, file in zip(experiments, files, strict=True) if not file.exists()]
     fits: dict[str, list[Experiment]] = {}
     for experiment in dict.fromkeys(missing):
-        fits.setdefault(replace(experiment, jitter=0.0).key(digest), []).append(experiment)
+        fits.setdefault(experiment.fitting.key(digest), []).append(experiment)
     done = len(files) - len(missing)
     report(Progress("experiments", done, len(files)))
     for finished in _in_processes([*fits.values()], place, digest, jobs):
@@ -80,21 +93,25 @@ def run_fit(experiments: Sequence[Experiment], place: Place, digest: str) -> int
     """Fit once, look as often as there are experiments, and write each result; how many."""
     dataset = place.open()
     started = time.monotonic()
-    fitted = experiments[0].fit(dataset)
+    checkpoint = place.checkpoint(experiments[0], digest)
+    fitted = experiments[0].fitting.fit(dataset, compute=place.compute, checkpoint=checkpoint)
     fit_s = time.monotonic() - started
     for experiment in experiments:
-        clips = protocol.score_clips(experiment.scorer(fitted), dataset)
-        with replacing(place.results / f"{experiment.key(digest)}.parquet") as temporary:
-            runs.write(clips, _facts(experiment, fitted, digest, fit_s), temporary)
+        scorer = experiment.scorer(fitted)
+        facts = _facts(experiment, scorer.config, digest, fit_s)
+        facts["windows"] = fitted.origin.windows
+        with replacing(place.file(experiment, digest)) as temporary:
+            runs.write(protocol.score_clips(scorer, dataset), facts, temporary)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
     return len(experiments)
 
 
-def _facts(experiment: Experiment, fitted: Fitted, digest: str, fit_s: float) -> dict[str, object]:
+def _facts(experiment: Experiment, config: Config, digest: str, fit_s: float) -> dict[str, object]:
     """What a result tells of itself."""
     return {
         "experiment": asdict(experiment),
-        "config": asdict(fitted.config),
-        "windows": fitted.origin.windows,
+        "config": asdict(config),
         "data": digest,
         "version": version("stepvad"),
         "fit_s": fit_s,
