@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.compare import compare
+from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
@@ -110,6 +111,7 @@ def mocap(
 
 
 benchmark.command()(compare)
+benchmark.command()(reproduce)
 
 
 @benchmark.command()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.terminal import check_output, print_table, progress_bars, say
+from stepvad.cli.terminal import check_output, print_table, progress_bars, say, write_table
 from stepvad.config import Config
 
 if TYPE_CHECKING:
@@ -74,7 +73,8 @@ def compare(
     )
     _print_lines(dataset.name, lines)
     if table is not None:
-        _write_table(lines, table)
+        columns = [*COLUMNS, *lines[0].by_class]
+        write_table(columns, [_cells(line) for line in lines], table)
         say(f"written: {table}")
 
 
@@ -104,16 +104,3 @@ def _points(value: float) -> str:
 def _print_lines(name: str, lines: list[Line]) -> None:
     columns = [*COLUMNS, *lines[0].by_class]
     print_table(f"{name} (%)", columns, [_cells(line) for line in lines])
-
-
-def _write_table(lines: list[Line], path: Path) -> None:
-    """The table as CSV, or as Markdown to stand in a page."""
-    from stepvad.atomic import replacing
-
-    rows = [[*COLUMNS, *lines[0].by_class], *(_cells(line) for line in lines)]
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        if path.suffix == ".csv":
-            csv.writer(file, lineterminator="\n").writerows(rows)
-            return
-        rows.insert(1, ["---", *["--:"] * (len(rows[0]) - 1)])
-        file.writelines(f"| {' | '.join(row)} |\n" for row in rows)

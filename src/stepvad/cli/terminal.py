@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -50,6 +51,19 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for row in rows:
         table.add_row(*map(Text, row))
     Console(file=sys.stdout, width=TABLE_WIDTH, highlight=False).print(table)
+
+
+def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:
+    """A table as .csv, or else as Markdown to stand in a page."""
+    from stepvad.atomic import replacing
+
+    lines = [columns, *rows]
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        if path.suffix == ".csv":
+            csv.writer(file, lineterminator="\n").writerows(lines)
+            return
+        lines.insert(1, ["---", *["--:"] * (len(columns) - 1)])
+        file.writelines(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 @contextmanager
