@@ -155,10 +155,10 @@ def test_the_page_on_walkers_shows_what_its_commands_print(tmp_path: Path) -> No
 def test_the_guide_to_the_paper_runs_on_small_data_of_its_layouts(tmp_path: Path) -> None:
     write_layouts(tmp_path)
     for block in blocks(DOCS / "guides" / "reproduce-the-paper.md"):
-        if block.mark:  # hours, so one step of it
+        if block.mark:  # hours, so one small training of them
             assert block.mark == "not run: hours"
             (command,) = block.commands
-            text = f"$ {command} --max-steps 1 --width 16\n"
+            text = f"$ {command} --epochs 1 --width 16 --runs 1\n"
             block = Block(block.page, block.line, block.language, "", text)
         check_output(block, run(block, tmp_path))
 
