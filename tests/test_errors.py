@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from stepvad.errors import (
@@ -34,3 +36,12 @@ def test_a_place_goes_in_front_and_the_remedy_stays() -> None:
 def test_a_missing_extra_names_what_to_install() -> None:
     error = MissingExtraError("fit", "train")
     assert str(error) == "fit needs the train extra; pip install 'stepvad[train]'"
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError("a"), DataError("b", hint="c"), MissingExtraError("fit", "train")]
+)
+def test_an_error_passes_from_process_to_process(error: StepvadError) -> None:
+    other = pickle.loads(pickle.dumps(error))
+    assert (type(other), str(other)) == (type(error), str(error))
+    assert (other.problem, other.hint) == (error.problem, error.hint)

@@ -45,3 +45,9 @@ class MissingExtraError(StepvadError):
         super().__init__(
             f"{feature} needs the {extra} extra", hint=f"pip install 'stepvad[{extra}]'"
         )
+        self.feature = feature
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        """Pass from process to process as what it was made of."""
+        return type(self), (self.feature, self.extra)

@@ -18,7 +18,7 @@ from stepvad.benchmark.forecast import Forecast, Part, forecast
 from stepvad.benchmark.intervals import Spread
 from stepvad.benchmark.paper import Cell, Figure
 from stepvad.benchmark.reproduction import Line
-from stepvad.benchmark.sweep import Place, digest_of, run_fit, sweep
+from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
@@ -86,7 +86,8 @@ def run_here(name: paper.Name, root: Path, results: Path, runs: int = 2) -> list
     results.mkdir()
     each = len(chosen) // runs
     for first in range(0, len(chosen), each):
-        run_fit(chosen[first : first + each], place, digest_of(place.open()))
+        together = tuple(chosen[first : first + each])
+        run_fit(Task(together, place, digest_of(place.open())))
     splits = reproduction.open_splits(name, root)
     return reproduction.lines(name, sweep(chosen, place), splits)
 
@@ -247,9 +248,9 @@ def test_a_stopped_training_goes_on_where_it_was(
 
     monkeypatch.setattr(training, "run_epoch", stops)
     with pytest.raises(KeyboardInterrupt):
-        run_fit([experiment], place, digest)
+        run_fit(Task((experiment,), place, digest))
     assert [file.suffix for file in tmp_path.iterdir()] == [".checkpoint"]
-    run_fit([experiment], place, digest)
+    run_fit(Task((experiment,), place, digest))
     assert epochs == [0, 1, 2, 2]  # the third epoch again, and no other
     assert [file.suffix for file in tmp_path.iterdir()] == [".parquet"]
     (run,) = sweep([experiment], place)

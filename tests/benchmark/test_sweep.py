@@ -16,7 +16,7 @@ import pytest
 
 from stepvad.benchmark import compare, protocol, runs
 from stepvad.benchmark.experiment import Experiment, Jittered
-from stepvad.benchmark.sweep import Place, digest_of, run_fit, sweep
+from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError
@@ -54,7 +54,7 @@ def sweep_here(experiments: list[Experiment], place: Place) -> list[runs.Run]:
     dataset = place.open()
     place.results.mkdir(exist_ok=True)
     for experiment in experiments:
-        run_fit([experiment], place, digest_of(dataset))
+        run_fit(Task((experiment,), place, digest_of(dataset)))
     return sweep(experiments, place)
 
 
@@ -136,10 +136,12 @@ def test_what_an_experiment_is_decides_its_name(people: Path) -> None:
         replace(some, jitter=0.1),
         replace(some, k=2),
         replace(some, anomalies=True),
+        replace(some, drop_below=0.1),
         replace(some, config=replace(TINY, seed=1)),
+        replace(some, config=replace(TINY, aggregation="sum")),
     ]
     keys = {experiment.key(digest) for experiment in (some, *others)}
-    assert len(keys | {some.key("other data")}) == 7
+    assert len(keys | {some.key("other data")}) == 9
     assert some.key(digest) == Experiment(config=TINY).key(digest)
 
 

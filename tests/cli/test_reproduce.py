@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepvad import training
-from stepvad.benchmark import sweep
+from stepvad.benchmark import executors
+from stepvad.benchmark.sweep import Task
 from stepvad.config import Config
 from tests.benchmark.layouts import write_layouts
 from tests.cli.conftest import Command
@@ -26,12 +28,12 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings in this process, which is quicker than to start another."""
 
-    def in_this_process(*arguments: object) -> object:
-        fits, place, digest, _ = arguments
-        for fit in fits:  # type: ignore[attr-defined]
-            yield sweep.run_fit(fit, place, digest)  # type: ignore[arg-type]
+    def in_this_process(
+        work: Callable[[Task], int], tasks: Sequence[Task], **_: object
+    ) -> Iterator[int]:
+        return map(work, tasks)
 
-    monkeypatch.setattr(sweep, "_in_processes", in_this_process)
+    monkeypatch.setattr(executors, "run", in_this_process)
 
 
 @pytest.mark.parametrize(

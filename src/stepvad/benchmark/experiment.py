@@ -15,12 +15,12 @@ import numpy as np
 from stepvad import baselines
 from stepvad.baselines import Fitted, Method
 from stepvad.benchmark import protocol
-from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.config import Aggregation, Compute, Config
 from stepvad.detector import Detector
-from stepvad.errors import DataError
+from stepvad.errors import ConfigError, DataError
 from stepvad.footage import score_clip
-from stepvad.poses import Clip
+from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.scoring import Scores, WindowScores
 from stepvad.windows import Windows
@@ -38,13 +38,37 @@ class Experiment:
     """Whether the projection also learns from the validation clips, which show anomalies."""
     jitter: float = 0.0
     """Gaussian noise on the coordinates of standardised test windows (Supp., Table on jitter)."""
+    drop_below: float = 0.0
+    """Training poses of a lower mean confidence are left out (Supp., Table on noisy poses)."""
+    fit_on: tuple[str, ...] = ()
+    """Directories of data sets to fit on in the place of the data set that is measured on.
+
+    One makes it a cross-data-set experiment, several train jointly.
+    """
     best_on_validation: bool = False
     """Whether the epoch with the best AUROC on the validation clips is kept (Sec. 4.1)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no fit can do."""
+        if not 0 <= self.drop_below <= 1:
+            raise ConfigError(f"drop_below: expected a number from 0 to 1, got {self.drop_below}")
+        if len(set(self.fit_on)) < len(self.fit_on):
+            raise ConfigError(
+                f"fit_on: expected different directories, got {', '.join(self.fit_on)}",
+                hint="name each data set once",
+            )
 
     @property
     def fitting(self) -> Experiment:
         """What must be fitted: experiments that agree in it share a fit."""
         return replace(self, jitter=0.0, config=replace(self.config, aggregation="max"))
+
+    def train_clips(self, dataset: Dataset) -> Iterator[Clip]:
+        """The clips to fit on: the data set's own or those of others, without unsure poses."""
+        sources = [open_dataset(directory) for directory in self.fit_on] or [dataset]
+        for source in sources:
+            for clip in source.train_clips():
+                yield without_unsure(clip, self.drop_below)
 
     def fit(
         self,
@@ -54,15 +78,15 @@ class Experiment:
         compute: Compute = Compute(),
         checkpoint: Path | None = None,
     ) -> Fitted:
-        """The method, fitted on the data set's training clips.
+        """The method, fitted on the training clips.
 
         `checkpoint` keeps the state of a training, which goes on from there if the file exists.
         """
+        clips = self.train_clips(dataset)
         if baselines.is_distance(self.method):
-            clips = dataset.train_clips()
             return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
         return Detector.fit(
-            dataset.train_clips(),
+            clips,
             baselines.variant(self.method, self.config),
             projection_clips=_validation_clips(dataset) if self.anomalies else None,
             keep_best=validation_auroc(dataset) if self.best_on_validation else None,
@@ -78,10 +102,15 @@ class Experiment:
         return Jittered(own, self.jitter) if self.jitter else own
 
     def key(self, data: str) -> str:
-        """A name for the result of this experiment on data of this digest by this version."""
+        """A name for the result of this experiment on data of this digest by this version.
+
+        The digest speaks for the data sets of `fit_on`, wherever they are.
+        """
         told = asdict(self)
-        if not self.best_on_validation:  # results from before there was a choice keep their names
-            del told["best_on_validation"]
+        del told["fit_on"]
+        for choice in ("drop_below", "best_on_validation"):
+            if not told[choice]:  # results from before there was a choice keep their names
+                del told[choice]
         words = {"experiment": told, "data": data, "version": version("stepvad")}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -137,3 +166,23 @@ def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:
         return fitted
     config = replace(fitted.config, aggregation=aggregation)
     return replace(fitted, model=replace(fitted.model, config=config))
+
+
+def without_unsure(clip: Clip, drop_below: float) -> Clip:
+    """The clip without poses whose mean confidence is lower; its number of frames stays.
+
+    NaN confidence counts as 0, others are clipped to [0, 1]. A track without poses goes. Gaps of
+    at most T frames are filled later, as those of any clip are.
+    """
+    if not drop_below:
+        return clip
+    tracks = (_sure_part(track, drop_below) for track in clip.tracks)
+    return replace(clip, tracks=tuple(track for track in tracks if len(track)))
+
+
+def _sure_part(track: Track, drop_below: float) -> Track:
+    confidence = np.clip(np.nan_to_num(track.confidence, nan=0.0), 0.0, 1.0)
+    # rounded to what confidences are, so that a pose of 0.2 everywhere is not below 0.2
+    mean = confidence.mean(axis=1, dtype=np.float64).astype(np.float32)
+    sure = mean >= np.float32(drop_below)
+    return Track(track.id, track.frames[sure], track.keypoints[sure], track.confidence[sure])

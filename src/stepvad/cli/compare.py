@@ -38,6 +38,9 @@ def compare(
         Literal["all", "covered", "one-person"], typer.Option(help="Frames measured on.")
     ] = "all",
     jobs: Annotated[int, typer.Option(min=1, help="Fits at a time.")] = 1,
+    executor: Annotated[
+        Literal["processes", "ray"], typer.Option(help="Where fits run: here, or on a cluster.")
+    ] = "processes",
     table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,
 ) -> None:
     """Fit methods on a data set's training clips and measure them on its test clips.
@@ -51,6 +54,9 @@ def compare(
 
     Mean and deviation are over seeds, the interval is over clips, and the lead is that of the
     first method, paired over clips. What is already in RESULTS is not run again.
+
+    Executor ray takes the cluster that RAY_ADDRESS names, or else this machine alone. All machines
+    of a cluster have to see DATA and RESULTS in the same place.
     """
     from stepvad.benchmark import compare as methods_side_by_side
     from stepvad.benchmark.sweep import Place, sweep
@@ -65,7 +71,7 @@ def compare(
     place = Place(data=data, results=results, split=split)
     with progress_bars() as report:
         everything = [experiment for several in chosen.values() for experiment in several]
-        runs = iter(sweep(everything, place, jobs=jobs, report=report))
+        runs = iter(sweep(everything, place, jobs=jobs, executor=executor, report=report))
     by_name = {name: [next(runs) for _ in several] for name, several in chosen.items()}
     dataset = place.open()
     lines = methods_side_by_side.compare(

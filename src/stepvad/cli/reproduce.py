@@ -35,6 +35,9 @@ def reproduce(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Trainings; the paper has 20.")] = 20,
     jobs: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,
+    executor: Annotated[
+        Literal["processes", "ray"], typer.Option(help="Where trainings run, as compare.")
+    ] = "processes",
     device: Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")] = "cpu",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and for how long, and stop.")
@@ -80,7 +83,7 @@ def reproduce(
         _foretell(name, place, experiments, runs)
         return
     with progress_bars() as report:
-        finished = sweep(experiments, place, jobs=jobs, report=report)
+        finished = sweep(experiments, place, jobs=jobs, executor=executor, report=report)
         lines = reproduction.lines(name, finished, splits, report)
     _show(name, lines, runs, table, "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}")
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.errors import MissingExtraError
+from stepvad.plots import style
 from stepvad.poses import Track
 from stepvad.skeletons import COCO17, Skeleton
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEFT_COLOUR = "#0072B2"
-RIGHT_COLOUR = "#D55E00"
+LEFT_COLOUR = style.BLUE
+RIGHT_COLOUR = style.VERMILION
 MIDDLE_COLOUR = "#555555"
 """Sides that colour-blind readers tell apart."""
 PANEL_INCHES = 1.05
@@ -41,14 +41,9 @@ def spread(chosen: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
 
 def draw_contact_sheet(strips: Sequence[Strip], path: Path, *, skeleton: Skeleton = COCO17) -> None:
     """Write a PNG with a row per strip; faint bones are unsure, arrows show the way people go."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("plot", "plots") from error
     columns = max((len(strip.poses) for strip in strips), default=1)
     size = (PANEL_INCHES * (columns + 1), 1.25 * PANEL_INCHES * max(len(strips), 1))
-    figure = FigureCanvasAgg(Figure(figsize=size, layout="constrained")).figure
+    figure = style.figure(*size)
     for row, strip in enumerate(strips):
         tall = float(np.ptp(strip.track.keypoints[strip.poses, :, 1], axis=1).max())
         for column in range(columns + 1):
@@ -58,7 +53,7 @@ def draw_contact_sheet(strips: Sequence[Strip], path: Path, *, skeleton: Skeleto
                 axes.text(1, 0.5, strip.title, ha="right", va="center", parse_math=False)
             elif column <= len(strip.poses):
                 _draw_pose(axes, strip, column - 1, max(tall, 1.0), skeleton)
-    figure.savefig(path, dpi=100, metadata={"Software": None})
+    style.save(figure, path, dpi=100)
 
 
 def _draw_pose(axes: Axes, strip: Strip, number: int, tall: float, skeleton: Skeleton) -> None:

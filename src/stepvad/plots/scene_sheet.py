@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.errors import MissingExtraError
+from stepvad.plots import style
 from stepvad.poses import Clip, Track
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
-"""Colours that colour-blind readers tell apart, one person each in turn."""
-TRUTH_COLOUR = "#D55E00"
+COLOURS = (style.BLUE, style.GREEN, style.PURPLE, style.ORANGE, style.SKY, "#999999")
+"""One person each in turn; the colour of truth is not among them."""
 MARGIN = 1.1
 """How much more than the people a row shows."""
 FAINT = 0.3
@@ -42,16 +41,11 @@ def draw_scenes(
 
     `size` is the width and height of the video; a row shows the part of it where people are.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("contact sheet", "plots") from error
     columns = max((len(strip.frames) for strip in strips), default=1)
     width = 3.2 * columns
     height = (3.2 * size[1] / size[0] + 0.15) * max(len(strips), 1) + 0.4
-    figure = Figure(figsize=(width, height), layout="constrained")
-    grid = FigureCanvasAgg(figure).figure.subplots(max(len(strips), 1), columns, squeeze=False)
+    figure = style.figure(width, height)
+    grid = figure.subplots(max(len(strips), 1), columns, squeeze=False)
     figure.suptitle(title, parse_math=False, fontsize="medium")
     for row, strip in zip(grid, strips, strict=False):
         part = _part_with_people(strip, size)
@@ -59,7 +53,7 @@ def draw_scenes(
             _draw_frame(axes, strip, frame, part)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
-    figure.savefig(path, dpi=dpi, metadata={"Software": None})
+    style.save(figure, path, dpi=dpi)
 
 
 def _part_with_people(strip: Strip, size: tuple[int, int]) -> NDArray[np.float64]:
@@ -88,7 +82,7 @@ def _draw_frame(axes: Axes, strip: Strip, frame: int, part: NDArray[np.float64])
     axes.set_title(f"{strip.caption}, {frame}", fontsize=7, pad=2, loc="left", parse_math=False)
     if strip.abnormal[frame]:
         for spine in axes.spines.values():
-            spine.set(color=TRUTH_COLOUR, linewidth=2.5)
+            spine.set(color=style.TRUTH, linewidth=2.5)
 
 
 def _draw_person(axes: Axes, clip: Clip, track: Track, at: int, colour: str) -> None:

@@ -7,24 +7,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.errors import MissingExtraError
+from stepvad.plots import style
 from stepvad.scoring import Scores, person_scores, stretches
 
 PERSON_COLOUR = "#999999"
-WORST_COLOUR = "#0072B2"
-TRUTH_COLOUR = "#D55E00"
-"""Colours that colour-blind readers tell apart."""
+WORST_COLOUR = style.BLUE
 
 
 def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | None = None) -> None:
     """Write a PNG: every person a thin line, the worst one thick, true anomalies shaded."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("plot", "plots") from error
-    figure = Figure(figsize=(9, 3), layout="constrained")
-    axes = FigureCanvasAgg(figure).figure.add_subplot()
+    figure = style.figure(9, 3)
+    axes = figure.add_subplot()
     for number, (frame, score) in enumerate(person_scores(scores.windows, scores.T)):
         label = "one person" if number == 0 else None
         axes.plot(frame, score, color=PERSON_COLOUR, linewidth=0.8, label=label)
@@ -32,13 +25,13 @@ def draw_timeline(scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | N
     if abnormal is not None:
         for number, (first, end) in enumerate(stretches(abnormal)):
             label = "true anomaly" if number == 0 else None
-            axes.axvspan(first, end - 1, color=TRUTH_COLOUR, alpha=0.2, linewidth=0, label=label)
+            axes.axvspan(first, end - 1, color=style.TRUTH, alpha=0.2, linewidth=0, label=label)
     axes.set(
         xlabel="frame",
         ylabel="anomaly score A(x)",
         xlim=(0, max(scores.n_frames - 1, 1)),
     )
     axes.set_title(scores.clip, loc="left", parse_math=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    style.open_axes(axes)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, fontsize="small")
-    figure.savefig(path, dpi=120, metadata={"Software": None})
+    style.save(figure, path, dpi=120)

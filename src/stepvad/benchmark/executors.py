@@ -1,0 +1,140 @@
+"""Where many tasks run: in processes of this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from itertools import islice
+from multiprocessing import get_context, parent_process
+from typing import Any, Literal, TypeVar, get_args
+
+from stepvad.errors import ConfigError, MissingExtraError
+
+Executor = Literal["processes", "ray"]
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def check(executor: Executor, jobs: int) -> None:
+    """Refuse what cannot run, before any work is done for it."""
+    if executor not in get_args(Executor):
+        expected = " or ".join(map(repr, get_args(Executor)))
+        raise ConfigError(f"executor: expected {expected}, got {executor!r}")
+    if jobs < 1:
+        raise ConfigError(f"jobs: expected at least 1, got {jobs}")
+    if executor == "ray":
+        _import_ray()
+
+
+def run(
+    work: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int, executor: Executor
+) -> Iterator[Result]:
+    """Do the work for every task, `jobs` at a time, each on its share of the cores.
+
+    Results come as soon as they are there. The first error ends everything.
+    """
+    check(executor, jobs)
+    if not tasks:
+        return iter(())
+    return _on_ray(work, tasks, jobs) if executor == "ray" else _in_processes(work, tasks, jobs)
+
+
+def threads_per_job(jobs: int) -> int:
+    """The share of this machine's cores that one of so many jobs has."""
+    return max((os.cpu_count() or 1) // jobs, 1)
+
+
+def _in_processes(
+    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int
+) -> Iterator[Result]:
+    with (
+        _environment("OMP_NUM_THREADS", str(threads_per_job(jobs))),
+        ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool,
+    ):
+        waiting = [pool.submit(work, task) for task in tasks]
+        try:
+            for future in as_completed(waiting):
+                yield future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _end_with_parent() -> None:
+    """Let a worker go without a word on Ctrl-C, and when its parent is gone."""
+
+    def watch() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _on_ray(work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
+    """The same on the cluster that is there, or else on one of this machine alone."""
+    ray = _import_ray()
+    threads = {"OMP_NUM_THREADS": str(threads_per_job(jobs))}
+    with _cluster(ray, jobs):
+        remote = ray.remote(work).options(
+            num_cpus=1, max_retries=0, runtime_env={"env_vars": threads}
+        )
+        waiting = iter(tasks)
+        running = [remote.remote(task) for task in islice(waiting, jobs)]
+        try:
+            while running:
+                (ready,), running = ray.wait(running)
+                running += [remote.remote(task) for task in islice(waiting, 1)]
+                yield ray.get(ready)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from error
+        finally:
+            for under_way in running:
+                ray.cancel(under_way, force=True)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingExtraError("executor ray", "ray") from error
+    return ray
+
+
+@contextmanager
+def _cluster(ray: Any, jobs: int) -> Iterator[None]:
+    """Be connected to a cluster; one that was not there before is not there afterwards."""
+    if ray.is_initialized():
+        yield
+        return
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(address="auto", **quiet)
+    else:
+        with _environment("RAY_USAGE_STATS_ENABLED", "0"):  # nobody is told
+            ray.init(address="local", num_cpus=jobs, include_dashboard=False, **quiet)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Let processes started meanwhile see this variable so."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

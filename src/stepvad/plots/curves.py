@@ -1,0 +1,164 @@
+"""A figure against a setting, one line for each method (Supp. B: AUROC over T and K)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+from stepvad.plots import style
+from stepvad.plots.style import Look
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Scale = Literal["linear", "log2", "log"]
+
+FEW = 12
+"""Up to so many points have a marker each, and a tick of their own."""
+LEGEND_COLUMNS = 4
+PANEL_INCHES = (4.6, 3.8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One line: places `x (n,)`, the `mean (n,)` there and the `spread (n,)` over seeds.
+
+    NaN in the mean breaks the line, NaN or 0 in the spread leaves the band out. `method` is the
+    name that decides the look, the line's own label without it; `look` overrules both. The paper's
+    own figures are `quoted` and drawn dashed, without markers.
+    """
+
+    x: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    method: str = ""
+    look: Look | None = None
+    quoted: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that all arrays speak of the same n places."""
+        shapes = {self.x.shape, self.mean.shape, self.spread.shape}
+        if len(shapes) > 1 or self.x.ndim != 1:
+            raise DataError(
+                f"series: expected x, mean and spread of one shape (n,), got {sorted(shapes)}",
+                hint="give one mean and one spread for each place",
+            )
+
+    @classmethod
+    def of(
+        cls,
+        values: Mapping[float, Sequence[float]],
+        *,
+        method: str = "",
+        look: Look | None = None,
+        quoted: bool = False,
+    ) -> Series:
+        """The values of all seeds at each place; one seed alone has no spread."""
+        x = sorted(values)
+        means = [float(np.mean(values[place])) for place in x]
+        spreads = [
+            float(np.std(values[place], ddof=1)) if len(values[place]) > 1 else np.nan
+            for place in x
+        ]
+        return cls(
+            np.array(x, np.float64), np.array(means), np.array(spreads), method, look, quoted
+        )
+
+
+def draw_curves(
+    series: Mapping[str, Series],
+    path: Path,
+    xlabel: str,
+    ylabel: str,
+    *,
+    xscale: Scale = "linear",
+    yscale: Scale = "linear",
+    title: str = "",
+) -> None:
+    """Write a PNG with one panel: a line for each series, by label, and a band for its spread."""
+    draw_panels({title: series}, path, xlabel, ylabel, xscale=xscale, yscale=yscale)
+
+
+def draw_panels(
+    panels: Mapping[str, Mapping[str, Series]],
+    path: Path,
+    xlabel: str,
+    ylabel: str,
+    *,
+    xscale: Scale = "linear",
+    yscale: Scale = "linear",
+    share_y: bool = True,
+) -> None:
+    """The same with a panel for each data set or split, by title, and one legend below."""
+    width, height = PANEL_INCHES
+    labels = dict.fromkeys(label for lines in panels.values() for label in lines)
+    rows = -(-len(labels) // (LEGEND_COLUMNS if len(panels) > 1 else 2))
+    figure = style.figure(width * max(len(panels), 1) + 0.6, height + 0.25 * rows)
+    every = figure.subplots(1, max(len(panels), 1), sharey=share_y, squeeze=False)[0]
+    looks = {label: number for number, label in enumerate(labels)}
+    for axes, (title, lines) in zip(every, panels.items(), strict=False):
+        for label, line in lines.items():
+            _draw_line(
+                axes, label, line, line.look or style.look(line.method or label, looks[label])
+            )
+        _set_scale(axes, lines, xscale, yscale)
+        axes.set_xlabel(xlabel, parse_math=False)
+        axes.set_title(title, loc="left", parse_math=False)
+        axes.grid(color="#DDDDDD", linewidth=0.6)
+        style.open_axes(axes)
+    every[0].set_ylabel(ylabel, parse_math=False)
+    _add_legend(figure, every, 2 if len(panels) < 2 else LEGEND_COLUMNS)
+    style.save(figure, path, dpi=130)
+
+
+def _draw_line(axes: Axes, label: str, line: Series, look: Look) -> None:
+    few = len(line.x) <= FEW and not line.quoted
+    axes.plot(
+        line.x,
+        line.mean,
+        linestyle="--" if line.quoted else look.line,
+        marker=look.marker if few else "",
+        color=look.colour,
+        linewidth=1.2 if line.quoted else 2.0,
+        markersize=6,
+        label=label,
+    )
+    if np.nan_to_num(line.spread).any():
+        low, high = line.mean - line.spread, line.mean + line.spread
+        axes.fill_between(line.x, low, high, color=look.colour, alpha=0.18, linewidth=0)
+
+
+def _set_scale(axes: Axes, lines: Mapping[str, Series], xscale: Scale, yscale: Scale) -> None:
+    """Scales, with plain numbers on the axes, and a tick for each place where these are few."""
+    from matplotlib.ticker import NullLocator, ScalarFormatter
+
+    for name, scale in (("x", xscale), ("y", yscale)):
+        if scale != "linear":
+            base = 2 if scale == "log2" else 10
+            (axes.set_xscale if name == "x" else axes.set_yscale)("log", base=base)
+    if xscale != "linear":
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
+    places = sorted({float(x) for line in lines.values() for x in line.x})
+    if 0 < len(places) <= FEW:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+
+
+def _add_legend(figure: Figure, every: Sequence[Axes], columns: int) -> None:
+    """Every label once, below all panels, so that it hides no line."""
+    entries: dict[str, Artist] = {}
+    for axes in every:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if entries:
+        place: Literal["outside lower center"] = "outside lower center"
+        handles, labels = [*entries.values()], [*entries]
+        figure.legend(handles, labels, loc=place, ncols=columns, frameon=False)

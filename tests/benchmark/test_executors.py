@@ -1,0 +1,200 @@
+"""The same work, wherever it is done: all of it, each part once, on its share of the cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from stepvad.benchmark import compare, executors
+from stepvad.benchmark.executors import Executor
+from stepvad.benchmark.experiment import Experiment
+from stepvad.benchmark.sweep import Place, sweep
+from stepvad.benchmark.walkers import write_dataset
+from stepvad.config import Config
+from stepvad.errors import ConfigError, DataError, MissingExtraError
+
+TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
+with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the ray extra")
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("executors") / "people"
+    write_dataset(root, seed=1, train_clips=3, test_clips=4, seconds=4.0)
+    return root
+
+
+@pytest.fixture
+def two_workers() -> Iterator[Any]:
+    """A real cluster of two worker processes on this machine."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def threads_and_double(number: int) -> tuple[int, int, str]:
+    """Work to tell where it was done."""
+    time.sleep(0.2)
+    return 2 * number, os.getpid(), os.environ["OMP_NUM_THREADS"]
+
+
+def while_it_ran(number: int) -> tuple[float, float]:
+    """Work to tell when it was done."""
+    started = time.monotonic()
+    time.sleep(0.3)
+    return started, time.monotonic()
+
+
+def refuse(number: int) -> int:
+    """Work that fails at 3."""
+    if number == 3:
+        raise DataError("expected less, got 3", hint="count again")
+    return number
+
+
+def seen_by(executor: Executor) -> list[tuple[int, int, str]]:
+    return [*executors.run(threads_and_double, range(7), jobs=2, executor=executor)]
+
+
+def assert_shared_out(found: list[tuple[int, int, str]]) -> None:
+    assert sorted(doubled for doubled, _, _ in found) == [0, 2, 4, 6, 8, 10, 12]
+    workers = {worker for _, worker, _ in found}
+    assert len(workers) == 2
+    assert os.getpid() not in workers
+    assert {threads for _, _, threads in found} == {str(executors.threads_per_job(2))}
+
+
+@pytest.mark.slow
+def test_processes_do_everything_once_and_pass_errors_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert_shared_out(seen_by("processes"))
+    with pytest.raises(DataError, match="expected less, got 3; count again"):
+        list(executors.run(refuse, range(9), jobs=2, executor="processes"))
+
+
+@pytest.mark.slow
+@with_ray
+def test_ray_does_everything_once_and_passes_errors_on(
+    two_workers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert executors.threads_per_job(2) == 3
+    assert_shared_out(seen_by("ray"))
+    with pytest.raises(DataError, match="expected less, got 3; count again"):
+        list(executors.run(refuse, range(9), jobs=2, executor="ray"))
+    assert two_workers.is_initialized()  # it was there before
+
+
+@pytest.mark.slow
+@with_ray
+def test_no_more_than_the_jobs_asked_for_run_at_a_time(two_workers: Any) -> None:
+    spans = sorted(executors.run(while_it_ran, range(4), jobs=1, executor="ray"))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+@pytest.mark.slow
+@with_ray
+def test_ray_gives_the_table_and_the_scores_of_one_process(
+    two_workers: Any, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(people.parent)
+    chosen = compare.experiments(["step", "raw", "mahalanobis"], TINY, [0, 1])
+    chosen["step"] += [replace(chosen["step"][0], fit_on=("people",))]
+    experiments = [experiment for several in chosen.values() for experiment in several]
+    tables = []
+    for name, executor, jobs in (("one", "processes", 1), ("ray", "ray", 2)):
+        place = Place(data=Path("people"), results=tmp_path / name)
+        runs = iter(sweep(experiments, place, jobs=jobs, executor=executor))  # type: ignore[arg-type]
+        by_name = {method: [next(runs) for _ in several] for method, several in chosen.items()}
+        tables.append(compare.compare(by_name, place.open(), frames="covered"))
+    assert tables[0] == tables[1]
+    files = sorted(file.name for file in (tmp_path / "one").iterdir())
+    assert len(files) == 6
+    assert files == sorted(file.name for file in (tmp_path / "ray").iterdir())
+    for file in files:
+        one, other = (pq.read_table(tmp_path / name / file) for name in ("one", "ray"))
+        assert one.column_names == other.column_names
+        for column in one.column_names:
+            left, right = (np.asarray(table[column]) for table in (one, other))
+            np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.slow
+@with_ray
+@pytest.mark.parametrize("end", [None, signal.SIGKILL, signal.SIGINT])
+def test_a_cluster_that_a_sweep_started_ends_with_it(
+    people: Path, tmp_path: Path, end: signal.Signals | None
+) -> None:
+    program = (
+        "import sys; from stepvad.cli import main; "
+        "sys.argv = ['stepvad', 'benchmark', 'compare', *sys.argv[1:]]; main()"
+    )
+    words = [people, tmp_path / "r", "--methods", "step", "--seeds", "3", "--executor", "ray"]
+    words += ["--K", "12", "--width", "16", "--max-steps", "200"]
+    mark = f"STEPVAD_TEST_MARK={tmp_path}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, words)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "STEPVAD_TEST_MARK": str(tmp_path)},
+    )
+    if end is not None:
+        while not [*tmp_path.glob("r/*.parquet")]:
+            assert process.poll() is None
+            time.sleep(0.05)
+        assert len(marked(mark)) > 2
+        process.send_signal(end)
+    out, said = (text.decode() for text in process.communicate(timeout=300))
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 30
+    while marked(mark) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not marked(mark)
+    if end is None:
+        assert process.returncode == 0, said
+        assert said == ""
+        assert "STEP" in out
+    else:
+        assert 1 <= len([*tmp_path.glob("r/*.parquet")]) < 3
+
+
+def marked(mark: str) -> list[str]:
+    """The processes with this variable: all that come from one program."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in environment.read_bytes().split(b"\0"):
+                found.append(environment.parent.name)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def test_what_cannot_run_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    nowhere = Place(data=tmp_path / "nowhere", results=tmp_path / "results")
+    with pytest.raises(MissingExtraError, match=r"executor ray needs the ray extra; .*\[ray\]"):
+        sweep([Experiment()], nowhere, executor="ray")
+    with pytest.raises(ConfigError, match="jobs: expected at least 1, got 0"):
+        sweep([Experiment()], nowhere, jobs=0)
+    with pytest.raises(ConfigError, match="expected 'processes' or 'ray', got 'threads'"):
+        sweep([Experiment()], nowhere, executor="threads")  # type: ignore[arg-type]
+    assert list(executors.run(refuse, [], jobs=1, executor="processes")) == []
