@@ -26,6 +26,7 @@ from stepvad.folded import weight_shapes
 from stepvad.formats.labels import shanghaitech
 from stepvad.modelfile import NETWORK, Model, Origin
 from stepvad.windows import Counts
+from tests.benchmark.layouts import write_layouts
 from tests.pages import ROOT, Block, blocks, pages, run
 
 DOCS = ROOT / "docs"
@@ -152,12 +153,12 @@ def test_the_page_on_walkers_shows_what_its_commands_print(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_guide_to_the_paper_runs_on_small_data_of_its_layouts(tmp_path: Path) -> None:
-    write_small_benchmarks(tmp_path)
+    write_layouts(tmp_path)
     for block in blocks(DOCS / "guides" / "reproduce-the-paper.md"):
-        if block.mark:  # hours, so one step of it
+        if block.mark:  # hours, so one small training of them
             assert block.mark == "not run: hours"
             (command,) = block.commands
-            text = f"$ {command} --max-steps 1 --width 16\n"
+            text = f"$ {command} --epochs 1 --width 16 --runs 1\n"
             block = Block(block.page, block.line, block.language, "", text)
         check_output(block, run(block, tmp_path))
 
@@ -174,37 +175,6 @@ def test_the_page_on_runtimes_runs(tmp_path: Path) -> None:
     assert "Runtime " in printed
     assert "deviate by" in printed
     assert (tmp_path / "model.bin").exists()
-
-
-def write_small_benchmarks(root: Path) -> None:
-    """Data sets with the names and files that the guide draws, one of each kind."""
-    test = list(walkers.make_clips(2, seed=5, anomalies=True))
-    train = [clip for clip, _ in walkers.make_clips(1, seed=6)]
-    names = {
-        "ShanghaiTech": ("01_001", ["01_0014", "01_0130"]),
-        "UBnormal": ("normal_scene_1_scenario_1", ["abnormal_scene_1_scenario_1"]),
-        "MSAD": ("MSAD_normal_1", ["Fighting_3", "Fire_1"]),
-    }
-    for dataset, (train_name, test_names) in names.items():
-        for part in ("pose/train", "pose/test", "gt/test_frame_mask"):
-            (root / dataset / part).mkdir(parents=True)
-        suffix = "_alphapose_tracked_person.json"
-        stepvad.write_clip(train[0], root / dataset / "pose" / "train" / f"{train_name}{suffix}")
-        for name, (clip, truth) in zip(test_names, test, strict=False):
-            stepvad.write_clip(clip, root / dataset / "pose" / "test" / f"{name}{suffix}")
-            if dataset == "UBnormal":
-                with (root / dataset / "gt" / f"{name}_tracks.txt").open("wb") as file:
-                    np.save(file, 1.0 - truth.abnormal)
-                masks = root / dataset / "hr_bool_masks" / "testing" / "test_frame_mask"
-                masks.mkdir(parents=True)
-                np.save(masks / "001_0100.npy", truth.counted)
-                validation = "abnormal_scene_2_scenario_2"
-                (root / dataset / "pose" / "validation").mkdir()
-                poses = root / dataset / "pose" / "validation" / f"{validation}{suffix}"
-                stepvad.write_clip(clip, poses)
-                (root / dataset / "gt" / f"{validation}_tracks.txt").write_text("1,50,90\n")
-            else:
-                np.save(root / dataset / "gt" / "test_frame_mask" / f"{name}.npy", truth.abnormal)
 
 
 MEASURED = ("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md")

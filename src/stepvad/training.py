@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from stepvad.progress import Progress, Report
 
 CHECKPOINT_S = 300.0
 """Seconds after which a checkpoint is written also within an epoch."""
+WARM_STEPS, TIMED_STEPS = 3, 8
+"""Steps before the clock runs, the first of which compiles, and while it does."""
 Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
 """π(x) `(n, K)` and c(x) `(n,)` of some training windows."""
 
@@ -150,6 +152,30 @@ def run_epoch(
             save()
             saved = time.monotonic()
     state.epoch += 1
+
+
+def time_steps(n_windows: int, config: Config, compute: Compute) -> tuple[float, Weights]:
+    """Median seconds of a few steps on noise of so many windows each, and the weights after them.
+
+    Compiled, if it would be for `config.max_steps`; the steps before the clock runs do that.
+    """
+    batch = np.random.default_rng(0).standard_normal((n_windows, config.K), dtype=np.float32)
+    c = np.full(n_windows, 0.8, dtype=np.float32)
+    data = TrainingSet((WARM_STEPS + TIMED_STEPS) * n_windows, lambda rows: (batch, c), "")
+    config = replace(config, batch_size=n_windows)
+    state = State.start(config, compute, config.max_steps or 0)
+    ends: list[float] = []
+    with _denormals_as_zero():
+        run_epoch(
+            state, data, replace(config, max_steps=None), lambda _: ends.append(time.perf_counter())
+        )
+    seconds = np.diff(ends)[WARM_STEPS - 1 :]
+    return float(np.median(seconds)), to_numpy(state.ema.state_dict())
+
+
+def has_cuda() -> bool:
+    """Whether torch finds a CUDA device here."""
+    return torch.cuda.is_available()
 
 
 def _check_finite(loss: float, step: int) -> None:

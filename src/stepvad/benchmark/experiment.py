@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
 
 from stepvad import baselines
 from stepvad.baselines import Fitted, Method
+from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset, open_dataset
-from stepvad.config import Aggregation, Config
+from stepvad.config import Aggregation, Compute, Config
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, DataError
 from stepvad.footage import score_clip
 from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
@@ -43,6 +45,8 @@ class Experiment:
 
     One makes it a cross-data-set experiment, several train jointly.
     """
+    best_on_validation: bool = False
+    """Whether the epoch with the best AUROC on the validation clips is kept (Sec. 4.1)."""
 
     def __post_init__(self) -> None:
         """Refuse what no fit can do."""
@@ -66,8 +70,18 @@ class Experiment:
             for clip in source.train_clips():
                 yield without_unsure(clip, self.drop_below)
 
-    def fit(self, dataset: Dataset, *, report: Report = silent) -> Fitted:
-        """The method, fitted on the training clips."""
+    def fit(
+        self,
+        dataset: Dataset,
+        *,
+        report: Report = silent,
+        compute: Compute = Compute(),
+        checkpoint: Path | None = None,
+    ) -> Fitted:
+        """The method, fitted on the training clips.
+
+        `checkpoint` keeps the state of a training, which goes on from there if the file exists.
+        """
         clips = self.train_clips(dataset)
         if baselines.is_distance(self.method):
             return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
@@ -75,7 +89,11 @@ class Experiment:
             clips,
             baselines.variant(self.method, self.config),
             projection_clips=_validation_clips(dataset) if self.anomalies else None,
+            keep_best=validation_auroc(dataset) if self.best_on_validation else None,
             report=report,
+            checkpoint=checkpoint,
+            resume=checkpoint is not None and checkpoint.exists(),
+            compute=compute,
         )
 
     def scorer(self, fitted: Fitted) -> Fitted | Jittered:
@@ -90,8 +108,9 @@ class Experiment:
         """
         told = asdict(self)
         del told["fit_on"]
-        if not self.drop_below:  # results from before there was a choice keep their names
-            del told["drop_below"]
+        for choice in ("drop_below", "best_on_validation"):
+            if not told[choice]:  # results from before there was a choice keep their names
+                del told[choice]
         words = {"experiment": told, "data": data, "version": version("stepvad")}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -117,6 +136,23 @@ class Jittered:
             return self.fitted.score_windows(replace(windows, x=windows.x + self.jitter * noise))
 
         return score_clip(clip, self.config, self.fitted.skeleton, score_windows)
+
+
+def validation_auroc(dataset: Dataset) -> Callable[[Detector], float]:
+    """What rates a detector: online smoothed AUROC on the validation clips, read once."""
+    if dataset.validation is None:
+        raise DataError(
+            f"{dataset.name}: expected validation clips to choose the best epoch with, got none",
+            hint="put their poses where the data set has them, as UBnormal in pose/validation",
+        )
+    validation = dataset.validation()
+    clips = [*validation.test()]
+    kept = replace(validation, test=lambda: clips)
+
+    def rate(detector: Detector) -> float:
+        return protocol.frame_scores(protocol.score_clips(detector, kept), kept).measure("auroc")
+
+    return rate
 
 
 def _validation_clips(dataset: Dataset) -> Iterator[Clip]:

@@ -14,6 +14,7 @@ from stepvad.benchmark import executors, protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.executors import Executor
 from stepvad.benchmark.experiment import Experiment
+from stepvad.config import Compute
 from stepvad.progress import Progress, Report, silent
 
 
@@ -24,6 +25,10 @@ class Place:
     data: Path
     results: Path
     split: Split = "full"
+    compute: Compute = Compute()
+    """How trainings run there."""
+    checkpoints: bool = False
+    """Whether trainings that are stopped go on where they were, rather than start anew."""
 
     def open(self) -> Dataset:
         """The data set."""
@@ -32,6 +37,11 @@ class Place:
     def file(self, experiment: Experiment, digest: str) -> Path:
         """Where the result of an experiment on data of this digest is, or will be."""
         return self.results / f"{experiment.key(digest)}.parquet"
+
+    def checkpoint(self, experiment: Experiment, digest: str) -> Path | None:
+        """Where the state of its training is kept, if it is."""
+        name = f"{experiment.fitting.key(digest)}.checkpoint"
+        return self.results / name if self.checkpoints else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +128,9 @@ def run_fit(task: Task) -> int:
     """Fit once, look as often as there are experiments, and write each result; how many."""
     dataset = task.place.open()
     started = time.monotonic()
-    fitted = task.experiments[0].fit(dataset)
+    shared = task.experiments[0].fitting
+    checkpoint = task.place.checkpoint(shared, task.digest)
+    fitted = shared.fit(dataset, compute=task.place.compute, checkpoint=checkpoint)
     fit_s = time.monotonic() - started
     for experiment in task.experiments:
         scorer = experiment.scorer(fitted)
@@ -130,6 +142,8 @@ def run_fit(task: Task) -> int:
         }
         with replacing(task.place.file(experiment, task.digest)) as temporary:
             runs.write(protocol.score_clips(scorer, dataset), facts, temporary)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
     return len(task.experiments)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from stepvad.cli.compare import compare
 from stepvad.cli.pictures import PICTURES
+from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
@@ -113,6 +114,7 @@ def mocap(
 benchmark.command()(compare)
 for verb in PICTURES:
     benchmark.command()(verb)
+benchmark.command()(reproduce)
 
 
 @benchmark.command()

@@ -1,0 +1,127 @@
+"""How long trainings will take on this machine, from a few steps of the real network."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from stepvad.benchmark.datasets import Dataset
+from stepvad.config import Compute, Config
+from stepvad.errors import MissingExtraError
+from stepvad.folded import Weights, fold
+from stepvad.footage import BATCH, Footage
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+from stepvad.runtime import Network
+
+TIMED_BATCHES = 4
+"""Batches of windows that are cut and scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Clips of a data set and the windows in them."""
+
+    clips: int
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a training on a data set consists of, and how long its parts take here."""
+
+    train: Part
+    test: Part
+    validation: Part | None
+    """Clips that are scored after every epoch, and with them all training windows."""
+    epochs: int
+    steps_per_epoch: int
+    step_s: float
+    """Seconds of one step."""
+    window_s: float
+    """Seconds to cut and score one window."""
+    has_cuda: bool
+    """Whether torch finds a CUDA device here."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of one training."""
+        return self.epochs * self.steps_per_epoch
+
+    @property
+    def training_s(self) -> float:
+        """Seconds of the steps of one training."""
+        return self.steps * self.step_s
+
+    @property
+    def scored_windows(self) -> int:
+        """Windows scored in one training: its statistics once or after every epoch."""
+        if self.validation is None:
+            return self.train.windows
+        return self.epochs * (self.train.windows + self.validation.windows) + self.train.windows
+
+    def run_s(self, looks: int) -> float:
+        """Seconds of one run: the training, and so many looks at the test clips."""
+        scored = self.scored_windows + looks * self.test.windows
+        return self.training_s + scored * self.window_s
+
+
+def forecast(
+    dataset: Dataset,
+    config: Config,
+    *,
+    validated: bool = False,
+    compute: Compute = Compute(),
+    report: Report = silent,
+) -> Forecast:
+    """Read the data set, and time a few steps and scores; nothing is kept."""
+    try:
+        from stepvad import training
+    except ImportError as error:
+        raise MissingExtraError("fit", "train") from error
+    report(Progress("reading", 0, 0, "training clips"))
+    footage = Footage.read(dataset.train_clips(), config)
+    report(Progress("reading", 0, 0, "test clips"))
+    test = _part((clip for clip, _ in dataset.test_clips()), config)
+    validation = None
+    if validated:
+        validation = _part((clip for clip, _ in dataset.validation_clips()), config)
+    report(Progress("timing", 0, 0))
+    steps_per_epoch = math.ceil(len(footage) / config.batch_size)
+    step_s, weights = training.time_steps(
+        min(len(footage), config.batch_size),
+        replace(config, max_steps=config.epochs * steps_per_epoch),
+        compute,
+    )
+    return Forecast(
+        train=Part(footage.n_clips, len(footage)),
+        test=test,
+        validation=validation,
+        epochs=config.epochs,
+        steps_per_epoch=steps_per_epoch,
+        step_s=step_s,
+        window_s=_seconds_per_window(footage, weights, config),
+        has_cuda=training.has_cuda(),
+    )
+
+
+def _part(clips: Iterable[Clip], config: Config) -> Part:
+    found = [*clips]
+    return Part(len(found), len(Footage.read(found, config)))
+
+
+def _seconds_per_window(footage: Footage, weights: Weights, config: Config) -> float:
+    """To cut a window and to compute its energies, median of a few batches."""
+    network, seconds = Network.of(fold(weights, config)), []
+    rng = np.random.default_rng(0)
+    for _ in range(TIMED_BATCHES + 1):
+        started = time.perf_counter()
+        windows = footage.index.windows(slice(0, BATCH))
+        network.energies(rng.standard_normal((len(windows), config.K), dtype=np.float32))
+        seconds.append((time.perf_counter() - started) / len(windows))
+    return median(seconds[1:])  # the first one warms up

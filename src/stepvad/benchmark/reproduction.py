@@ -1,0 +1,202 @@
+"""The paper's own set-up on its three data sets, and our figures beside its own (Sec. 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Literal, get_args
+
+from stepvad.benchmark import intervals, paper, protocol
+from stepvad.benchmark.datasets import UBNORMAL_VALIDATION, Dataset, Split, open_dataset, recognise
+from stepvad.benchmark.experiment import Experiment
+from stepvad.benchmark.intervals import Spread
+from stepvad.benchmark.paper import FIGURES, Cell, Figure, Name
+from stepvad.benchmark.protocol import ScoredClip
+from stepvad.benchmark.runs import Run
+from stepvad.config import Config
+from stepvad.errors import ConfigError, DataError
+from stepvad.formats.labels import find
+from stepvad.progress import Progress, Report, silent
+
+RUNS = 20
+"""Trainings that the paper's mean and deviation are over (Table 1)."""
+Aggregation = Literal["max", "sum", "top2", "top3"]
+"""Those that need no look at the test clips; they share a training."""
+TABLES = ("tab:sota_comparison", "tab:aucap", "tab:aggregation_comprehensive", "tab:msad_hr")
+"""Tables whose figures of the paper's own set-up stand beside ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What the paper does differently from one data set to another."""
+
+    learning_rate: float
+    best_on_validation: bool = False
+    """Early stopping by validation AUROC; else the last epoch is kept."""
+    splits: tuple[Split, ...] = ("full", "hr")
+    aggregations: tuple[Aggregation, ...] = get_args(Aggregation)
+    """Those that the paper has figures of."""
+    test_clips: int
+    """As the paper counts them."""
+
+
+SETUPS: Mapping[Name, Setup] = {
+    "ubnormal": Setup(learning_rate=5e-4, best_on_validation=True, test_clips=211),
+    "shanghaitech": Setup(learning_rate=2e-4, test_clips=107),
+    "msad": Setup(
+        learning_rate=2e-4, splits=("full", "st", "ub"), aggregations=("max",), test_clips=360
+    ),
+}
+"""Sec. 4.1; for MSAD the supplement, under protocol (i)."""
+POSES = "*_alphapose_tracked_person.json"
+HUMAN_RELATED = Path("hr_bool_masks") / "testing" / "test_frame_mask"
+
+
+def config(name: Name, *, epochs: int | None = None, width: int | None = None) -> Config:
+    """The paper's settings for a data set; a smaller training is not the paper's."""
+    base = Config(learning_rate=SETUPS[name].learning_rate)
+    return replace(base, epochs=epochs or base.epochs, width=width or base.width)
+
+
+def experiments(name: Name, settings: Config, runs: int) -> list[Experiment]:
+    """One for each run and aggregation, those of a run in a row."""
+    if runs < 1:
+        raise ConfigError(f"runs: expected at least 1, got {runs}")
+    setup = SETUPS[name]
+    return [
+        Experiment(
+            config=replace(settings, seed=seed, aggregation=aggregation),
+            best_on_validation=setup.best_on_validation,
+        )
+        for seed in range(runs)
+        for aggregation in setup.aggregations
+    ]
+
+
+def deviations(name: Name, settings: Config, runs: int, dataset: Dataset) -> list[str]:
+    """What is not as in the paper, in words."""
+    own, found = config(name), []
+    for setting in ("epochs", "width"):
+        ours, theirs = getattr(settings, setting), getattr(own, setting)
+        if ours != theirs:
+            found.append(f"{setting} {ours} instead of {theirs}")
+    if runs != RUNS:
+        found.append(f"runs {runs} instead of {RUNS}")
+    if len(dataset.labels) != SETUPS[name].test_clips:
+        found.append(f"test clips {len(dataset.labels)} instead of {SETUPS[name].test_clips}")
+    return found
+
+
+def check(name: Name, root: Path) -> None:
+    """Refuse a directory that does not hold all that the data set needs, naming what is missing."""
+    missing = [words for present, words in _needed(name, root) if not present]
+    if missing:
+        raise DataError(
+            f"{root}: expected {name} with poses and labels, got a directory without "
+            + "; without ".join(missing),
+            hint="the guide to reproducing the paper draws the tree and says where to get it; the "
+            "poses are AlphaPose's, as released with STG-NF",
+        )
+    layout = recognise(root)
+    if layout != name:
+        raise DataError(
+            f"{root}: expected a data set laid out as {name}, got one laid out as {layout}",
+            hint=f"name it: stepvad benchmark reproduce {layout}" if layout in SETUPS else "",
+        )
+    abnormal = [*(root / "pose" / "train").glob("abnormal_*")] if name == "ubnormal" else []
+    if abnormal:
+        raise DataError(
+            f"{root / 'pose' / 'train'}: expected normal clips alone to fit on, got "
+            f"{len(abnormal)} named abnormal, such as {sorted(abnormal)[0].name}",
+            hint="move them elsewhere: the paper fits on normal clips alone",
+        )
+
+
+def _needed(name: Name, root: Path) -> Iterator[tuple[bool, str]]:
+    """Whether each part is there, and what it would be."""
+    poses = root / "pose"
+    for part, what in (("train", "clips to fit on"), ("test", "test clips")):
+        yield _holds(poses / part), f"pose/{part}/{POSES} ({what})"
+    if name != "ubnormal":
+        yield _holds(root / "gt" / "test_frame_mask"), "gt/test_frame_mask/<clip>.npy (labels)"
+        return
+    validation = any(_holds(poses / part) for part in UBNORMAL_VALIDATION)
+    yield validation, f"pose/validation/{POSES} (clips that choose the best epoch)"
+    yield any((root / "gt").glob("*_tracks.txt")), "gt/<clip>_tracks.txt (labels)"
+
+
+def _holds(directory: Path) -> bool:
+    """Whether there is anything in a directory."""
+    return directory.is_dir() and any(directory.iterdir())
+
+
+def open_splits(name: Name, root: Path) -> dict[Split, Dataset]:
+    """The data set as each split sees it; without its masks UBnormal has no human-related one."""
+    splits = SETUPS[name].splits
+    if name == "ubnormal" and not (root / HUMAN_RELATED).is_dir():
+        splits = ("full",)
+    return {split: open_dataset(root, split=split, layout=name) for split in splits}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Our figure, in percent and over runs, beside one of the paper's, if it prints one."""
+
+    cell: Cell
+    ours: Spread
+    figure: Figure | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the paper's figure holds, or by how much ours differs."""
+        return "-" if self.figure is None else self.figure.verdict(self.ours.mean)
+
+
+def lines(
+    name: Name,
+    runs: Sequence[Run],
+    splits: Mapping[Split, Dataset],
+    report: Report = silent,
+) -> list[Line]:
+    """A line for each figure, those of Agg-Max first; `runs` are in the order of `experiments`."""
+    found: list[Line] = []
+    aggregations = SETUPS[name].aggregations
+    choices = [*product(range(len(aggregations)), splits, protocol.PLACEMENTS, (True, False))]
+    for done, (number, split, placement, smoothed) in enumerate(choices):
+        cells = [
+            Cell(name, split, placement, smoothed, metric, aggregation=aggregations[number])
+            for metric in paper.METRICS
+        ]
+        mine = runs[number :: len(aggregations)]
+        measured = [_measure(run, cells, splits[split]) for run in mine]
+        for cell, values in zip(cells, zip(*measured, strict=True), strict=True):
+            ours = intervals.over_seeds(values)
+            found += [Line(cell, ours, figure) for figure in _figures(cell)]
+        report(Progress("measuring", done + 1, len(choices)))
+    return found
+
+
+def _figures(cell: Cell) -> Sequence[Figure | None]:
+    """Every figure that the tables print; None where there is none."""
+    return [figure for figure in FIGURES.get(cell, ()) if figure.table in TABLES] or [None]
+
+
+def _measure(run: Run, cells: Sequence[Cell], dataset: Dataset) -> list[float]:
+    """The metrics of one run, in percent."""
+    frames = protocol.frame_scores(
+        [*_of_split(run.clips, dataset)],
+        dataset,
+        placement=cells[0].placement,
+        smoothed=cells[0].smoothed,
+    )
+    return [100 * frames.measure(cell.metric) for cell in cells]
+
+
+def _of_split(clips: Sequence[ScoredClip], dataset: Dataset) -> Iterator[ScoredClip]:
+    """Clips of the full test set with the labels of a split; those that it leaves out are not."""
+    for clip in clips:
+        labels = find(dataset.labels, clip.scores.clip)
+        if labels is not None:
+            yield replace(clip, labels=labels)

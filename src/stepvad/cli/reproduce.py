@@ -1,0 +1,206 @@
+"""stepvad benchmark reproduce: the paper's own figures, computed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stepvad.cli.tables import write_table
+from stepvad.cli.terminal import check_output, print_table, progress_bars, say
+from stepvad.config import Compute
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stepvad.benchmark.datasets import Dataset, Split
+    from stepvad.benchmark.experiment import Experiment
+    from stepvad.benchmark.forecast import Forecast, Part
+    from stepvad.benchmark.reproduction import Line
+    from stepvad.benchmark.sweep import Place
+
+Name = Literal["ubnormal", "shanghaitech", "msad"]
+COLUMNS = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
+NOT_THE_PAPERS = "not the paper's settings"
+"""What every output says of figures that need not be the paper's."""
+PROTOCOLS = {"latest": "online", "backtrack": "backtrack"}
+
+
+def reproduce(
+    name: Annotated[Name, typer.Argument(help="Which data set of the paper.")],
+    *,
+    data: Annotated[Path, typer.Option(help="Where it is: poses under pose, labels under gt.")],
+    results: Annotated[
+        Path | None, typer.Option(help="Where results are kept; else NAME-results.")
+    ] = None,
+    runs: Annotated[int, typer.Option(min=1, help="Trainings; the paper has 20.")] = 20,
+    jobs: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,
+    executor: Annotated[
+        Literal["processes", "ray"], typer.Option(help="Where trainings run, as compare.")
+    ] = "processes",
+    device: Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")] = "cpu",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and for how long, and stop.")
+    ] = False,
+    table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Fewer than the paper's 400.")] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Less than the paper's 1024.")] = None,
+) -> None:
+    """Train and measure as the paper does, and say which of its figures hold.
+
+    What it will do, and how long it takes on this machine:
+
+        stepvad benchmark reproduce ubnormal --data UBnormal --dry-run
+
+    All of it, which may be stopped and started again:
+
+        stepvad benchmark reproduce ubnormal --data UBnormal --table ubnormal.md
+
+    400 epochs with the data set's learning rate, early stopping by validation AUROC on UBnormal,
+    20 runs; every split, online and backtrack, raw and smoothed, four aggregations, AUROC and AP.
+    A figure holds if ours is within 0.5 points or within the paper's standard deviation. What is
+    already in RESULTS is not run again.
+    """
+    from stepvad.benchmark import reproduction
+    from stepvad.benchmark.sweep import Place, sweep
+
+    if table is not None:
+        check_output(table)
+    reproduction.check(name, data)
+    settings = reproduction.config(name, epochs=epochs, width=width)
+    experiments = reproduction.experiments(name, settings, runs)
+    splits = reproduction.open_splits(name, data)
+    compute = Compute(device=device)
+    place = Place(
+        data=data,
+        results=results or Path(f"{name}-results"),
+        compute=compute,
+        checkpoints=True,
+    )
+    differs = reproduction.deviations(name, settings, runs, splits["full"])
+    _say_what_differs(name, splits, differs)
+    if dry_run:
+        _foretell(name, place, experiments, runs)
+        return
+    with progress_bars() as report:
+        finished = sweep(experiments, place, jobs=jobs, executor=executor, report=report)
+        lines = reproduction.lines(name, finished, splits, report)
+    _show(name, lines, runs, table, "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}")
+
+
+def _say_what_differs(name: Name, splits: Mapping[Split, Dataset], differs: list[str]) -> None:
+    """Words on all that keeps this from being the paper's own experiment."""
+    from stepvad.benchmark.reproduction import HUMAN_RELATED, SETUPS
+
+    if differs:
+        say(f"{NOT_THE_PAPERS}: {', '.join(differs)}")
+    if len(splits) < len(SETUPS[name].splits):
+        say(f"no {HUMAN_RELATED}: the lines of the human-related split are left out")
+    if name == "msad":
+        say("the reference smoothing of MSAD is none: smoothed lines equal raw ones")
+
+
+def _show(name: Name, lines: list[Line], runs: int, table: Path | None, verdict: str) -> None:
+    """The table, on stdout and in a file, and how many figures hold."""
+    rows, columns = [_cells(line) for line in lines], [*COLUMNS, verdict]
+    over = f"mean ± deviation over {runs} runs" if runs > 1 else "one run"
+    print_table(f"{name}, {over} (%)", columns, rows)
+    judged = [line.figure.holds(line.ours.mean) for line in lines if line.figure is not None]
+    say(f"{sum(judged)} of {len(judged)} figures of the paper hold")
+    if table is not None:
+        write_table(columns, rows, table)
+        say(f"written: {table}")
+
+
+def _cells(line: Line) -> list[str]:
+    cell, ours, figure = line.cell, line.ours, line.figure
+    deviation = f" ± {ours.std:.2f}" if ours.n > 1 else ""
+    return [
+        cell.split,
+        PROTOCOLS[cell.placement],
+        "smoothed" if cell.smoothed else "raw",
+        cell.aggregation,
+        "AUROC" if cell.metric == "auroc" else "AP",
+        f"{ours.mean:.2f}{deviation}",
+        "-" if figure is None else figure.words,
+        "-" if figure is None else figure.table,
+        line.verdict,
+    ]
+
+
+def _foretell(name: Name, place: Place, experiments: list[Experiment], runs: int) -> None:
+    """What would run, and how long; reads the data and trains a few steps."""
+    from stepvad.benchmark.forecast import forecast
+    from stepvad.benchmark.reproduction import SETUPS
+    from stepvad.benchmark.sweep import digest_of
+
+    first = experiments[0]
+    with progress_bars() as report:
+        dataset = place.open()
+        expected = forecast(
+            dataset,
+            first.config,
+            validated=first.best_on_validation,
+            compute=place.compute,
+            report=report,
+        )
+        digest = digest_of(dataset)
+    missing = {e.fitting for e in experiments if not place.file(e, digest).exists()}
+    for line in [
+        *_plan(name, first, expected),
+        f"runs: {runs}, of which {runs - len(missing)} are in {place.results}",
+        *_durations(expected, len(SETUPS[name].aggregations), len(missing), place.compute.device),
+    ]:
+        typer.echo(line)
+
+
+def _plan(name: Name, experiment: Experiment, expected: Forecast) -> list[str]:
+    """What one run is, in words."""
+    config = experiment.config
+    parts = [f"to fit on {_words(expected.train)}", f"to test on {_words(expected.test)}"]
+    kept = "the last epoch is kept"
+    if expected.validation is not None:
+        parts.append(f"to choose the epoch with {_words(expected.validation)}")
+        kept = "the epoch with the best validation AUROC is kept"
+    return [
+        f"{name}: {'; '.join(parts)}",
+        f"one run: {_many(config.epochs, 'epoch')} of {_many(expected.steps_per_epoch, 'step')}, "
+        f"{_many(expected.steps, 'step')} of up to {config.batch_size:,} windows, "
+        f"learning rate {config.learning_rate:g}, T = {config.T}, K = {config.K}, "
+        f"width {config.width}; {kept}",
+    ]
+
+
+def _durations(expected: Forecast, looks: int, runs: int, device: str) -> list[str]:
+    """How long it takes here, and what would shorten it."""
+    run_s = expected.run_s(looks)
+    lines = [
+        f"measured here on {device}: {1000 * expected.step_s:,.1f} ms a step, "
+        f"{1e6 * expected.window_s:,.1f} µs a window scored",
+        f"one run takes about {_duration(run_s)}: training {_duration(expected.training_s)}, "
+        f"scoring {_duration(run_s - expected.training_s)}; the {_many(runs, 'run')} to do, one "
+        f"after the other, {_duration(runs * run_s)}",
+    ]
+    if expected.has_cuda and device == "cpu":
+        lines.append("faster: --device cuda, which is there")
+    elif not device.startswith("cuda"):
+        lines.append("faster: a machine with a CUDA device, and --device cuda; there is none here")
+    lines.append("a first answer: fewer --runs; more can be added later to the same results")
+    return lines
+
+
+def _words(part: Part) -> str:
+    return f"{_many(part.clips, 'clip')} with {_many(part.windows, 'window')}"
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def _duration(seconds: float) -> str:
+    """A time in the unit that suits it."""
+    for unit, length in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} seconds"

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepvad import training
+from stepvad.benchmark import executors
+from stepvad.benchmark.sweep import Task
+from stepvad.config import Config
+from tests.benchmark.layouts import write_layouts
+from tests.cli.conftest import Command
+
+SMALL = ("--epochs", "1", "--width", "16")
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("layouts")
+    write_layouts(root, seconds=8.0)
+    return root
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings in this process, which is quicker than to start another."""
+
+    def in_this_process(
+        work: Callable[[Task], int], tasks: Sequence[Task], **_: object
+    ) -> Iterator[int]:
+        return map(work, tasks)
+
+    monkeypatch.setattr(executors, "run", in_this_process)
+
+
+@pytest.mark.parametrize(
+    ("name", "directory", "first"),
+    [
+        ("ubnormal", "UBnormal", ["90.1 ± 0.4", "tab:sota_comparison"]),
+        ("shanghaitech", "ShanghaiTech", ["86.2 ± 0.1", "tab:sota_comparison"]),
+        ("msad", "MSAD", ["59.6", "tab:msad_hr"]),
+    ],
+)
+def test_ours_stands_beside_the_papers(
+    stepvad: Command,
+    layouts: Path,
+    tmp_path: Path,
+    here: None,
+    name: str,
+    directory: str,
+    first: list[str],
+) -> None:
+    table = tmp_path / "table.csv"
+    words = ("benchmark", "reproduce", name, "--data", layouts / directory, *SMALL)
+    run = stepvad(*words, "--results", tmp_path / "r", "--runs", "2", "--table", table)
+    assert run.code == 0, run.err
+    assert "not the paper's settings: epochs 1 instead of 400, width 16 instead of" in run.err
+    assert "not the paper's settings" in run.out
+    assert " figures of the paper hold" in run.err
+    header, *rows = csv.reader(table.read_text("utf-8").splitlines())
+    assert header[-3:] == ["paper", "table", "verdict, not the paper's settings"]
+    assert rows[0][:5] == ["full", "online", "smoothed", "max", "AUROC"]
+    assert rows[0][6:8] == first
+    ours, paper = (float(cell.split()[0]) for cell in rows[0][5:7])
+    assert float(rows[0][8]) == pytest.approx(ours - paper, abs=0.011)
+
+
+def test_what_is_there_is_not_trained_again(
+    stepvad: Command, layouts: Path, tmp_path: Path, here: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[int] = []
+    train = training.train
+
+    def noted(data: training.TrainingSet, config: Config, **rest: Any) -> object:
+        trained.append(config.seed)
+        return train(data, config, **rest)
+
+    monkeypatch.setattr(training, "train", noted)
+    words: tuple[str | Path, ...] = ("benchmark", "reproduce", "msad", *SMALL)
+    words += ("--data", layouts / "MSAD", "--results", tmp_path / "r")
+    one = stepvad(*words, "--runs", "1")
+    assert one.code == 0, one.err
+    more = stepvad(*words, "--runs", "3", "--table", tmp_path / "t.md")
+    assert more.code == 0, more.err
+    assert trained == [0, 1, 2]
+    lines = (tmp_path / "t.md").read_text("utf-8").splitlines()
+    assert lines[0].startswith(
+        "| split | protocol | scores | aggregation | metric | ours | paper |"
+    )
+    assert lines[1].startswith("| --- | --: |")
+    assert len(lines) == 2 + 3 * 2 * 2 * 2
+    again = stepvad(*words, "--runs", "3")
+    assert again.out == more.out
+    assert trained == [0, 1, 2]
+
+
+def test_a_dry_run_tells_and_does_nothing(
+    stepvad: Command, layouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training, "train", None)  # would fail if it were called
+    words = ("benchmark", "reproduce", "ubnormal", "--data", layouts / "UBnormal", "--dry-run")
+    run = stepvad(*words, *SMALL, "--table", tmp_path / "table.md")
+    assert run.code == 0, run.err
+    plan, one_run, runs, measured, takes, *advice = run.out.splitlines()
+    assert plan.startswith("ubnormal: to fit on 1 clip with ")
+    assert "to choose the epoch with 1 clip with" in plan
+    assert one_run.startswith("one run: 1 epoch of 1 step, 1 step of up to 1,024 windows, ")
+    assert "learning rate 0.0005, T = 12, K = 48, width 16; the epoch with the best" in one_run
+    assert runs == "runs: 20, of which 0 are in ubnormal-results"
+    assert " ms a step, " in measured
+    assert "the 20 runs to do, one after the other, " in takes
+    assert "--device cuda" in advice[0]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_poses_that_are_missing_are_named(stepvad: Command, tmp_path: Path) -> None:
+    run = stepvad("benchmark", "reproduce", "shanghaitech", "--data", tmp_path)
+    assert run.code == 1
+    assert "got a directory without pose/train/*_alphapose_tracked_person.json" in run.err
+    assert "without gt/test_frame_mask/<clip>.npy (labels)" in run.err
+    assert "hint: " in run.err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(59.0, "59 seconds"), (180.0, "3.0 minutes"), (3 * 86_400, "3.0 days")]
+)
+def test_times_are_told_in_the_unit_that_suits(seconds: float, words: str) -> None:
+    from stepvad.cli.reproduce import _duration
+
+    assert _duration(seconds) == words
