@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from stepvad.atomic import replacing
+from stepvad.atomic import remove_leftovers, replacing
 from stepvad.benchmark import executors, protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.executors import Executor
@@ -62,6 +62,7 @@ def sweep(
     dataset = place.open()
     digests = _digests(experiments, dataset)
     place.results.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(place.results)
     files = [place.file(experiment, digests[experiment.fit_on]) for experiment in experiments]
     wanted = dict(zip(files, experiments, strict=True))
     fits: dict[Experiment, list[Experiment]] = {}
