@@ -123,6 +123,7 @@ def run_fit(task: Task) -> int:
     fit_s = time.monotonic() - started
     for experiment in task.experiments:
         scorer = experiment.scorer(fitted)
+        clips = protocol.score_clips(scorer, dataset)
         facts = {
             **_facts(experiment, task.digest),
             "config": asdict(scorer.config),
@@ -130,7 +131,7 @@ def run_fit(task: Task) -> int:
             "fit_s": fit_s,
         }
         with replacing(task.place.file(experiment, task.digest)) as temporary:
-            runs.write(protocol.score_clips(scorer, dataset), facts, temporary)
+            runs.write(clips, facts, temporary)
     return len(task.experiments)
 
 
