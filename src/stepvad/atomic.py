@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stepvad.errors import StepvadError
+
+LEFTOVER_S = 3600.0
+"""Age from which a temporary file is nobody's any more; writing one takes seconds."""
 
 
 @contextmanager
@@ -32,3 +36,11 @@ def replacing(path: Path, error: type[StepvadError] = StepvadError) -> Iterator[
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what writers who were killed left in a directory; what is younger may be in use."""
+    for file in directory.glob("." + "[0-9a-f]" * 16 + ".tmp"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > LEFTOVER_S:
+                file.unlink()

@@ -112,7 +112,7 @@ def test_a_stopped_sweep_leaves_nobody_behind_and_goes_on_where_it_was(
     assert 2 <= len(kept) < 6
     assert all(pq.read_table(file).num_rows for file in kept)
     subprocess.run(command, check=True, capture_output=True, timeout=300)
-    assert len([*tmp_path.glob("r/*")]) == 6
+    assert len([*tmp_path.glob("r/*.parquet")]) == 6
     assert all(file.stat().st_mtime_ns == when for file, when in kept.items())
 
 
@@ -200,3 +200,14 @@ def test_every_method_of_the_list_says_what_sets_it_apart() -> None:
     assert not chosen["step-unwhitened"][0].config.whiten
     with pytest.raises(ConfigError, match=r"method: expected one of step, .*, got 'unknown'"):
         compare.experiments(["unknown"], Config(), [0])
+
+
+def test_half_files_are_no_results_and_go_when_they_are_old(people: Path, tmp_path: Path) -> None:
+    experiment = Experiment(method="mahalanobis", config=TINY)
+    half = tmp_path / f".{'0a' * 8}.tmp"
+    half.write_bytes(b"PAR1")
+    assert len(sweep_here([experiment], Place(data=people, results=tmp_path))) == 1
+    assert half.exists()  # somebody may be at it
+    os.utime(half, (0, 0))
+    sweep([experiment], Place(data=people, results=tmp_path))
+    assert not half.exists()

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Command
 
@@ -37,3 +40,14 @@ def test_compare_refuses_a_name_nobody_knows(
     run = stepvad("benchmark", "compare", people, tmp_path / "r", "--methods", "step,stepp")
     assert run.code == 1
     assert "error: method: expected one of step, step-unweighted" in run.err
+
+
+def test_compare_on_ray_without_ray_names_the_extra(
+    stepvad: Command, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    run = stepvad("benchmark", "compare", people, tmp_path / "r", "--executor", "ray")
+    assert run.code == 1
+    assert "error: executor ray needs the ray extra" in run.err
+    assert "hint: pip install 'stepvad[ray]'" in run.err
+    assert not (tmp_path / "r").exists()

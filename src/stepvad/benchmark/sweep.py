@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
-from stepvad.atomic import replacing
+from stepvad.atomic import remove_leftovers, replacing
 from stepvad.benchmark import executors, protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.executors import Executor
@@ -72,6 +72,7 @@ def sweep(
     dataset = place.open()
     digests = _digests(experiments, dataset)
     place.results.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(place.results)
     files = [place.file(experiment, digests[experiment.fit_on]) for experiment in experiments]
     wanted = dict(zip(files, experiments, strict=True))
     fits: dict[Experiment, list[Experiment]] = {}
@@ -134,6 +135,7 @@ def run_fit(task: Task) -> int:
     fit_s = time.monotonic() - started
     for experiment in task.experiments:
         scorer = experiment.scorer(fitted)
+        clips = protocol.score_clips(scorer, dataset)
         facts = {
             **_facts(experiment, task.digest),
             "config": asdict(scorer.config),
@@ -141,7 +143,7 @@ def run_fit(task: Task) -> int:
             "fit_s": fit_s,
         }
         with replacing(task.place.file(experiment, task.digest)) as temporary:
-            runs.write(protocol.score_clips(scorer, dataset), facts, temporary)
+            runs.write(clips, facts, temporary)
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     return len(task.experiments)

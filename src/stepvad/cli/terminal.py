@@ -54,28 +54,28 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 @contextmanager
 def progress_bars() -> Iterator[Report]:
-    """Bars on stderr while something runs, one per stage, with rate and remaining time."""
+    """Bars on stderr while something runs, one per stage, with rate, time taken and time left."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
 
-    columns = ("{task.description:<11}", "{task.fields[rate]}", "{task.fields[note]}")
-    stage, rate, note = (TextColumn(column, markup=False) for column in columns)
-    layout = (stage, BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn(), note)
+    columns = ("{task.description:<11}", "{task.fields[pace]}", "{task.fields[note]}")
+    stage, pace, note = (TextColumn(column, markup=False) for column in columns)
+    layout = (stage, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), pace, note)
     tasks: dict[str, _Stage] = {}
     console = Console(stderr=True)
     with Bars(*layout, console=console, transient=True, disable=not console.is_terminal) as bars:
 
         def report(progress: Progress) -> None:
             if progress.stage not in tasks:
-                task = bars.add_task(progress.stage, total=None, rate="", note="")
+                task = bars.add_task(progress.stage, total=None, pace="", note="")
                 tasks[progress.stage] = _Stage(task)
             stage = tasks[progress.stage]
             bars.update(
                 stage.task,
                 completed=progress.done,
                 total=progress.total or None,
-                rate=stage.rate(progress.done),
+                pace=stage.pace(progress.done, progress.total),
                 note=progress.note,
             )
 
@@ -83,19 +83,31 @@ def progress_bars() -> Iterator[Report]:
 
 
 class _Stage:
-    """One bar, and since when it counts."""
+    """One bar, since when it counts, and from where on."""
 
     def __init__(self, task: Any) -> None:
         self.task = task
-        self._started, self._done = time.monotonic(), 0
+        self._started, self._first, self._done = 0.0, 0, -1
 
-    def rate(self, done: int) -> str:
-        """Units per second since the stage started, or started over."""
-        if done < self._done:
-            self._started = time.monotonic()
+    def pace(self, done: int, total: int) -> str:
+        """How fast it goes and how long it will take, by what was done since the first report.
+
+        A stage that starts over starts to count anew.
+        """
+        if self._done < 0 or done < self._done:
+            self._started, self._first = time.monotonic(), done
         self._done = done
-        speed = done / max(time.monotonic() - self._started, 1e-3)
-        return f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s"
+        if done == self._first:
+            return ""
+        each_s = max(time.monotonic() - self._started, 1e-3) / (done - self._first)
+        words = f"{1 / each_s:,.0f}/s" if each_s <= 0.1 else f"{each_s:.1f} s each"
+        return f"{words}, {_clock((total - done) * each_s)} left" if total > done else words
+
+
+def _clock(seconds: float) -> str:
+    """A time as hours, minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def mended_words(counts: Counts) -> list[str]:

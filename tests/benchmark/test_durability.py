@@ -1,0 +1,145 @@
+"""A sweep that is killed again and again loses nothing that was finished, and repeats nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from stepvad.atomic import LEFTOVER_S, remove_leftovers
+from stepvad.benchmark.runs import KEY
+from stepvad.benchmark.walkers import write_dataset
+
+EXPERIMENTS = 8
+KILLS = 10
+PROGRAM = """
+from sys import argv
+from pathlib import Path
+from stepvad.benchmark.experiment import Experiment
+from stepvad.benchmark.sweep import Place, sweep
+from stepvad.config import Config
+
+settings = dict(K=12, width=16, max_steps=150, ema_warmup=True)
+experiments = [Experiment(config=Config(seed=seed, **settings)) for seed in range(int(argv[3]))]
+sweep(experiments, Place(data=Path(argv[1]), results=Path(argv[2])), jobs=2)
+"""
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("durability") / "people"
+    write_dataset(root, seed=1, train_clips=2, test_clips=2, seconds=4.0)
+    return root
+
+
+def start(people: Path, results: Path, experiments: int) -> subprocess.Popen[bytes]:
+    """A sweep in a process of its own, the first of its group."""
+    command = [sys.executable, "-c", PROGRAM, str(people), str(results), str(experiments)]
+    return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+
+
+def finish(people: Path, results: Path, experiments: int = EXPERIMENTS) -> None:
+    assert start(people, results, experiments).wait(timeout=300) == 0
+
+
+def kept(results: Path) -> dict[str, tuple[int, bytes]]:
+    """Every finished result: when it was written, and its bytes."""
+    return {f.name: (f.stat().st_mtime_ns, f.read_bytes()) for f in results.glob("*.parquet")}
+
+
+def content(file: Path) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """What a result tells, but for the times, and its scores."""
+    table = pq.read_table(file)
+    facts = json.loads(table.schema.metadata[KEY])
+    del facts["fit_s"], facts["finished"]
+    return facts, table.to_pydict()
+
+
+def wait_for_more(process: subprocess.Popen[bytes], results: Path) -> None:
+    """Until there is a result more than now, or nothing is left to do."""
+    before = len(kept(results))
+    while process.poll() is None and len([*results.glob("*.parquet")]) == before:
+        time.sleep(0.01)
+
+
+def wait_until_nobody_is_left(group: int) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("processes outlive the sweep that started them")
+
+
+@pytest.mark.slow
+def test_ten_kills_at_random_moments_lose_and_repeat_nothing(
+    people: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    undisturbed, results = tmp_path / "undisturbed", tmp_path / "results"
+    started = time.monotonic()
+    finish(people, undisturbed)
+    undisturbed_s = time.monotonic() - started
+    rng = random.Random(5)
+    before: dict[str, tuple[int, bytes]] = {}
+    told = []
+    for attempt in range(KILLS):
+        process = start(people, results, EXPERIMENTS)
+        if attempt % 2:  # sometimes at any moment, sometimes about when results are written
+            wait_for_more(process, results)
+            time.sleep(rng.uniform(0, 0.3))
+        else:
+            time.sleep(rng.uniform(0, 0.8 * undisturbed_s))
+        process.send_signal(signal.SIGKILL)
+        killed = process.wait() == -signal.SIGKILL
+        wait_until_nobody_is_left(process.pid)
+        after = kept(results)
+        assert before.items() <= after.items()
+        assert all(pq.read_table(results / name).num_rows for name in after)
+        told.append((killed, len(after)))
+        before = after
+    assert sum(killed for killed, _ in told) >= 3
+    assert before
+    finish(people, results)
+    assert before.items() <= kept(results).items()
+    names = {file.name for file in undisturbed.iterdir()}
+    assert kept(results).keys() == names
+    assert len(names) == EXPERIMENTS
+    for name in names:
+        assert content(results / name) == content(undisturbed / name)
+    with capsys.disabled():
+        sys.stdout.write(f"\nkilled, results after it: {told}\n")
+
+
+@pytest.mark.slow
+def test_one_more_seed_is_the_only_one_that_runs(people: Path, tmp_path: Path) -> None:
+    finish(people, tmp_path, 2)
+    before = kept(tmp_path)
+    finish(people, tmp_path, 2)
+    assert kept(tmp_path) == before
+    finish(people, tmp_path, 3)
+    after = kept(tmp_path)
+    assert before.items() <= after.items()
+    assert len(after) == 3
+
+
+def test_leftovers_of_killed_writers_go_and_nothing_else_does(tmp_path: Path) -> None:
+    old, young = tmp_path / f".{'0a' * 8}.tmp", tmp_path / f".{'1b' * 8}.tmp"
+    others = [tmp_path / name for name in ("result.parquet", ".mine.tmp", f"{'0a' * 8}.tmp")]
+    for file in (old, young, *others):
+        file.write_bytes(b"half")
+    long_ago = time.time() - LEFTOVER_S - 60
+    for file in (old, *others):
+        os.utime(file, (long_ago, long_ago))
+    remove_leftovers(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([young, *others])
