@@ -13,6 +13,7 @@ from stepvad.cli.pictures import PICTURES
 from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
+from stepvad.cli.studies import STUDIES
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -112,8 +113,10 @@ def mocap(
 
 
 benchmark.command()(compare)
-for verb in PICTURES:
-    benchmark.command()(verb)
+for study in STUDIES:
+    benchmark.command()(study)
+for picture in PICTURES:
+    benchmark.command()(picture)
 benchmark.command()(reproduce)
 
 

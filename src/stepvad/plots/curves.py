@@ -104,7 +104,8 @@ def draw_panels(
     """The same with a panel for each data set or split, by title, and one legend below."""
     width, height = PANEL_INCHES
     numbers = {label: n for n, label in enumerate(dict.fromkeys(chain(*panels.values())))}
-    columns = 2 if len(panels) < 2 else LEGEND_COLUMNS
+    room = (width * len(panels)) / (0.6 + 0.085 * max(map(len, numbers), default=1))
+    columns = max(1, min(LEGEND_COLUMNS, int(room)))
     legend_height = 0.25 * -(-len(numbers) // columns)
     figure = style.figure(width * len(panels) + 0.6, height + legend_height)
     every = figure.subplots(1, len(panels), sharey=share_y, squeeze=False)[0]

@@ -24,6 +24,8 @@ VERMILION = "#D55E00"
 """The colours of Okabe and Ito, without their yellow, which is too pale for lines on white."""
 OTHERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
 """For what has no colour of its own, in turn."""
+STROKES = ("-", "--", ":", "-.")
+"""For lines of one colour, in turn."""
 TRUTH = VERMILION
 """Frames that are truly abnormal."""
 

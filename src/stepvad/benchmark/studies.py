@@ -1,0 +1,323 @@
+"""The paper's studies: lists of experiments whose results make one table and one figure each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stepvad.benchmark import intervals, protocol
+from stepvad.benchmark.compare import VARIANTS, experiments
+from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.executors import Executor
+from stepvad.benchmark.experiment import Experiment
+from stepvad.benchmark.frames import FrameScores
+from stepvad.benchmark.intervals import Interval, Resampled, Spread
+from stepvad.benchmark.protocol import Selection
+from stepvad.benchmark.runs import Run
+from stepvad.benchmark.sweep import Place, sweep
+from stepvad.config import Aggregation, Config
+from stepvad.plots.curves import Scale
+from stepvad.progress import Progress, Report, silent
+from stepvad.scoring import Placement
+
+AGGREGATIONS: tuple[Aggregation, ...] = ("max", "sum", "top2", "top3")
+PROTOCOLS: Mapping[str, Placement] = {"online": "latest", "backtrack": "backtrack"}
+JITTERS = (0.0, 0.1, 0.2, 0.5, 1.0)
+"""Noise on the coordinates of standardised test windows."""
+SIGMA_LOW = (0.05, 0.2, 0.5)
+SIGMA_HIGH = (0.5, 2.0, 5.0)
+DROPPED = (0.1, 0.2, 0.4)
+"""Confidences below which training poses are left out."""
+BLOCK_JITTER = 0.1
+"""What the reference adds before every block in training."""
+RANK = (34, 2)
+"""The paper's 18 joints in T frames have rank 34 T - 2: the neck is between the shoulders, and
+windows are centred."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a study is done with: settings to start from, seeds, sizes of windows, data sets."""
+
+    base: Config
+    seeds: tuple[int, ...]
+    T: tuple[int, ...] = (12,)
+    K: tuple[int, ...] = (48,)
+    data: tuple[Path, ...]
+    """All data sets of the study."""
+
+    def of(self, name: str, **changes: object) -> tuple[Experiment, ...]:
+        """A method of `compare.VARIANTS` with all seeds and with changed settings."""
+        config = replace(self.base, **{"T": self.T[0], "K": self.K[0], **changes})  # type: ignore[arg-type]  # Config checks
+        return tuple(experiments([name], config, self.seeds)[name])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One line of a table: experiments, one for each seed, and how they are looked at."""
+
+    label: str
+    method: str
+    """Its name in `compare.VARIANTS`."""
+    experiments: tuple[Experiment, ...]
+    beside: str = ""
+    """The label of the case that it is compared with; itself, if none."""
+    line: str = ""
+    """The line of the figure that it belongs to, where the figure has lines."""
+    x: float = 0.0
+    """Its place on that line."""
+    K: int = 0
+    """Components, where the figure has a map over T and K."""
+    placement: Placement | None = None
+    smoothed: bool | None = None
+    """How window scores become frame scores, if the case decides it and not the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A question, and the cases that answer it on one data set."""
+
+    name: str
+    title: str
+    cases: Callable[[Scope, Path], Iterator[Case]]
+    axis: str = ""
+    """What a figure with lines has along its axis; a figure without one has a dot for each case."""
+    scale: Scale = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A case on a data set, measured."""
+
+    data: str
+    case: Case
+    auroc: Spread
+    """Over seeds."""
+    interval: Interval
+    """Over clips, of the mean of the seeds."""
+    difference: Interval | None
+    """To the case it stands beside, paired over clips; None for that one itself."""
+    each: tuple[float, ...]
+    """AUROC of each seed."""
+    ap: float
+    eer: float
+
+
+def run(
+    study: Study,
+    scope: Scope,
+    results: Path,
+    *,
+    placement: Placement = "latest",
+    smoothed: bool = False,
+    frames: Selection = "all",
+    jobs: int = 1,
+    executor: Executor = "processes",
+    report: Report = silent,
+) -> list[Line]:
+    """Every case on every data set; what is already in `results` is not run again."""
+    lines: list[Line] = []
+    for directory in scope.data:
+        place = Place(data=directory, results=results)
+        cases = [*study.cases(scope, directory)]
+        every = [experiment for case in cases for experiment in case.experiments]
+        found = iter(sweep(every, place, jobs=jobs, executor=executor, report=report))
+        dataset = place.open()
+        seen: dict[str, Resampled] = {}
+        for done, case in enumerate(cases):
+            report(Progress("measuring", done, len(cases), case.label))
+            chosen = replace(
+                case,
+                placement=case.placement or placement,
+                smoothed=smoothed if case.smoothed is None else case.smoothed,
+            )
+            several = [next(found) for _ in case.experiments]
+            scores = _frame_scores(chosen, several, dataset, frames)
+            seen[case.label] = intervals.resample(scores)
+            lines.append(_line(dataset.name, chosen, scores, seen))
+        report(Progress("measuring", len(cases), len(cases)))
+    return lines
+
+
+def _frame_scores(
+    case: Case, runs: Sequence[Run], dataset: Dataset, frames: Selection
+) -> FrameScores:
+    return FrameScores.of_seeds(
+        [
+            protocol.frame_scores(
+                run.clips,
+                dataset,
+                placement=case.placement or "latest",
+                smoothed=bool(case.smoothed),
+                frames=frames,
+            )
+            for run in runs
+        ]
+    )
+
+
+def _line(data: str, case: Case, scores: FrameScores, seen: Mapping[str, Resampled]) -> Line:
+    each = tuple(scores.measure_each())
+    drawn = seen[case.label]
+    beside = seen[case.beside] if case.beside else drawn
+    return Line(
+        data=data,
+        case=case,
+        auroc=intervals.over_seeds(each),
+        interval=drawn.interval(),
+        difference=None if beside is drawn else drawn.minus(beside).interval(),
+        each=each,
+        ap=scores.measure("ap"),
+        eer=scores.measure("eer"),
+    )
+
+
+def grid(scope: Scope, _: Path) -> Iterator[Case]:
+    """STEP, raw coordinates and kNN over T and K; raw coordinates know no K."""
+    for T in scope.T:
+        per_frame, lost = RANK
+        K_of_T = [K for K in scope.K if per_frame * T - lost >= K] or [per_frame * T - lost]
+        step = f"STEP, T = {T}, K = {K_of_T[0]}"
+        for K in K_of_T:
+            some = f", K = {K}" if len(scope.K) > 1 else ""
+            for name, title in (("step", "STEP"), ("knn", "PCA/kNN times confidence")):
+                own = f"STEP, T = {T}, K = {K}"
+                yield Case(
+                    label=f"{title}, T = {T}, K = {K}",
+                    method=name,
+                    experiments=scope.of(name, T=T, K=K),
+                    beside="" if name == "step" else own,
+                    line=title + some,
+                    x=T,
+                    K=K,
+                )
+        yield Case(
+            label=f"raw coordinates times confidence, T = {T}",
+            method="raw",
+            experiments=scope.of("raw", T=T, K=K_of_T[0]),
+            beside=step,
+            line="raw coordinates times confidence",
+            x=T,
+        )
+
+
+def components(scope: Scope, _: Path) -> Iterator[Case]:
+    """What STEP is made of, one part changed at a time."""
+    yield Case(label="STEP", method="step", experiments=scope.of("step"))
+
+    def other(label: str, some: tuple[Experiment, ...], method: str = "step") -> Case:
+        return Case(label=label, method=method, experiments=some, beside="STEP")
+
+    for name in ("vanilla", "step-unwhitened", "step-unweighted"):
+        yield other(VARIANTS[name][1], scope.of(name), name)
+    for value in DROPPED:
+        unsure = tuple(replace(one, drop_below=value) for one in scope.of("step"))
+        yield other(f"without training poses under {value}", unsure)
+    for value in SIGMA_LOW:
+        yield other(f"σ_low = {value}", scope.of("step", sigma_low=value))
+    for value in SIGMA_HIGH:
+        yield other(f"σ_high = {value}", scope.of("step", sigma_high=value))
+    yield other(
+        f"block jitter {BLOCK_JITTER} in training", scope.of("step", block_jitter=BLOCK_JITTER)
+    )
+
+
+def aggregations(scope: Scope, _: Path) -> Iterator[Case]:
+    """Ways to make one score of the noise scales, under every protocol."""
+    protocols: tuple[tuple[str, Placement], ...] = (
+        ("online", "latest"),
+        ("backtrack", "backtrack"),
+    )
+    for words, placement in protocols:
+        for smoothed in (False, True):
+            under = f"{words}, {'smoothed' if smoothed else 'raw'}"
+            for name in AGGREGATIONS:
+                yield Case(
+                    label=f"{name}: {under}",
+                    method="step",
+                    experiments=scope.of("step", aggregation=name),
+                    beside="" if name == "max" else f"max: {under}",
+                    placement=placement,
+                    smoothed=smoothed,
+                )
+
+
+def confidence(scope: Scope, _: Path) -> Iterator[Case]:
+    """Every method with its score weighted by confidence, and without."""
+    for name in ("step", "raw", "knn"):
+        title = VARIANTS[name][1]
+        yield Case(label=title, method=name, experiments=scope.of(name))
+        without = f"{name}-unweighted"
+        label = VARIANTS[without][1]
+        yield Case(label=label, method=without, experiments=scope.of(without), beside=title)
+
+
+def jitter(scope: Scope, _: Path) -> Iterator[Case]:
+    """Noise on the test windows that no training saw."""
+    for name in ("step", "raw", "knn"):
+        title = VARIANTS[name][1]
+        for value in JITTERS:
+            some = tuple(replace(one, jitter=value) for one in scope.of(name))
+            yield Case(
+                label=f"{title}, noise {value}",
+                method=name,
+                experiments=some,
+                beside=f"{title}, noise {JITTERS[0]}" if value else "",
+                line=title,
+                x=value,
+            )
+
+
+def projections(scope: Scope, _: Path) -> Iterator[Case]:
+    """PCA beside projections that are learned, which also may have seen anomalies."""
+    names = ["step", "autoencoder", "vae"]
+    names += [f"{name}-anomalies" for name in ("pca", "autoencoder", "vae")]
+    for name in names:
+        yield Case(
+            label=VARIANTS[name][1],
+            method=name,
+            experiments=scope.of(name),
+            beside="" if name == "step" else VARIANTS["step"][1],
+        )
+
+
+def transfer(scope: Scope, own: Path) -> Iterator[Case]:
+    """Fitted on this data set, on each of the others, and on all together."""
+    first = f"fitted on {own.name}"
+    yield Case(label=first, method="step", experiments=scope.of("step"))
+    others = [path for path in scope.data if path != own]
+    for fit_on in [*((path,) for path in others), *([scope.data] if others else [])]:
+        some = tuple(replace(one, fit_on=tuple(map(str, fit_on))) for one in scope.of("step"))
+        label = f"fitted on {' and '.join(path.name for path in fit_on)}"
+        yield Case(label=label, method="step", experiments=some, beside=first)
+
+
+STUDIES = (
+    Study(
+        "grid",
+        "windows of T frames, K components",
+        grid,
+        "frames in a window, T",
+        "log2",
+    ),
+    Study("components", "parts of STEP", components),
+    Study(
+        "aggregations",
+        "aggregation of the noise scales",
+        aggregations,
+    ),
+    Study("confidence", "confidence", confidence),
+    Study(
+        "jitter",
+        "noise on the test windows",
+        jitter,
+        "standard deviation of the noise",
+    ),
+    Study("projections", "projections", projections),
+    Study(
+        "transfer",
+        "other data sets",
+        transfer,
+    ),
+)

@@ -1,0 +1,210 @@
+"""stepvad benchmark grid, components, …: the paper's studies, each a table and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stepvad.cli.tables import write_table
+from stepvad.cli.terminal import check_output, print_table, progress_bars, say
+from stepvad.config import Config
+from stepvad.errors import StepvadError
+
+if TYPE_CHECKING:
+    from stepvad.benchmark.studies import Line, Study
+    from stepvad.plots.curves import Series
+    from stepvad.plots.style import Look
+
+COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference", "AP", "EER")
+NAMES = {
+    "grid": "STEP, raw coordinates and kNN over T and K.",
+    "components": "STEP with one part changed at a time.",
+    "aggregations": "Ways to make one score of the noise scales, under every protocol.",
+    "confidence": "Methods weighted by confidence, and not.",
+    "jitter": "Methods on test windows with noise on their coordinates.",
+    "projections": "PCA beside an autoencoder and a VAE.",
+    "transfer": "Fitted on one data set, measured on another; and fitted on all.",
+}
+HELP = """{words}
+
+        stepvad benchmark {name} people -o {name} --seeds 1
+
+    Writes {name}.md, {name}.csv and {name}.png into the directory of -o. Mean and deviation are
+    over seeds, intervals over clips; the difference is to the case that each is compared with,
+    paired over clips. What is already in the directory of --results is not run again.
+"""
+
+
+def verb(name: str) -> Callable[..., None]:
+    """The command of one study; all have the same options."""
+
+    def study(
+        data: Annotated[
+            list[Path], typer.Argument(help="Data sets: poses under pose, labels under gt.")
+        ],
+        *,
+        output: Annotated[
+            Path, typer.Option("-o", "--output", help="Directory for table and figure.")
+        ] = Path(),
+        results: Annotated[
+            Path, typer.Option(help="Where results are kept, a file for each experiment.")
+        ] = Path("results"),
+        seeds: Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")] = 5,
+        T: Annotated[
+            str, typer.Option("--T", help="Frames in a window; several by commas.")
+        ] = "12",
+        K: Annotated[str, typer.Option("--K", help="Components; several by commas.")] = "48",
+        width: Annotated[int, typer.Option(help="Hidden units of the network.")] = 256,
+        max_steps: Annotated[int, typer.Option(help="Steps of training.")] = 500,
+        learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
+        placement: Annotated[
+            Literal["latest", "center", "backtrack"], typer.Option(help="As evaluate.")
+        ] = "latest",
+        smoothed: Annotated[bool, typer.Option(help="Smooth as the data set does.")] = False,
+        frames: Annotated[
+            Literal["all", "covered", "one-person"], typer.Option(help="Frames measured on.")
+        ] = "all",
+        jobs: Annotated[int, typer.Option(min=1, help="Fits at a time.")] = 1,
+        executor: Annotated[
+            Literal["processes", "ray"], typer.Option(help="Where fits run: here or on a cluster.")
+        ] = "processes",
+    ) -> None:
+        from stepvad.benchmark import studies
+
+        chosen = next(study for study in studies.STUDIES if study.name == name)
+        scope = studies.Scope(
+            base=replace(
+                Config.footage(), width=width, max_steps=max_steps, learning_rate=learning_rate
+            ),
+            seeds=tuple(range(seeds)),
+            T=_numbers("--T", T),
+            K=_numbers("--K", K),
+            data=tuple(data),
+        )
+        output.mkdir(parents=True, exist_ok=True)
+        check_output(output / f"{name}.png")
+        with progress_bars() as report:
+            lines = studies.run(
+                chosen,
+                scope,
+                results,
+                placement=placement,
+                smoothed=smoothed,
+                frames=frames,
+                jobs=jobs,
+                executor=executor,
+                report=report,
+            )
+        _show(chosen, lines, output)
+
+    study.__name__ = name
+    study.__doc__ = HELP.format(words=NAMES[name], name=name)
+    return study
+
+
+STUDIES = [verb(name) for name in NAMES]
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise StepvadError(
+            f"{option}: expected whole numbers from 1 on, got {text}",
+            hint="separate them by commas, without spaces",
+        )
+    return tuple(map(int, words))
+
+
+def _show(study: Study, lines: list[Line], output: Path) -> None:
+    rows = [_cells(line) for line in lines]
+    print_table(f"{study.title} (%)", COLUMNS, rows)
+    for suffix in (".md", ".csv"):
+        write_table(COLUMNS, rows, output / f"{study.name}{suffix}")
+    _draw(study, lines, output)
+    say(f"written: {output / study.name}.md, .csv and .png")
+
+
+def _cells(line: Line) -> list[str]:
+    difference = "-"
+    if line.difference is not None:
+        low, high = line.difference.low, line.difference.high
+        difference = f"{100 * line.difference.value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    return [
+        line.data,
+        line.case.label,
+        f"{100 * line.auroc.mean:.1f}",
+        f"± {100 * line.auroc.std:.1f}" if line.auroc.n > 1 else "-",
+        f"{100 * line.interval.low:.1f} to {100 * line.interval.high:.1f}",
+        difference,
+        f"{100 * line.ap:.1f}",
+        f"{100 * line.eer:.1f}",
+    ]
+
+
+def _draw(study: Study, lines: list[Line], output: Path) -> None:
+    """Lines along an axis, with maps beside them if there are several K, or else dots."""
+    path = output / f"{study.name}.png"
+    names = dict.fromkeys(line.data for line in lines)
+    if not study.axis:
+        from stepvad.plots.dots import Dot, draw_dots
+
+        dots = {
+            data: [
+                Dot(
+                    line.case.label,
+                    line.case.method,
+                    *(
+                        100 * value
+                        for value in (line.auroc.mean, line.interval.low, line.interval.high)
+                    ),
+                )
+                for line in lines
+                if line.data == data
+            ]
+            for data in names
+        }
+        draw_dots(dots, path, "AUROC (%), interval over clips")
+        return
+    from stepvad.plots.curves import draw_panels
+
+    panels = {data: _series([line for line in lines if line.data == data]) for data in names}
+    draw_panels(panels, path, study.axis, "AUROC (%)", xscale=study.scale)
+    if len({line.case.K for line in lines if line.case.K}) > 1:
+        _draw_maps(lines, output / f"{study.name}-maps.png")
+
+
+def _series(lines: list[Line]) -> dict[str, Series]:
+    """AUROC of each seed along the axis, by line of the figure."""
+    from stepvad.plots.curves import Series
+
+    values: dict[str, dict[float, list[float]]] = {}
+    for line in lines:
+        along = values.setdefault(line.case.line, {})
+        along[line.case.x] = [100 * value for value in line.each]
+    looks = {line.case.line: _look(line, [one.case.K for one in lines]) for line in lines}
+    return {name: Series.of(along, look=looks[name]) for name, along in values.items()}
+
+
+def _look(line: Line, every_K: list[int]) -> Look:
+    """The colour of the method; of several K each has a stroke of its own."""
+    from stepvad.plots.style import STROKES, look
+
+    number = sorted({K for K in every_K if K}).index(line.case.K) if line.case.K else 0
+    own = look(line.case.method)
+    return replace(own, line=STROKES[number % len(STROKES)]) if number else own
+
+
+def _draw_maps(lines: list[Line], path: Path) -> None:
+    """A map over T and K for each method that has a K, and for each data set."""
+    from stepvad.plots.heatmap import Grid, draw_heatmaps
+
+    cells: dict[str, dict[tuple[int, int], float]] = {}
+    for line in lines:
+        if line.case.K:
+            title = f"{line.data}, {line.case.line.rpartition(', K')[0]}"
+            cells.setdefault(title, {})[int(line.case.x), line.case.K] = 100 * line.auroc.mean
+    draw_heatmaps({title: Grid.of(of_title) for title, of_title in cells.items()}, path)
