@@ -1,0 +1,54 @@
+"""Every study runs as a command, at toy size, and writes its table and its figure."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from stepvad.benchmark.studies import STUDIES
+from stepvad.cli.studies import NAMES
+from tests.cli.conftest import Command
+
+TINY = ("--seeds", "1", "--width", "8", "--max-steps", "2", "--K", "12", "--frames", "covered")
+
+
+def test_every_study_has_a_command() -> None:
+    assert [study.name for study in STUDIES] == [*NAMES]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Studies share results, as they do for a user."""
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "projections"])
+def test_a_study_writes_its_table_and_its_figure(
+    name: str, stepvad: Command, people: Path, results: Path, tmp_path: Path
+) -> None:
+    words = ("benchmark", name, people, "-o", tmp_path / "out", "--results", results, *TINY)
+    run = stepvad(*words)
+    assert run.code == 0, run.err
+    assert f"written: {tmp_path / 'out' / name}.md, .csv and .png" in run.err
+    header, *rows = csv.reader((tmp_path / "out" / f"{name}.csv").read_text("utf-8").splitlines())
+    assert header[:3] == ["data", "case", "AUROC"]
+    assert all(0 <= float(row[2]) <= 100 for row in rows)
+    assert len((tmp_path / "out" / f"{name}.md").read_text("utf-8").splitlines()) == 2 + len(rows)
+    assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_several_T_and_K_make_a_map_too(stepvad: Command, people: Path, tmp_path: Path) -> None:
+    words = ("benchmark", "grid", people, "-o", tmp_path, "--results", tmp_path / "r", *TINY)
+    run = stepvad(*words, "--T", "4,12", "--K", "8,12")
+    assert run.code == 0, run.err
+    assert (tmp_path / "grid-maps.png").stat().st_size > 5_000
+
+
+def test_numbers_are_checked(stepvad: Command, people: Path) -> None:
+    run = stepvad("benchmark", "grid", people, "--T", "4,twelve")
+    assert run.code == 1
+    assert "--T: expected whole numbers from 1 on, got 4,twelve" in run.err
