@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stepvad.cli.options import (
+    ExecutorName,
+    FrameNames,
+    Jobs,
+    LearningRate,
+    MaxSteps,
+    PlacementName,
+    Seeds,
+    Smoothed,
+    Width,
+)
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Config
@@ -23,25 +34,19 @@ def compare(
     results: Annotated[Path, typer.Argument(help="Where results are kept, a file for each fit.")],
     *,
     methods: Annotated[str, typer.Option(help="Names from the list above, or `all`.")] = METHODS,
-    seeds: Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")] = 3,
+    seeds: Seeds = 3,
     split: Annotated[Literal["full", "hr", "st", "ub"], typer.Option(help="As evaluate.")] = "full",
     T: Annotated[int, typer.Option("--T", help="Frames in a window.")] = 12,
     K: Annotated[int, typer.Option("--K", help="Components kept.")] = 48,
-    width: Annotated[int, typer.Option(help="Hidden units of the network.")] = 256,
-    max_steps: Annotated[int, typer.Option(help="Steps of training.")] = 1000,
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-3,
+    width: Width = 256,
+    max_steps: MaxSteps = 1000,
+    learning_rate: LearningRate = 2e-3,
     jitter: Annotated[float, typer.Option(min=0, help="Noise on the test windows.")] = 0.0,
-    placement: Annotated[
-        Literal["latest", "center", "backtrack"], typer.Option(help="As evaluate.")
-    ] = "latest",
-    smoothed: Annotated[bool, typer.Option(help="Smooth as the data set does.")] = False,
-    frames: Annotated[
-        Literal["all", "covered", "one-person"], typer.Option(help="Frames measured on.")
-    ] = "all",
-    jobs: Annotated[int, typer.Option(min=1, help="Fits at a time.")] = 1,
-    executor: Annotated[
-        Literal["processes", "ray"], typer.Option(help="Where fits run: here, or on a cluster.")
-    ] = "processes",
+    placement: PlacementName = "latest",
+    smoothed: Smoothed = False,
+    frames: FrameNames = "all",
+    jobs: Jobs = 1,
+    executor: ExecutorName = "processes",
     table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,
 ) -> None:
     """Fit methods on a data set's training clips and measure them on its test clips.

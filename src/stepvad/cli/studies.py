@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.options import (
+    ExecutorName,
+    FrameNames,
+    Jobs,
+    LearningRate,
+    MaxSteps,
+    PlacementName,
+    Seeds,
+    Smoothed,
+    Width,
+)
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Config
@@ -53,25 +64,19 @@ def verb(name: str) -> Callable[..., None]:
         results: Annotated[
             Path, typer.Option(help="Where results are kept, a file for each experiment.")
         ] = Path("results"),
-        seeds: Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")] = 5,
+        seeds: Seeds = 5,
         T: Annotated[
             str, typer.Option("--T", help="Frames in a window; several by commas.")
         ] = "12",
         K: Annotated[str, typer.Option("--K", help="Components; several by commas.")] = "48",
-        width: Annotated[int, typer.Option(help="Hidden units of the network.")] = 256,
-        max_steps: Annotated[int, typer.Option(help="Steps of training.")] = 500,
-        learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
-        placement: Annotated[
-            Literal["latest", "center", "backtrack"], typer.Option(help="As evaluate.")
-        ] = "latest",
-        smoothed: Annotated[bool, typer.Option(help="Smooth as the data set does.")] = False,
-        frames: Annotated[
-            Literal["all", "covered", "one-person"], typer.Option(help="Frames measured on.")
-        ] = "all",
-        jobs: Annotated[int, typer.Option(min=1, help="Fits at a time.")] = 1,
-        executor: Annotated[
-            Literal["processes", "ray"], typer.Option(help="Where fits run: here or on a cluster.")
-        ] = "processes",
+        width: Width = 256,
+        max_steps: MaxSteps = 500,
+        learning_rate: LearningRate = 1e-3,
+        placement: PlacementName = "latest",
+        smoothed: Smoothed = False,
+        frames: FrameNames = "all",
+        jobs: Jobs = 1,
+        executor: ExecutorName = "processes",
     ) -> None:
         from stepvad.benchmark import studies
 
