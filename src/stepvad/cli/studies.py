@@ -64,6 +64,9 @@ def verb(name: str) -> Callable[..., None]:
         results: Annotated[
             Path, typer.Option(help="Where results are kept, a file for each experiment.")
         ] = Path("results"),
+        methods: Annotated[
+            str, typer.Option(help="Of a study of several methods, these alone; by commas.")
+        ] = "step,raw,knn",
         seeds: Seeds = 5,
         T: Annotated[
             str, typer.Option("--T", help="Frames in a window; several by commas.")
@@ -88,6 +91,7 @@ def verb(name: str) -> Callable[..., None]:
             seeds=tuple(range(seeds)),
             T=_numbers("--T", T),
             K=_numbers("--K", K),
+            methods=tuple(methods.split(",")),
             data=tuple(data),
         )
         output.mkdir(parents=True, exist_ok=True)
