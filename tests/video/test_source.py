@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import builtins
 import os
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +10,9 @@ import pytest
 
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.video.source import Frame, VideoFile, open_video
+from tests.video.clips import N_FRAMES, STEP, write_video
 
 av = pytest.importorskip("av")
-
-N_FRAMES = 30
-STEP = 8
-
-
-def write_video(
-    path: Path,
-    *,
-    codec: str = "mpeg4",
-    size: tuple[int, int] = (64, 48),
-    n_frames: int = N_FRAMES,
-    form: str | None = None,
-) -> Path:
-    """Ten frames a second; the left of frame i has the brightness i * STEP, the right is noise."""
-    noise = np.random.default_rng(0)
-    with av.open(str(path), "w", format=form) as container:
-        stream = container.add_stream(codec, rate=10)
-        stream.width, stream.height = size
-        stream.pix_fmt = "yuv420p"
-        stream.codec_context.gop_size = 5
-        stream.bit_rate = 2_000_000
-        for i in range(n_frames):
-            image = np.full((size[1], size[0], 3), i * STEP, np.uint8)
-            image[:, size[0] // 2 :] = noise.integers(0, 256, (size[1], size[0] // 2, 3))
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            frame.pts, frame.time_base = i, Fraction(1, 10)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return path
 
 
 def write_sound(path: Path) -> Path:
