@@ -1,0 +1,1 @@
+"""Video to tracked poses: files and cameras, pose estimation, tracking."""
