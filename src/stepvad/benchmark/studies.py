@@ -27,8 +27,9 @@ AGGREGATIONS: tuple[Aggregation, ...] = ("max", "sum", "top2", "top3")
 PROTOCOLS: Mapping[str, Placement] = {"online": "latest", "backtrack": "backtrack"}
 JITTERS = (0.0, 0.1, 0.2, 0.5, 1.0)
 """Noise on the coordinates of standardised test windows."""
-SIGMA_LOW = (0.05, 0.2, 0.5)
-SIGMA_HIGH = (0.5, 2.0, 5.0)
+SIGMA_LOW = (0.0001, 0.001, 0.01, 0.5)
+SIGMA_HIGH = (0.2, 0.5, 2.0)
+"""The paper's values beside its own 0.1 and 1."""
 DROPPED = (0.1, 0.2, 0.4)
 """Confidences below which training poses are left out."""
 BLOCK_JITTER = 0.1
