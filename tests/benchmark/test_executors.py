@@ -119,7 +119,7 @@ def test_ray_gives_the_table_and_the_scores_of_one_process(
     tables = []
     for name, executor, jobs in (("one", "processes", 1), ("ray", "ray", 2)):
         place = Place(data=Path("people"), results=tmp_path / name)
-        runs = iter(sweep(experiments, place, jobs=jobs, executor=executor))  # type: ignore[arg-type]
+        runs = iter(sweep(experiments, place, jobs=jobs, executor=executor))  # type: ignore[arg-type]  # a plain str
         by_name = {method: [next(runs) for _ in several] for method, several in chosen.items()}
         tables.append(compare.compare(by_name, place.open(), frames="covered"))
     assert tables[0] == tables[1]
@@ -196,5 +196,5 @@ def test_what_cannot_run_is_refused_before_any_work(
     with pytest.raises(ConfigError, match="jobs: expected at least 1, got 0"):
         sweep([Experiment()], nowhere, jobs=0)
     with pytest.raises(ConfigError, match="expected 'processes' or 'ray', got 'threads'"):
-        sweep([Experiment()], nowhere, executor="threads")  # type: ignore[arg-type]
+        sweep([Experiment()], nowhere, executor="threads")  # type: ignore[arg-type]  # wrong on purpose
     assert list(executors.run(refuse, [], jobs=1, executor="processes")) == []

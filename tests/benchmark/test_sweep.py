@@ -21,6 +21,7 @@ from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError
 from stepvad.progress import Progress
+from tests.processes import wait_until_nobody_is_left
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 
@@ -114,17 +115,6 @@ def test_a_stopped_sweep_leaves_nobody_behind_and_goes_on_where_it_was(
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     assert len([*tmp_path.glob("r/*.parquet")]) == 6
     assert all(file.stat().st_mtime_ns == when for file, when in kept.items())
-
-
-def wait_until_nobody_is_left(group: int) -> None:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    pytest.fail("processes outlive the sweep that started them")
 
 
 def test_what_an_experiment_is_decides_its_name(people: Path) -> None:

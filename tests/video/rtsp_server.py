@@ -10,7 +10,7 @@ import gi
 
 gi.require_version("Gst", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402  # versions come first
 
 PIPELINE = '( filesrc location="{}" ! matroskademux ! h264parse ! rtph264pay name=pay0 pt=96 )'
 
