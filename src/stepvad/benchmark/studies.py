@@ -16,7 +16,7 @@ from stepvad.benchmark.intervals import Interval, Resampled, Spread
 from stepvad.benchmark.protocol import Selection
 from stepvad.benchmark.runs import Run
 from stepvad.benchmark.sweep import Place, sweep
-from stepvad.config import Aggregation, Config
+from stepvad.config import Aggregation, Compute, Config
 from stepvad.errors import ConfigError
 from stepvad.plots.curves import Scale
 from stepvad.progress import Progress, Report, silent
@@ -126,12 +126,13 @@ def run(
     frames: Selection = "all",
     jobs: int = 1,
     executor: Executor = "processes",
+    compute: Compute = Compute(),
     report: Report = silent,
 ) -> list[Line]:
     """Every case on every data set; what is already in `results` is not run again."""
     lines: list[Line] = []
     for directory in scope.data:
-        place = Place(data=directory, results=results)
+        place = Place(data=directory, results=results, compute=compute)
         cases = [*study.cases(scope, directory)]
         every = [experiment for case in cases for experiment in case.experiments]
         found = iter(sweep(every, place, jobs=jobs, executor=executor, report=report))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.engine import RuntimeName
 from stepvad.cli.options import (
     ExecutorName,
     FrameNames,
@@ -22,7 +23,7 @@ from stepvad.cli.options import (
 )
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
-from stepvad.config import Config
+from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def verb(name: str) -> Callable[..., None]:
         frames: FrameNames = "all",
         jobs: Jobs = 1,
         executor: ExecutorName = "processes",
+        runtime: RuntimeName = "auto",
     ) -> None:
         from stepvad.benchmark import studies
 
@@ -104,6 +106,7 @@ def verb(name: str) -> Callable[..., None]:
                 frames=frames,
                 jobs=jobs,
                 executor=executor,
+                compute=Compute(runtime=runtime),
                 report=report,
             )
         _show(chosen, lines, output)
