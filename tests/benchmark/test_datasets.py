@@ -191,9 +191,10 @@ def test_ubnormal_has_validation_clips_labelled_by_intervals(
 
 def test_validation_is_measured_as_the_test_is(tmp_path: Path) -> None:
     write_ubnormal_with_validation(tmp_path, "validation")
-    dataset = open_dataset(tmp_path)
-    assert dataset.validation is not None
-    inner = dataset.validation()
+    inner = open_dataset(tmp_path, split="validation")
+    assert [clip.name for clip, _ in inner.test_clips()] == [
+        clip.name for clip, _ in open_dataset(tmp_path).validation_clips()
+    ]
     assert inner.name == f"{tmp_path.name} validation"
     assert (inner.person_sigma, inner.frame_sigma, inner.smoothing) == (1, 21, "filled")
     assert inner.left_out == {}

@@ -220,7 +220,7 @@ def test_the_best_epoch_on_the_validation_clips_is_kept(
     assert rate(fitted) == pytest.approx(max(rated))
     assert rate(fitted) == protocol.evaluate(fitted, validation).row().auroc
     other = open_dataset(layouts / "MSAD")
-    with pytest.raises(DataError, match="expected validation clips to choose the best epoch"):
+    with pytest.raises(DataError, match="expected a data set with validation clips"):
         experiment.fit(other)
 
 

@@ -74,6 +74,17 @@ def test_components_change_one_thing_each() -> None:
     assert listed["STEP without whitening"].experiments[0].config.whiten is False
 
 
+def test_trainings_are_shorter_and_longer_and_knn_is_fitted_once() -> None:
+    listed = cases("training", scope())
+    steps = [one.experiments[0].config.max_steps for one in listed.values() if one.line == "STEP"]
+    assert steps == [1, 2, 4, 8, 16]
+    wide = listed["STEP, twice as wide, 8 steps"].experiments[0].config
+    assert (wide.width, wide.max_steps) == (32, 8)
+    nearest = [one for one in listed.values() if one.method == "knn"]
+    assert [one.x for one in nearest] == steps
+    assert len({one.experiments for one in nearest}) == 1
+
+
 def test_aggregations_and_noise_share_the_fits_of_one_method() -> None:
     listed = cases("aggregations", scope())
     assert len({one.fitting for case in listed.values() for one in case.experiments}) == 2

@@ -20,7 +20,7 @@ from stepvad.scoring import Smoothing
 from stepvad.skeletons import COCO17
 
 Layout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes"]
-Split = Literal["full", "hr", "st", "ub"]
+Split = Literal["full", "hr", "st", "ub", "validation"]
 Reader = Callable[[], Iterable[Clip]]
 
 SMOOTHING: Mapping[Layout, tuple[float, float, Smoothing]] = {
@@ -65,12 +65,17 @@ class Dataset:
 
     def validation_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
         """Every clip to choose settings with, with its labels."""
+        return self.validation_set().test_clips()
+
+    def validation_set(self) -> Dataset:
+        """The clips to choose settings with, as a data set whose test clips they are."""
         if self.validation is None:
             raise DataError(
                 f"{self.name}: expected a data set with validation clips, got one without",
-                hint="choose settings with labelled clips that are not tested on",
+                hint="put labelled clips that are not tested on into a directory validation, laid "
+                "out as the data set; UBnormal's poses go to pose/validation",
             )
-        return self.validation().test_clips()
+        return self.validation()
 
     def test_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
         """Every labelled test clip once, with its labels and their number of frames.
@@ -116,9 +121,12 @@ def open_dataset(
     `st` and `ub` for MSAD, `full` alone for PoseLift. Footage of one's own has ShanghaiTech's
     layout: one mask `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and if you like
     `gt/classes.csv` to tell which anomaly is which. Validation clips are UBnormal's under
-    `pose/validation`, or else those of a directory `validation`, laid out as the data set itself.
+    `pose/validation`, or else those of a directory `validation`, laid out as the data set itself;
+    split `validation` has them in the place of the test clips.
     """
     root = Path(root)
+    if split == "validation":
+        return open_dataset(root, layout=layout).validation_set()
     if layout == "auto":
         layout = recognise(root)
     if layout not in SMOOTHING:

@@ -18,7 +18,7 @@ from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.config import Aggregation, Compute, Config
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError
 from stepvad.footage import score_clip
 from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
@@ -140,12 +140,7 @@ class Jittered:
 
 def validation_auroc(dataset: Dataset) -> Callable[[Detector], float]:
     """What rates a detector: online smoothed AUROC on the validation clips, read once."""
-    if dataset.validation is None:
-        raise DataError(
-            f"{dataset.name}: expected validation clips to choose the best epoch with, got none",
-            hint="put their poses where the data set has them, as UBnormal in pose/validation",
-        )
-    validation = dataset.validation()
+    validation = dataset.validation_set()
     clips = [*validation.test()]
     kept = replace(validation, test=lambda: clips)
 

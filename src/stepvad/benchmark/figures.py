@@ -43,7 +43,7 @@ def _series(lines: Sequence[Line]) -> dict[str, Series]:
     for line in lines:
         along = values.setdefault(line.case.line, {})
         along[line.case.x] = [100 * value for value in line.each]
-    looks = {line.case.line: _look(line, _every_K(lines)) for line in lines}
+    looks = _looks(lines)
     return {name: Series.of(along, look=looks[name]) for name, along in values.items()}
 
 
@@ -51,11 +51,16 @@ def _every_K(lines: Sequence[Line]) -> list[int]:
     return sorted({line.case.K for line in lines if line.case.K})
 
 
-def _look(line: Line, every_K: Sequence[int]) -> style.Look:
-    """The colour of the method; of several K each has a stroke of its own."""
-    own = style.look(line.case.method)
-    number = every_K.index(line.case.K) if line.case.K else 0
-    return replace(own, line=style.STROKES[number % len(style.STROKES)]) if number else own
+def _looks(lines: Sequence[Line]) -> dict[str, style.Look]:
+    """The colour of its method for each line; of several lines each has a stroke of its own."""
+    methods = {line.case.line: line.case.method for line in lines}
+    looks: dict[str, style.Look] = {}
+    for name, method in methods.items():
+        own = style.look(method)
+        number = [*methods.values()][: len(looks)].count(method)
+        stroke = style.STROKES[number % len(style.STROKES)]
+        looks[name] = replace(own, line=stroke) if number else own
+    return looks
 
 
 def _maps(lines: Sequence[Line]) -> Mapping[str, Grid]:

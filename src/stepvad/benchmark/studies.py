@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stepvad.benchmark import intervals, protocol
 from stepvad.benchmark.compare import VARIANTS, experiments
-from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.datasets import Dataset, Split
 from stepvad.benchmark.executors import Executor
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
@@ -124,6 +124,7 @@ def run(
     placement: Placement = "latest",
     smoothed: bool = False,
     frames: Selection = "all",
+    split: Split = "full",
     jobs: int = 1,
     executor: Executor = "processes",
     compute: Compute = Compute(),
@@ -132,7 +133,7 @@ def run(
     """Every case on every data set; what is already in `results` is not run again."""
     lines: list[Line] = []
     for directory in scope.data:
-        place = Place(data=directory, results=results, compute=compute)
+        place = Place(data=directory, results=results, split=split, compute=compute)
         cases = [*study.cases(scope, directory)]
         every = [experiment for case in cases for experiment in case.experiments]
         found = iter(sweep(every, place, jobs=jobs, executor=executor, report=report))
@@ -240,6 +241,39 @@ def components(scope: Scope, _: Path) -> Iterator[Case]:
     )
 
 
+def training(scope: Scope, _: Path) -> Iterator[Case]:
+    """Shorter and longer trainings, wider, faster and with noise in the blocks; kNN needs none."""
+    base = scope.base
+    changes: dict[str, dict[str, object]] = {
+        "": {},
+        ", twice as wide": {"width": 2 * base.width},
+        ", twice the rate": {"learning_rate": 2 * base.learning_rate},
+        f", block jitter {BLOCK_JITTER}": {"block_jitter": BLOCK_JITTER},
+    }
+    lines = [("step", words, change) for words, change in changes.items()]
+    lines += [("raw", "", {}), ("knn", "", {})]
+    for name, words, change in lines:
+        if name not in scope.methods:
+            continue
+        line = VARIANTS[name][1] + words
+        for steps in _budgets(base):
+            own = {} if name == "knn" else {"max_steps": steps}
+            yield Case(
+                label=f"{line}, {steps} steps" if own else f"{line}, beside {steps} steps",
+                method=name,
+                experiments=scope.of(name, **change, **own),
+                line=line,
+                x=steps,
+            )
+
+
+def _budgets(base: Config) -> list[int]:
+    """Numbers of steps around the one asked for, from a quarter to four times."""
+    if base.max_steps is None:
+        raise ConfigError("max_steps: expected a number to vary, got None")
+    return [max(base.max_steps * share // 4, 1) for share in (1, 2, 4, 8, 16)]
+
+
 def aggregations(scope: Scope, _: Path) -> Iterator[Case]:
     """Ways to make one score of the noise scales, under every protocol."""
     protocols: tuple[tuple[str, Placement], ...] = (
@@ -319,6 +353,7 @@ STUDIES = (
         "log2",
     ),
     Study("components", "parts of STEP", components),
+    Study("training", "length of training", training, "steps of training", "log2"),
     Study(
         "aggregations",
         "aggregation of the noise scales",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from stepvad.cli.options import (
     PlacementName,
     Seeds,
     Smoothed,
+    SplitName,
     Width,
 )
 from stepvad.cli.tables import write_table
@@ -36,7 +37,7 @@ def compare(
     *,
     methods: Annotated[str, typer.Option(help="Names from the list above, or `all`.")] = METHODS,
     seeds: Seeds = 3,
-    split: Annotated[Literal["full", "hr", "st", "ub"], typer.Option(help="As evaluate.")] = "full",
+    split: SplitName = "full",
     T: Annotated[int, typer.Option("--T", help="Frames in a window.")] = 12,
     K: Annotated[int, typer.Option("--K", help="Components kept.")] = 48,
     width: Width = 256,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.engine import RuntimeName, Threads, on_runtime
+from stepvad.cli.options import SplitName
 from stepvad.cli.terminal import AsJson, ModelFile, print_json, print_table, progress_bars, say
 from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
@@ -32,10 +33,6 @@ TRIVIAL: tuple[Method, ...] = ("persons", "confidence", "random")
 Data = Annotated[
     Path,
     typer.Argument(help="A data set: poses under pose/test and labels under gt, or box tracks."),
-]
-Split = Annotated[
-    Literal["full", "hr", "st", "ub"],
-    typer.Option(help="`hr`: human-related anomalies only; `st`, `ub`: the same on MSAD."),
 ]
 Layout = Annotated[
     Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift", "boxes"],
@@ -74,7 +71,7 @@ def evaluate(
     model: ModelFile,
     data: Data,
     *,
-    split: Split = "full",
+    split: SplitName = "full",
     layout: Layout = "auto",
     placements: Placements = "latest,backtrack",
     floor: Floor = "global",

@@ -13,6 +13,13 @@ Smoothed = Annotated[bool, typer.Option(help="Smooth as the data set does.")]
 FrameNames = Annotated[
     Literal["all", "covered", "one-person"], typer.Option(help="Frames measured on.")
 ]
+SplitName = Annotated[
+    Literal["full", "hr", "st", "ub", "validation"],
+    typer.Option(
+        help="`hr`: human-related anomalies only; `st`, `ub`: the same on MSAD; "
+        "`validation`: the clips to choose settings with."
+    ),
+]
 Width = Annotated[int, typer.Option(help="Hidden units of the network.")]
 MaxSteps = Annotated[int, typer.Option(help="Steps of training.")]
 LearningRate = Annotated[float, typer.Option(help="Peak learning rate.")]

@@ -19,6 +19,7 @@ from stepvad.cli.options import (
     PlacementName,
     Seeds,
     Smoothed,
+    SplitName,
     Width,
 )
 from stepvad.cli.tables import write_table
@@ -33,6 +34,7 @@ COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference
 NAMES = {
     "grid": "STEP, raw coordinates and kNN over T and K.",
     "components": "STEP with one part changed at a time.",
+    "training": "Shorter and longer trainings.",
     "aggregations": "Ways to make one score of the noise scales, under every protocol.",
     "confidence": "Methods weighted by confidence, and not.",
     "jitter": "Methods on test windows with noise on their coordinates.",
@@ -77,6 +79,7 @@ def verb(name: str) -> Callable[..., None]:
         placement: PlacementName = "latest",
         smoothed: Smoothed = False,
         frames: FrameNames = "all",
+        split: SplitName = "full",
         jobs: Jobs = 1,
         executor: ExecutorName = "processes",
         runtime: RuntimeName = "auto",
@@ -104,6 +107,7 @@ def verb(name: str) -> Callable[..., None]:
                 placement=placement,
                 smoothed=smoothed,
                 frames=frames,
+                split=split,
                 jobs=jobs,
                 executor=executor,
                 compute=Compute(runtime=runtime),
