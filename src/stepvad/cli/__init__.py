@@ -7,6 +7,7 @@ import sys
 import typer
 
 from stepvad.cli.benchmark import benchmark
+from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
@@ -46,7 +47,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (fit, score, evaluate, convert, inspect, export, distill):
+for verb in (fit, calibrate, score, evaluate, convert, inspect, export, distill):
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 

@@ -1,0 +1,151 @@
+"""stepvad calibrate: a threshold from normal footage alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.engine import RuntimeName, on_runtime
+from stepvad.cli.poses import Format, FormatName, Poses, read_poses
+from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
+from stepvad.errors import DataError
+from stepvad.progress import Report
+
+if TYPE_CHECKING:
+    from stepvad.baselines import Fitted
+    from stepvad.calibration import Calibration, Scored, Threshold
+
+HOW = {
+    "counted": "the footage itself shows it",
+    "tail": "the footage is too short to show it: its tail is continued",
+}
+
+
+def calibrate(
+    model: ModelFile,
+    poses: Poses,
+    *,
+    alerts_per_hour: Annotated[
+        float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
+    ],
+    confidence: Annotated[float, typer.Option(help="How sure the promise has to be.")] = 0.95,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where it is kept; else beside the model."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Events per hour against the threshold, as .png.")
+    ] = None,
+    fps: Annotated[
+        float | None, typer.Option(help="Frames per second, where pose files do not tell.")
+    ] = None,
+    min_seconds: Annotated[
+        float, typer.Option(help="How long a person stays above before it counts.")
+    ] = 0.4,
+    gap_seconds: Annotated[float, typer.Option(help="Silence after which an event is over.")] = 3.0,
+    format: Format = "auto",
+    runtime: RuntimeName = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find the threshold that promises few false alerts, from normal footage alone.
+
+    The footage must not be what the model was fitted on:
+
+        stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
+
+    An event is what an alert tells of: somebody stays above the threshold for a while, and all
+    that follows soon is part of it. Directories are cameras, each with a threshold of its own
+    where its footage carries one:
+
+        stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
+
+    It promises nothing that the footage cannot carry, and says how much more is needed.
+    """
+    from stepvad import baselines, modelfile
+    from stepvad.calibration import RULES, file
+    from stepvad.calibration import calibrate as find_thresholds
+
+    where = output if output is not None else file.beside(model)
+    for path in filter(None, (where, plot)):
+        check_output(path)
+    fitted = on_runtime(baselines.load(model), runtime, None, verbose=False)
+    with progress_bars() as report:
+        footage = {_camera(path): [*_scored(fitted, path, format, fps, report)] for path in poses}
+        calibration = find_thresholds(
+            footage,
+            model_sha256=modelfile.sha256(model),
+            alerts_per_hour=alerts_per_hour,
+            confidence=confidence,
+            rules=replace(RULES, min_s=min_seconds, gap_s=gap_seconds),
+        )
+    file.write(calibration, where)
+    if plot is not None:
+        from stepvad.plots.calibration import draw
+
+        draw(calibration, plot)
+    if as_json:
+        print_json([_facts(calibration)])
+    else:
+        for sentence in _sentences(calibration):
+            typer.echo(sentence)
+    say(f"written: {where}")
+
+
+def _camera(path: Path) -> str:
+    return path.resolve().stem if path.is_file() else path.resolve().name
+
+
+def _scored(
+    fitted: Fitted, path: Path, format: FormatName, fps: float | None, report: Report
+) -> Iterator[Scored]:
+    from stepvad.calibration import Scored
+
+    for clip in read_poses([path], format, report, fps=fps):
+        rate = fps or clip.fps
+        if rate is None:
+            raise DataError(
+                f"clip {clip.name}: expected to know its frames per second, got none",
+                hint="say it with --fps",
+            )
+        yield Scored(fitted.score(clip, report=report).windows, clip.n_frames, rate)
+
+
+def _facts(calibration: Calibration) -> dict[str, object]:
+    return {
+        "threshold": asdict(calibration.threshold),
+        "cameras": {name: asdict(own) for name, own in calibration.cameras.items()},
+        "rules": asdict(calibration.rules),
+        "model_sha256": calibration.model_sha256,
+    }
+
+
+def _sentences(calibration: Calibration) -> Iterator[str]:
+    from stepvad.calibration.promise import hours_to_count, strictest
+
+    threshold = calibration.threshold
+    yield f"{threshold.hours:.3g} hours of normal footage, cameras: {len(calibration.counted)}"
+    yield _promise_words(threshold)
+    low, high = threshold.rate
+    yield (
+        f"the true rate there is {low:.2g} to {high:.2g} per hour (95 %); "
+        f"events left in the footage: {threshold.events}"
+    )
+    needed = hours_to_count(threshold.alerts_per_hour, threshold.confidence)
+    if threshold.how == "tail":
+        yield f"to see it with one's own eyes takes {needed:.3g} hours without an event"
+    yield f"the strictest promise from so much footage: {strictest(threshold.hours):.2g} per hour"
+    for camera in calibration.counted if len(calibration.counted) > 1 else ():
+        own = calibration.cameras.get(camera)
+        words = "too little footage, takes the threshold for all"
+        yield f"{camera}: {_promise_words(own) if own is not None else words}"
+
+
+def _promise_words(threshold: Threshold) -> str:
+    return (
+        f"threshold {threshold.value:.2f}: at most {threshold.alerts_per_hour:g} false events per "
+        f"hour of a camera, with {100 * threshold.confidence:g} % confidence; {HOW[threshold.how]}"
+    )
