@@ -31,6 +31,10 @@ class PersonDetector:
     least_score: float = 0.3
     most_overlap: float = 0.45
 
+    def __post_init__(self) -> None:
+        """Refuse a network that finds no boxes."""
+        self.network.expect("yolox", "rtmdet", role="detector")
+
     def __call__(self, images: Sequence[Image]) -> list[Boxes]:
         """The people of every picture, best first, in pixels of the picture."""
         if not images:
@@ -54,19 +58,12 @@ class PersonDetector:
         return values
 
     def _read(self, outputs: list[Array], size: tuple[int, int]) -> Boxes:
-        match self.network.kind():
-            case "yolox":
-                boxes = decode_yolox(outputs[0], size, self.least_score)
-                return boxes.take(without_doubles(boxes, self.most_overlap))
-            case "rtmdet":
-                names = [port.name for port in self.network.outputs]
-                dets, labels = (outputs[names.index(name)] for name in ("dets", "labels"))
-                return decode_rtmdet(dets, labels, self.least_score)
-            case kind:
-                raise ModelFileError(
-                    f"{self.network.path}: expected a person detector, got a {kind} network",
-                    hint="give it as the pose network",
-                )
+        if self.network.kind() == "yolox":
+            boxes = decode_yolox(outputs[0], size, self.least_score)
+            return boxes.take(without_doubles(boxes, self.most_overlap))
+        names = [port.name for port in self.network.outputs]
+        dets, labels = (outputs[names.index(name)] for name in ("dets", "labels"))
+        return decode_rtmdet(dets, labels, self.least_score)
 
 
 def decode_yolox(output: Floats, size: tuple[int, int], least_score: float) -> Boxes:

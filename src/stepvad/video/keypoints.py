@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.errors import ModelFileError
 from stepvad.video.networks import Array, Network
 from stepvad.video.people import Boxes, Floats, People
 from stepvad.video.pixels import Image, Region, crop, region_around
@@ -31,6 +30,10 @@ class PoseNetwork:
     network: Network
     size: tuple[int, int] = (192, 256)
     least_confidence: float = 0.25
+
+    def __post_init__(self) -> None:
+        """Refuse a network that places no joints."""
+        self.network.expect("movenet", "simcc", role="pose network")
 
     def __call__(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
         """The people of every picture; all crops of all pictures go to the network together."""
@@ -57,17 +60,10 @@ class PoseNetwork:
         return np.stack(places), np.stack([confidence for _, confidence in read])
 
     def _fed(self, stack: NDArray[np.uint8]) -> Array:
-        match self.network.kind():
-            case "movenet":
-                return stack.astype(np.int32)
-            case "simcc":
-                values = (stack - RTMPOSE_MEAN) / RTMPOSE_STD
-                return np.ascontiguousarray(values.transpose(0, 3, 1, 2), np.float32)
-            case kind:
-                raise ModelFileError(
-                    f"{self.network.path}: expected a pose network, got a {kind} detector",
-                    hint="give it as the detector",
-                )
+        if self.network.kind() == "movenet":
+            return stack.astype(np.int32)
+        values = (stack - RTMPOSE_MEAN) / RTMPOSE_STD
+        return np.ascontiguousarray(values.transpose(0, 3, 1, 2), np.float32)
 
     def _read(self, outputs: list[Array], size: tuple[int, int]) -> tuple[Floats, Floats]:
         if self.network.kind() == "movenet":

@@ -63,6 +63,14 @@ class Network:
             hint="see the guide on models for the graphs that are read",
         )
 
+    def expect(self, *kinds: Kind, role: str) -> None:
+        """Refuse a network of another kind than these."""
+        if self.kind() not in kinds:
+            raise ModelFileError(
+                f"{self.path}: expected a {role} ({' or '.join(kinds)}), got {self.kind()}",
+                hint="the detector finds boxes, the pose network places joints: swap them",
+            )
+
     def size(self, otherwise: tuple[int, int]) -> tuple[int, int]:
         """Width and height of its pictures; `otherwise` where the graph leaves them free."""
         shape = self.input.shape
