@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from stepvad.video.detection import PersonDetector
 from stepvad.video.motion import Motion
+from stepvad.video.networks import open_network
 from stepvad.video.people import Boxes, Floats, People
-from stepvad.video.pose import open_estimator
 from stepvad.video.tracker import Tracker, best_pairs
 
 
@@ -147,37 +147,50 @@ def test_the_filter_is_the_textbook_one() -> None:
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_pedestrians_get_the_ids_that_another_bytetrack_gives(data_dir: Path) -> None:
-    """Of the boxes that both follow, nearly all belong to tracks of the same boxes."""
-    av = pytest.importorskip("av")
-    pytest.importorskip("cv2")
-    trackers, supervision = pytest.importorskip("trackers"), pytest.importorskip("supervision")
+def test_pedestrians_are_linked_as_another_bytetrack_links_them(data_dir: Path) -> None:
+    """Both carry an id from the same box to the same box of the next picture.
+
+    Links are compared, not whole tracks: one other decision where people cross changes every id
+    after it. Over these 200 pictures 97 of 100 links agree, but only 82 of 100 boxes lie in tracks
+    that match as a whole: around the lamp post people share a box, and both trackers swap ids.
+    """
+    av, trackers = pytest.importorskip("av"), pytest.importorskip("trackers")
+    supervision = pytest.importorskip("supervision")
     models, clip = data_dir.parent / "models", data_dir.parent / "media" / "vtest.avi"
     if not (models.is_dir() and clip.is_file()):
         pytest.skip(f"no networks at {models} or no clip at {clip}")
-    estimator = open_estimator(models / "yolox_nano.onnx", models / "movenet-lightning.onnx")
+    detector = PersonDetector(open_network(models / "yolox_nano.onnx"))
     ours = Tracker(new_score=0.5)
     theirs = trackers.ByteTrackTracker(
         track_activation_threshold=0.5, high_conf_det_threshold=0.5, minimum_iou_threshold=0.2
     )
-    pairs: Counter[tuple[int, int]] = Counter()
+    here: list[dict[int, int]] = []
+    there: list[dict[int, int]] = []
     with av.open(str(clip)) as container:
-        for frame in itertools.islice(container.decode(video=0), 150):
-            (boxes,) = estimator.detect([frame.to_ndarray(format="rgb24")])
-            here = ids_by_row(ours, boxes)
+        for frame in itertools.islice(container.decode(video=0), 200):
+            (boxes,) = detector([frame.to_ndarray(format="rgb24")])
+            here.append(ids_by_row(ours, boxes))
             given = supervision.Detections(boxes.corners, confidence=boxes.scores)
-            there = theirs.update(given)
-            for corners, track_id in zip(there.xyxy, there.tracker_id, strict=True):
-                row = int(np.argmin(np.abs(boxes.corners - corners).sum(axis=1)))
-                if track_id >= 0 and row in here:
-                    pairs[here[row], int(track_id)] += 1
-    best = {pair[0]: 0 for pair in pairs}
-    for (mine, _), count in pairs.items():
-        best[mine] = max(best[mine], count)
-    assert pairs.total() > 500
-    assert sum(best.values()) >= 0.95 * pairs.total()
-    number = len({theirs for _, theirs in pairs})
-    assert abs(len(best) - number) <= 0.2 * number
+            found = theirs.update(given)
+            rows = [int(np.abs(boxes.corners - c).sum(axis=1).argmin()) for c in found.xyxy]
+            pairs = zip(rows, found.tracker_id.tolist(), strict=True)
+            there.append({row: track_id for row, track_id in pairs if track_id >= 0})
+    a, b = links(here), links(there)
+    assert len(a & b) > 1000
+    assert len(a & b) >= 0.95 * len(a | b)
+    numbers = [len({i for picture in ids for i in picture.values()}) for ids in (here, there)]
+    assert abs(numbers[0] - numbers[1]) <= 0.2 * numbers[1]
+
+
+def links(ids: list[dict[int, int]]) -> set[tuple[int, int, int]]:
+    """Picture, row and row of the next picture that carry the same id."""
+    return {
+        (at, row, after)
+        for at, (now, later) in enumerate(itertools.pairwise(ids))
+        for row, track_id in now.items()
+        for after, other in later.items()
+        if track_id == other
+    }
 
 
 def ids_by_row(tracker: Tracker, boxes: Boxes) -> dict[int, int]:
