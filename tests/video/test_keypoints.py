@@ -118,3 +118,9 @@ def test_people_of_a_wrong_shape_are_refused() -> None:
         People(ONE, np.zeros((2, 17, 2), np.float32), np.zeros((1, 17), np.float32))
     with pytest.raises(DataError, match="expected finite numbers"):
         Boxes(np.full((1, 4), np.nan, np.float32), np.ones(1, np.float32))
+
+
+def test_a_picture_that_shrinks_a_lot_is_averaged_not_sampled() -> None:
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 200  # every other column, which sampling would take or miss as a whole
+    assert np.unique(crop(stripes, Region(0, 0, 64, 64), (8, 8))).tolist() == [100]

@@ -80,11 +80,16 @@ def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
 
 
 def _resize(image: Image, size: tuple[int, int]) -> Image:
-    """Bilinear, and the mean of the pixels covered where a picture shrinks a lot."""
+    """Bilinear; a picture of even sides that shrinks a lot is halved first, by means of 2x2 pixels.
+
+    Means over other numbers of pixels would be smoother still, but take ten times as long.
+    """
     cv2 = _cv2()
-    shrinks = image.shape[1] > 2 * size[0]
-    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    return cv2.resize(np.ascontiguousarray(image), size, interpolation=how)
+    height, width = image.shape[:2]
+    while width >= 2 * size[0] and height >= 2 * size[1] and not (width % 2 or height % 2):
+        width, height = width // 2, height // 2
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
 
 
 def _cv2() -> Any:
