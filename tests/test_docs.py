@@ -177,7 +177,7 @@ def test_the_page_on_runtimes_runs(tmp_path: Path) -> None:
     assert (tmp_path / "model.bin").exists()
 
 
-MEASURED = ("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md")
+MEASURED = ("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md")
 """Pages of figures that take long to make."""
 
 

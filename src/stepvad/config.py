@@ -174,6 +174,8 @@ class Compute:
     """Of the large products; `auto` takes bfloat16 where the hardware multiplies it faster."""
     compiled: bool | None = None
     """Whether torch compiles the step; None: when it trains long enough to pay off."""
+    runtime: Runtime = "auto"
+    """What computes the energies that Ē_i and Var(E_i) are of, and those of the fitted detector."""
 
     def __post_init__(self) -> None:
         """Refuse a precision no one knows."""

@@ -77,24 +77,24 @@ class Detector:
         The projection also learns from `projection_clips`, which may show anomalies; the energy
         model never sees them. `keep_best` rates the detector after every epoch and the best one is
         returned. `report` hears how far it is. `checkpoint` names a file that keeps the training's
-        state as it goes; with `resume` it goes on from there. `compute` chooses device, precision
-        and compilation. Needs the train extra.
+        state as it goes; with `resume` it goes on from there. `compute` chooses device, precision,
+        compilation and runtime. Needs the train extra.
         """
         try:
             from stepvad import training
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
-        fit = _Fit.start(clips, projection_clips, config, report)
+        fit = _Fit.start(clips, projection_clips, config, compute.runtime, report)
         weights, epochs = training.train(
             training.TrainingSet(len(fit.windows.footage), fit.windows.batch, fit.digest),
             fit.config,
             report=report,
-            validate=keep_best and (lambda w, epochs: keep_best(cls(fit.finish(w, epochs)))),
+            validate=keep_best and (lambda w, epochs: keep_best(fit.finish(w, epochs))),
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
             compute=compute,
         )
-        return cls(fit.finish(weights, epochs))
+        return fit.finish(weights, epochs)
 
     @classmethod
     def load(
@@ -135,6 +135,7 @@ class _Fit:
     config: Config
     digest: str
     """Of all clips it learns from, those for the projection alone included."""
+    runtime: Runtime
     report: Report
 
     @classmethod
@@ -143,6 +144,7 @@ class _Fit:
         clips: Iterable[Clip],
         projection_clips: Iterable[Clip] | None,
         config: Config,
+        runtime: Runtime,
         report: Report,
     ) -> _Fit:
         """Read the clips and learn π from them (Eq. 6)."""
@@ -152,12 +154,17 @@ class _Fit:
         config = projection.resolve(config, parts[0].skeleton)
         space = projection.fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
-        return cls(Projected.of(parts[0], space, config, report), config, digest, report)
+        windows = Projected.of(parts[0], space, config, report)
+        return cls(windows, config, digest, runtime, report)
 
-    def finish(self, weights: Weights, epochs: int) -> Model:
+    def finish(self, weights: Weights, epochs: int) -> Detector:
+        """The detector with these weights."""
+        return Detector(self._model(weights, epochs), self.runtime)
+
+    def _model(self, weights: Weights, epochs: int) -> Model:
         """The model with Ē_i and Var(E_i) of these weights over all training windows (Eq. 8)."""
         folded = fold(weights, self.config)
-        network = Network.of(folded)
+        network = Network.of(folded, self.runtime)
         projected = self.windows.batches("energies", self.report)
         moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()

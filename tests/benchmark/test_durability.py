@@ -18,6 +18,7 @@ import pytest
 from stepvad.atomic import LEFTOVER_S, remove_leftovers
 from stepvad.benchmark.runs import KEY
 from stepvad.benchmark.walkers import write_dataset
+from tests.processes import wait_until_nobody_is_left
 
 EXPERIMENTS = 10
 KILLS = 10
@@ -69,17 +70,6 @@ def wait_for_more(process: subprocess.Popen[bytes], results: Path) -> None:
     before = len(kept(results))
     while process.poll() is None and len([*results.glob("*.parquet")]) == before:
         time.sleep(0.01)
-
-
-def wait_until_nobody_is_left(group: int) -> None:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    pytest.fail("processes outlive the sweep that started them")
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from stepvad.benchmark import intervals
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Spread, difference, over_clips, over_seeds
 from stepvad.benchmark.metrics import Name, auroc
@@ -231,3 +232,20 @@ def test_an_interval_of_sixty_thousand_frames_takes_seconds() -> None:
     begin = time.process_time()
     over_clips(frames, resamples=1000)
     assert time.process_time() - begin < 10
+
+
+def test_pairs_of_clips_give_the_auroc_that_counting_gives() -> None:
+    rng = np.random.default_rng(4)
+    clip = rng.integers(7, size=500)
+    frames = FrameScores(
+        tuple("abcdefgh"),  # nothing of the last clip is left
+        clip,
+        (rng.random(500) < 0.3) & (clip != 2),
+        rng.integers(40, size=(2, 500)).astype(np.float32),  # many are equal
+    )
+    draws = rng.multinomial(8, np.full(8, 1 / 8), size=50)
+    draws[0] = np.eye(8, dtype=np.int64)[2] * 8  # one class alone
+    for score in frames.score:
+        expected = intervals._counted(frames, score, draws, "auroc")
+        assert np.isnan(expected[0])
+        np.testing.assert_allclose(intervals._aurocs(frames, score, draws), expected, rtol=1e-12)

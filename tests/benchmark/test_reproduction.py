@@ -244,7 +244,7 @@ def test_a_stopped_training_goes_on_where_it_was(
         epochs.append(state.epoch)
         if len(epochs) == 3:
             raise KeyboardInterrupt
-        whole(state, *rest)  # type: ignore[arg-type]
+        whole(state, *rest)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(training, "run_epoch", stops)
     with pytest.raises(KeyboardInterrupt):

@@ -14,6 +14,7 @@ from stepvad.benchmark.intervals import difference
 from stepvad.benchmark.protocol import frame_scores, score_clips
 from stepvad.benchmark.studies import STUDIES, Case, Scope, Study
 from stepvad.config import Config
+from stepvad.errors import ConfigError
 
 BASE = Config(K=12, width=16, max_steps=4, ema_warmup=True)
 
@@ -51,6 +52,14 @@ def test_the_grid_stops_at_the_rank_and_raw_coordinates_have_no_components() -> 
     assert [(one.T, one.K) for one in both] == [(12, 16), (12, 48)]
     alone = cases("grid", scope(T=(1,), K=(48,)))
     assert "STEP, T = 1, K = 32" in alone
+
+
+def test_a_study_of_several_methods_may_leave_some_out() -> None:
+    some = replace(scope(T=(4,)), methods=("knn", "raw"))
+    assert [case.method for case in cases("grid", some).values()] == ["knn", "raw"]
+    assert {case.method for case in cases("jitter", some).values()} == {"knn", "raw"}
+    with pytest.raises(ConfigError, match="methods: expected some of step, raw, knn, got magic"):
+        replace(some, methods=("magic",))
 
 
 def test_components_change_one_thing_each() -> None:

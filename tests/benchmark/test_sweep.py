@@ -18,9 +18,10 @@ from stepvad.benchmark import compare, protocol, runs
 from stepvad.benchmark.experiment import Experiment, Jittered
 from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
 from stepvad.benchmark.walkers import write_dataset
-from stepvad.config import Config
+from stepvad.config import Compute, Config, Runtime
 from stepvad.errors import ConfigError, DataError
 from stepvad.progress import Progress
+from tests.processes import wait_until_nobody_is_left
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 
@@ -47,6 +48,21 @@ def test_a_result_reads_back_as_it_was_scored(people: Path, tmp_path: Path) -> N
         np.testing.assert_array_equal(now.labels.abnormal, then.labels.abnormal)
     assert run.facts["experiment"]["config"]["width"] == 16
     assert run.facts["data"] == digest_of(dataset)
+
+
+def test_the_runtime_of_a_place_computes_fit_and_scores_and_changes_little(
+    people: Path, tmp_path: Path
+) -> None:
+    experiment = Experiment(config=TINY)
+    runtimes: tuple[Runtime, ...] = ("numpy", "openvino")
+    places = [
+        Place(data=people, results=tmp_path / runtime, compute=Compute(runtime=runtime))
+        for runtime in runtimes
+    ]
+    ours = [sweep_here([experiment], place)[0] for place in places]
+    assert [run.facts["runtime"] for run in ours] == [*runtimes]
+    for one, other in zip(ours[0].clips, ours[1].clips, strict=True):
+        np.testing.assert_allclose(one.scores.windows.A, other.scores.windows.A, atol=1e-3)
 
 
 def sweep_here(experiments: list[Experiment], place: Place) -> list[runs.Run]:
@@ -114,17 +130,6 @@ def test_a_stopped_sweep_leaves_nobody_behind_and_goes_on_where_it_was(
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     assert len([*tmp_path.glob("r/*.parquet")]) == 6
     assert all(file.stat().st_mtime_ns == when for file, when in kept.items())
-
-
-def wait_until_nobody_is_left(group: int) -> None:
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.1)
-    pytest.fail("processes outlive the sweep that started them")
 
 
 def test_what_an_experiment_is_decides_its_name(people: Path) -> None:

@@ -16,17 +16,20 @@ from stepvad.benchmark.intervals import Interval, Resampled, Spread
 from stepvad.benchmark.protocol import Selection
 from stepvad.benchmark.runs import Run
 from stepvad.benchmark.sweep import Place, sweep
-from stepvad.config import Aggregation, Config
+from stepvad.config import Aggregation, Compute, Config
+from stepvad.errors import ConfigError
 from stepvad.plots.curves import Scale
 from stepvad.progress import Progress, Report, silent
 from stepvad.scoring import Placement
 
+METHODS = ("step", "raw", "knn")
 AGGREGATIONS: tuple[Aggregation, ...] = ("max", "sum", "top2", "top3")
 PROTOCOLS: Mapping[str, Placement] = {"online": "latest", "backtrack": "backtrack"}
 JITTERS = (0.0, 0.1, 0.2, 0.5, 1.0)
 """Noise on the coordinates of standardised test windows."""
-SIGMA_LOW = (0.05, 0.2, 0.5)
-SIGMA_HIGH = (0.5, 2.0, 5.0)
+SIGMA_LOW = (0.0001, 0.001, 0.01, 0.5)
+SIGMA_HIGH = (0.2, 0.5, 2.0)
+"""The paper's values beside its own 0.1 and 1."""
 DROPPED = (0.1, 0.2, 0.4)
 """Confidences below which training poses are left out."""
 BLOCK_JITTER = 0.1
@@ -44,8 +47,17 @@ class Scope:
     seeds: tuple[int, ...]
     T: tuple[int, ...] = (12,)
     K: tuple[int, ...] = (48,)
+    methods: tuple[str, ...] = METHODS
+    """Those of the studies of several methods."""
     data: tuple[Path, ...]
     """All data sets of the study."""
+
+    def __post_init__(self) -> None:
+        """Refuse methods that no study compares."""
+        if not self.methods or not set(self.methods) <= set(METHODS):
+            raise ConfigError(
+                f"methods: expected some of {', '.join(METHODS)}, got {', '.join(self.methods)}"
+            )
 
     def of(self, name: str, **changes: object) -> tuple[Experiment, ...]:
         """A method of `compare.VARIANTS` with all seeds and with changed settings."""
@@ -114,12 +126,13 @@ def run(
     frames: Selection = "all",
     jobs: int = 1,
     executor: Executor = "processes",
+    compute: Compute = Compute(),
     report: Report = silent,
 ) -> list[Line]:
     """Every case on every data set; what is already in `results` is not run again."""
     lines: list[Line] = []
     for directory in scope.data:
-        place = Place(data=directory, results=results)
+        place = Place(data=directory, results=results, compute=compute)
         cases = [*study.cases(scope, directory)]
         every = [experiment for case in cases for experiment in case.experiments]
         found = iter(sweep(every, place, jobs=jobs, executor=executor, report=report))
@@ -178,11 +191,13 @@ def grid(scope: Scope, _: Path) -> Iterator[Case]:
     for T in scope.T:
         per_frame, lost = RANK
         K_of_T = [K for K in scope.K if per_frame * T - lost >= K] or [per_frame * T - lost]
-        step = f"STEP, T = {T}, K = {K_of_T[0]}"
+        step = f"STEP, T = {T}, K = {K_of_T[0]}" if "step" in scope.methods else ""
         for K in K_of_T:
             some = f", K = {K}" if len(scope.K) > 1 else ""
             for name, title in (("step", "STEP"), ("knn", "PCA/kNN times confidence")):
-                own = f"STEP, T = {T}, K = {K}"
+                if name not in scope.methods:
+                    continue
+                own = f"STEP, T = {T}, K = {K}" if "step" in scope.methods else ""
                 yield Case(
                     label=f"{title}, T = {T}, K = {K}",
                     method=name,
@@ -192,6 +207,8 @@ def grid(scope: Scope, _: Path) -> Iterator[Case]:
                     x=T,
                     K=K,
                 )
+        if "raw" not in scope.methods:
+            continue
         yield Case(
             label=f"raw coordinates times confidence, T = {T}",
             method="raw",
@@ -245,7 +262,7 @@ def aggregations(scope: Scope, _: Path) -> Iterator[Case]:
 
 def confidence(scope: Scope, _: Path) -> Iterator[Case]:
     """Every method with its score weighted by confidence, and without."""
-    for name in ("step", "raw", "knn"):
+    for name in scope.methods:
         title = VARIANTS[name][1]
         yield Case(label=title, method=name, experiments=scope.of(name))
         without = f"{name}-unweighted"
@@ -255,7 +272,7 @@ def confidence(scope: Scope, _: Path) -> Iterator[Case]:
 
 def jitter(scope: Scope, _: Path) -> Iterator[Case]:
     """Noise on the test windows that no training saw."""
-    for name in ("step", "raw", "knn"):
+    for name in scope.methods:
         title = VARIANTS[name][1]
         for value in JITTERS:
             some = tuple(replace(one, jitter=value) for one in scope.of(name))

@@ -15,6 +15,7 @@ from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.executors import Executor
 from stepvad.benchmark.experiment import Experiment
 from stepvad.config import Compute
+from stepvad.detector import Detector
 from stepvad.progress import Progress, Report, silent
 
 
@@ -140,6 +141,7 @@ def run_fit(task: Task) -> int:
             **_facts(experiment, task.digest),
             "config": asdict(scorer.config),
             "windows": fitted.origin.windows,
+            "runtime": fitted.network.engine if isinstance(fitted, Detector) else "numpy",
             "fit_s": fit_s,
         }
         with replacing(task.place.file(experiment, task.digest)) as temporary:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stepvad.cli.engine import RuntimeName
 from stepvad.cli.options import (
     ExecutorName,
     FrameNames,
@@ -21,7 +22,7 @@ from stepvad.cli.options import (
 )
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
-from stepvad.config import Config
+from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:
     from stepvad.benchmark.compare import Line
@@ -47,6 +48,7 @@ def compare(
     frames: FrameNames = "all",
     jobs: Jobs = 1,
     executor: ExecutorName = "processes",
+    runtime: RuntimeName = "auto",
     table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,
 ) -> None:
     """Fit methods on a data set's training clips and measure them on its test clips.
@@ -74,7 +76,7 @@ def compare(
     )
     names = [*methods_side_by_side.VARIANTS] if methods == "all" else methods.split(",")
     chosen = methods_side_by_side.experiments(names, base, [*range(seeds)], jitter=jitter)
-    place = Place(data=data, results=results, split=split)
+    place = Place(data=data, results=results, split=split, compute=Compute(runtime=runtime))
     with progress_bars() as report:
         everything = [experiment for several in chosen.values() for experiment in several]
         runs = iter(sweep(everything, place, jobs=jobs, executor=executor, report=report))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from stepvad.cli.options import ExecutorName
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute
@@ -36,9 +37,7 @@ def reproduce(
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Trainings; the paper has 20.")] = 20,
     jobs: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,
-    executor: Annotated[
-        Literal["processes", "ray"], typer.Option(help="Where trainings run, as compare.")
-    ] = "processes",
+    executor: ExecutorName = "processes",
     device: Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")] = "cpu",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and for how long, and stop.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.engine import RuntimeName
 from stepvad.cli.options import (
     ExecutorName,
     FrameNames,
@@ -22,13 +23,11 @@ from stepvad.cli.options import (
 )
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
-from stepvad.config import Config
+from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.benchmark.studies import Line, Study
-    from stepvad.plots.curves import Series
-    from stepvad.plots.style import Look
 
 COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference", "AP", "EER")
 NAMES = {
@@ -64,6 +63,9 @@ def verb(name: str) -> Callable[..., None]:
         results: Annotated[
             Path, typer.Option(help="Where results are kept, a file for each experiment.")
         ] = Path("results"),
+        methods: Annotated[
+            str, typer.Option(help="Of a study of several methods, these alone; by commas.")
+        ] = "step,raw,knn",
         seeds: Seeds = 5,
         T: Annotated[
             str, typer.Option("--T", help="Frames in a window; several by commas.")
@@ -77,6 +79,7 @@ def verb(name: str) -> Callable[..., None]:
         frames: FrameNames = "all",
         jobs: Jobs = 1,
         executor: ExecutorName = "processes",
+        runtime: RuntimeName = "auto",
     ) -> None:
         from stepvad.benchmark import studies
 
@@ -88,6 +91,7 @@ def verb(name: str) -> Callable[..., None]:
             seeds=tuple(range(seeds)),
             T=_numbers("--T", T),
             K=_numbers("--K", K),
+            methods=tuple(methods.split(",")),
             data=tuple(data),
         )
         output.mkdir(parents=True, exist_ok=True)
@@ -102,6 +106,7 @@ def verb(name: str) -> Callable[..., None]:
                 frames=frames,
                 jobs=jobs,
                 executor=executor,
+                compute=Compute(runtime=runtime),
                 report=report,
             )
         _show(chosen, lines, output)
@@ -125,11 +130,13 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def _show(study: Study, lines: list[Line], output: Path) -> None:
+    from stepvad.benchmark.figures import draw
+
     rows = [_cells(line) for line in lines]
     print_table(f"{study.title} (%)", COLUMNS, rows)
     for suffix in (".md", ".csv"):
         write_table(COLUMNS, rows, output / f"{study.name}{suffix}")
-    _draw(study, lines, output)
+    draw(study, lines, output)
     say(f"written: {output / study.name}.md, .csv and .png")
 
 
@@ -148,68 +155,3 @@ def _cells(line: Line) -> list[str]:
         f"{100 * line.ap:.1f}",
         f"{100 * line.eer:.1f}",
     ]
-
-
-def _draw(study: Study, lines: list[Line], output: Path) -> None:
-    """Lines along an axis, with maps beside them if there are several K, or else dots."""
-    path = output / f"{study.name}.png"
-    names = dict.fromkeys(line.data for line in lines)
-    if not study.axis:
-        from stepvad.plots.dots import Dot, draw_dots
-
-        dots = {
-            data: [
-                Dot(
-                    line.case.label,
-                    line.case.method,
-                    *(
-                        100 * value
-                        for value in (line.auroc.mean, line.interval.low, line.interval.high)
-                    ),
-                )
-                for line in lines
-                if line.data == data
-            ]
-            for data in names
-        }
-        draw_dots(dots, path, "AUROC (%), interval over clips")
-        return
-    from stepvad.plots.curves import draw_panels
-
-    panels = {data: _series([line for line in lines if line.data == data]) for data in names}
-    draw_panels(panels, path, study.axis, "AUROC (%)", xscale=study.scale)
-    if len({line.case.K for line in lines if line.case.K}) > 1:
-        _draw_maps(lines, output / f"{study.name}-maps.png")
-
-
-def _series(lines: list[Line]) -> dict[str, Series]:
-    """AUROC of each seed along the axis, by line of the figure."""
-    from stepvad.plots.curves import Series
-
-    values: dict[str, dict[float, list[float]]] = {}
-    for line in lines:
-        along = values.setdefault(line.case.line, {})
-        along[line.case.x] = [100 * value for value in line.each]
-    looks = {line.case.line: _look(line, [one.case.K for one in lines]) for line in lines}
-    return {name: Series.of(along, look=looks[name]) for name, along in values.items()}
-
-
-def _look(line: Line, every_K: list[int]) -> Look:
-    """The colour of the method; of several K each has a stroke of its own."""
-    from stepvad.plots.style import STROKES, look
-
-    number = sorted({K for K in every_K if K}).index(line.case.K) if line.case.K else 0
-    own = look(line.case.method)
-    return replace(own, line=STROKES[number % len(STROKES)]) if number else own
-
-
-def _draw_maps(lines: list[Line], path: Path) -> None:
-    """A map over T and K for each method that has a K, and for each data set."""
-    from stepvad.plots.heatmap import Grid, draw_heatmaps
-
-    cells: dict[str, dict[tuple[int, int], float]] = {}
-    for line in lines:
-        if line.case.K:
-            title = f"{line.data}, {line.case.line.rpartition(', K')[0]}"
-            cells.setdefault(title, {})[int(line.case.x), line.case.K] = 100 * line.auroc.mean
-    draw_heatmaps({title: Grid.of(of_title) for title, of_title in cells.items()}, path)

@@ -1,1 +1,1 @@
-"""Video to tracked poses: find the people of a picture, place their joints, follow them."""
+"""Video to tracked poses: files and cameras, pose estimation, tracking."""

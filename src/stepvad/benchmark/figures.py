@@ -1,0 +1,68 @@
+"""The figure of a study: lines along an axis, maps over T and K, or dots with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stepvad.benchmark.compare import VARIANTS
+from stepvad.benchmark.studies import Line, Study
+from stepvad.plots import style
+from stepvad.plots.curves import Series, draw_panels
+from stepvad.plots.dots import Dot, draw_dots
+from stepvad.plots.heatmap import Grid, draw_heatmaps
+
+
+def draw(study: Study, lines: Sequence[Line], directory: Path) -> None:
+    """Write the figure of a study; a panel for each data set, and maps if there are several K."""
+    path = directory / f"{study.name}.png"
+    by_data: dict[str, list[Line]] = {}
+    for line in lines:
+        by_data.setdefault(line.data, []).append(line)
+    if not study.axis:
+        dots = {data: [_dot(line) for line in some] for data, some in by_data.items()}
+        draw_dots(dots, path, "AUROC (%), interval over clips")
+        return
+    panels = {data: _series(some) for data, some in by_data.items()}
+    draw_panels(panels, path, study.axis, "AUROC (%)", xscale=study.scale)
+    if len(_every_K(lines)) > 1:
+        draw_heatmaps(_maps(lines), directory / f"{study.name}-maps.png")
+
+
+def _dot(line: Line) -> Dot:
+    value, low, high = (
+        100 * share for share in (line.auroc.mean, line.interval.low, line.interval.high)
+    )
+    return Dot(line.case.label, line.case.method, value, low, high)
+
+
+def _series(lines: Sequence[Line]) -> dict[str, Series]:
+    """AUROC of each seed along the axis, by line of the figure."""
+    values: dict[str, dict[float, list[float]]] = {}
+    for line in lines:
+        along = values.setdefault(line.case.line, {})
+        along[line.case.x] = [100 * value for value in line.each]
+    looks = {line.case.line: _look(line, _every_K(lines)) for line in lines}
+    return {name: Series.of(along, look=looks[name]) for name, along in values.items()}
+
+
+def _every_K(lines: Sequence[Line]) -> list[int]:
+    return sorted({line.case.K for line in lines if line.case.K})
+
+
+def _look(line: Line, every_K: Sequence[int]) -> style.Look:
+    """The colour of the method; of several K each has a stroke of its own."""
+    own = style.look(line.case.method)
+    number = every_K.index(line.case.K) if line.case.K else 0
+    return replace(own, line=style.STROKES[number % len(style.STROKES)]) if number else own
+
+
+def _maps(lines: Sequence[Line]) -> Mapping[str, Grid]:
+    """AUROC over T and K for each data set and method that has a K."""
+    cells: dict[str, dict[tuple[int, int], float]] = {}
+    for line in lines:
+        if line.case.K:
+            title = f"{line.data}, {VARIANTS[line.case.method][1]}"
+            cells.setdefault(title, {})[int(line.case.x), line.case.K] = 100 * line.auroc.mean
+    return {title: Grid.of(of_title) for title, of_title in cells.items()}

@@ -1,0 +1,334 @@
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from stepvad.errors import DataError
+from stepvad.video.camera import Camera, StateChange
+from stepvad.video.source import Frame
+from stepvad.video.url import Url
+from tests.video.clips import N_FRAMES, write_video
+
+av = pytest.importorskip("av")
+
+CANARY = "canary-Zq7"
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@contextmanager
+def web_server(body: bytes, *, status: int = 200) -> Iterator[str]:
+    """The address of a server that answers every request with the same bytes and hangs up."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://viewer:{CANARY}@127.0.0.1:{server.server_port}/a.ts"
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """The address of a server that accepts every client and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"rtsp://viewer:{CANARY}@127.0.0.1:{listener.getsockname()[1]}/a"
+
+
+@pytest.fixture
+def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """All logs of all loggers, FFmpeg's included."""
+    caplog.set_level(1)
+    caplog.set_level(1, logger="libav")
+    level = av.logging.get_level()
+    av.logging.set_level(av.logging.TRACE)
+    yield caplog
+    av.logging.set_level(level)
+
+
+def shows_nothing(*texts: object) -> bool:
+    return not any(CANARY in f"{text!s} {text!r}" for text in texts)
+
+
+def test_a_stream_that_ends_is_opened_again_as_another_epoch(
+    tmp_path: Path, everything_logged: pytest.LogCaptureFixture
+) -> None:
+    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
+    changes: list[StateChange] = []
+    with web_server(clip) as address:
+        camera = Camera("door", address, on_state=changes.append, buffer=1000)
+        frames = list(islice(camera, N_FRAMES + 10))
+    assert [frame.number for frame in frames] == list(range(N_FRAMES + 10))
+    epochs = [frame.epoch for frame in frames]
+    assert epochs == sorted(epochs)
+    assert {0, 1} <= set(epochs)
+    assert [change.state for change in changes[:3]] == ["online", "offline", "online"]
+    assert changes[1].reason
+    counts = camera.counts
+    assert counts.reconnects >= 1
+    assert counts.stalls == 0
+    assert counts.offline_s > 0.25
+    assert shows_nothing(camera, counts, *changes, *everything_logged.records)
+    assert shows_nothing(everything_logged.text)
+
+
+def test_a_slow_reader_misses_frames_instead_of_falling_behind(tmp_path: Path) -> None:
+    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
+    with web_server(clip) as address:
+        camera = Camera("door", address, buffer=4)
+        frames = iter(camera)
+        first = next(frames)
+        wait_until(lambda: camera.counts.decoded >= N_FRAMES)
+        second = next(frames)
+        camera.stop()
+        assert next(frames, None) is None
+    assert second.number >= N_FRAMES - 4
+    assert camera.counts.dropped >= second.number - first.number - 4 > 0
+
+
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_a_refusal_is_reported_without_credentials(
+    everything_logged: pytest.LogCaptureFixture, status: int
+) -> None:
+    changes: list[StateChange] = []
+    with web_server(b"no", status=status) as address:
+        camera = Camera("door", address, on_state=changes.append)
+        reader = start(camera)
+        wait_until(lambda: len(changes) > 0)
+        camera.stop()
+        reader.join(1)
+    assert not reader.is_alive()
+    assert changes[0].state == "offline"
+    assert shows_nothing(camera, everything_logged.text, *changes)
+
+
+def test_what_a_camera_sends_may_be_no_video(everything_logged: pytest.LogCaptureFixture) -> None:
+    changes: list[StateChange] = []
+    with web_server(b"canary" * 1000) as address:
+        camera = Camera("door", address, on_state=changes.append)
+        start(camera)
+        wait_until(lambda: len(changes) > 0)
+        camera.stop()
+    assert camera.counts.decoded == 0
+    assert shows_nothing(camera, everything_logged.text, *changes)
+
+
+def test_a_silent_server_is_noticed_and_tried_again(
+    everything_logged: pytest.LogCaptureFixture,
+) -> None:
+    changes: list[StateChange] = []
+    with silent_server() as address:
+        camera = Camera("door", address, on_state=changes.append, stall_s=0.4)
+        started = time.monotonic()
+        start(camera)
+        wait_until(lambda: len(changes) > 0)
+        assert time.monotonic() - started < 5
+        wait_until(lambda: "still offline" in everything_logged.text)
+        camera.stop()
+    assert [change.state for change in changes] == ["offline"]
+    assert camera.counts.offline_s > 0.4
+    assert shows_nothing(camera, everything_logged.text, *changes)
+
+
+def test_stop_ends_a_reader_that_waits() -> None:
+    with silent_server() as address:
+        camera = Camera("door", address)
+        reader = start(camera)
+        time.sleep(0.2)
+        started = time.monotonic()
+        camera.stop()
+        reader.join(5)
+        assert time.monotonic() - started < 1
+        assert not reader.is_alive()
+
+
+def test_a_callback_that_fails_ends_the_iteration() -> None:
+    def fail(change: StateChange) -> None:
+        raise LookupError(change.state)
+
+    address = f"rtsp://viewer:{CANARY}@127.0.0.1:9/a"
+    camera = Camera("door", address, on_state=fail)
+    with pytest.raises(LookupError, match="offline") as caught:
+        next(iter(camera))
+    chain = traceback.format_exception(caught.value)
+    assert shows_nothing("".join(chain))
+
+
+def test_a_camera_is_read_once() -> None:
+    camera = Camera("door", Url("rtsp://127.0.0.1:9/a"))
+    start(camera)
+    wait_until(lambda: camera.counts.offline_s > 0)
+    with pytest.raises(DataError, match="one iteration"):
+        next(iter(camera))
+    camera.stop()
+
+
+def start(camera: Camera, frames: list[Frame] | None = None) -> threading.Thread:
+    """Read a camera in another thread."""
+    kept = [] if frames is None else frames
+
+    def read() -> None:
+        for frame in camera:
+            kept.append(frame)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    return reader
+
+
+def wait_until(happened: Callable[[], bool], limit_s: float = 20) -> float:
+    """Seconds until something happens."""
+    started = time.monotonic()
+    while not happened():
+        assert time.monotonic() - started < limit_s, "waited in vain"
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def has_rtsp_server() -> bool:
+    """Whether the system's Python has GStreamer's RTSP server."""
+    code = "import gi; gi.require_version('GstRtspServer', '1.0')"
+    return bool(shutil.which(SYSTEM_PYTHON)) and not subprocess.call(
+        [SYSTEM_PYTHON, "-c", code], stderr=subprocess.DEVNULL
+    )
+
+
+class RtspServer:
+    """A real RTSP server in a process of its own."""
+
+    def __init__(self, clip: Path, log: Path) -> None:
+        self.port = free_port()
+        self.address = f"rtsp://viewer:{CANARY}@127.0.0.1:{self.port}/camera"
+        script = Path(__file__).with_name("rtsp_server.py")
+        self._command = [SYSTEM_PYTHON, str(script), str(clip), str(self.port), "viewer", CANARY]
+        self._log = log
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        wait_until(self._listens)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def rtsp(tmp_path: Path) -> Iterator[RtspServer]:
+    if not has_rtsp_server():
+        pytest.skip("GStreamer's RTSP server is not installed")
+    clip = write_video(tmp_path / "a.mkv", codec="libx264")
+    server = RtspServer(clip, tmp_path / "server.log")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.mark.slow
+def test_a_camera_that_dies_is_noticed_and_comes_back(
+    rtsp: RtspServer, everything_logged: pytest.LogCaptureFixture
+) -> None:
+    changes: list[StateChange] = []
+    frames: list[Frame] = []
+    camera = Camera("door", rtsp.address, on_state=changes.append)
+    reader = start(camera, frames)
+    wait_until(lambda: len(frames) >= 40)
+    assert {frame.epoch for frame in frames} == {0}
+    assert all(frame.pts is not None for frame in frames)
+
+    rtsp.kill()
+    noticed_s = wait_until(lambda: camera.state == "offline")
+    assert noticed_s <= 5
+    time.sleep(10 - noticed_s)
+    before = len(frames)
+    rtsp.start()
+    resumed_s = wait_until(lambda: len(frames) > before)
+    assert resumed_s <= 5
+    sys.stderr.write(f"noticed after {noticed_s:.2f} s, resumed after {resumed_s:.2f} s\n")
+
+    wait_until(lambda: len(frames) >= before + 20)
+    camera.stop()
+    reader.join(5)
+    assert not reader.is_alive()
+    check_comeback(camera, frames, changes)
+    assert shows_nothing(camera, everything_logged.text, *changes, *frames[:1])
+
+
+def check_comeback(camera: Camera, frames: list[Frame], changes: list[StateChange]) -> None:
+    counts = camera.counts
+    assert [change.state for change in changes[:3]] == ["online", "offline", "online"]
+    assert (counts.reconnects, counts.stalls) == (1, 0)
+    assert 9 <= counts.offline_s <= 20
+    assert counts.decoded >= len(frames)
+    numbers = [frame.number for frame in frames]
+    assert numbers == sorted(set(numbers))
+    epochs = [frame.epoch for frame in frames]
+    assert epochs == sorted(epochs)
+    assert len(set(epochs)) == 2
+
+
+@pytest.mark.slow
+def test_a_camera_that_freezes_is_noticed_and_counted(
+    rtsp: RtspServer, everything_logged: pytest.LogCaptureFixture
+) -> None:
+    frames: list[Frame] = []
+    camera = Camera("door", rtsp.address)
+    start(camera, frames)
+    wait_until(lambda: len(frames) >= 10)
+    rtsp.process.send_signal(signal.SIGSTOP)
+    noticed_s = wait_until(lambda: camera.state == "offline")
+    assert noticed_s <= 5
+    rtsp.process.send_signal(signal.SIGCONT)
+    before = len(frames)
+    resumed_s = wait_until(lambda: len(frames) > before)
+    camera.stop()
+    assert resumed_s <= 5
+    sys.stderr.write(f"noticed after {noticed_s:.2f} s, resumed after {resumed_s:.2f} s\n")
+    assert camera.counts.stalls == 1
+    assert shows_nothing(camera, everything_logged.text)
+
+
+@pytest.mark.slow
+def test_a_wrong_password_is_reported_and_hidden(
+    rtsp: RtspServer, everything_logged: pytest.LogCaptureFixture
+) -> None:
+    changes: list[StateChange] = []
+    wrong = rtsp.address.replace(CANARY, f"{CANARY}-wrong")
+    camera = Camera("door", wrong, on_state=changes.append)
+    start(camera)
+    wait_until(lambda: len(changes) > 0)
+    camera.stop()
+    assert re.search("401|nauthorized", changes[0].reason)
+    assert shows_nothing(camera, everything_logged.text, *changes)
