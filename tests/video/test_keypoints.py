@@ -100,11 +100,12 @@ def test_a_tiny_simcc_takes_everybody_in_one_call(tmp_path: Path) -> None:
     np.testing.assert_allclose(second.confidence, 0.6)
 
 
-def test_people_of_low_confidence_are_left_out(tmp_path: Path) -> None:
-    joints = np.tile(np.array([0.5, 0.5, 0.24], np.float32), (17, 1))
-    network = open_network(graphs.movenet(tmp_path / "m.onnx", joints))
-    assert len(PoseNetwork(network)([PICTURE], [ONE])[0]) == 0
-    assert len(PoseNetwork(network, least_confidence=0.2)([PICTURE], [ONE])[0]) == 1
+def test_people_of_a_low_mean_confidence_are_not_certain() -> None:
+    confidence = np.tile(np.array([[0.0] * 8 + [0.5] * 9], np.float32), (2, 1))  # mean 0.265
+    confidence[1, 8] = 0.0
+    people = People(ONE.take(np.array([0, 0])), np.zeros((2, 17, 2), np.float32), confidence)
+    assert people.certain(0.25).tolist() == [True, False]
+    assert people.certain(0.0).all()
 
 
 def test_a_detector_is_no_pose_network(tmp_path: Path) -> None:

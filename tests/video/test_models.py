@@ -25,7 +25,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def card(url: str = "", sha256: str = SHA256) -> tuple[ModelCard, ...]:
-    return (ModelCard("own", "yolox", (416, 416), "own.onnx", sha256, "MIT", url),)
+    return (ModelCard("own", "own.onnx", sha256, "MIT", url),)
 
 
 def served(directory: Path, content: bytes, name: str = "own.onnx") -> str:
@@ -114,7 +114,7 @@ def test_offline_the_error_says_what_to_do(tmp_path: Path, cache: Path) -> None:
 
 
 def test_a_network_nobody_publishes_asks_for_its_path() -> None:
-    with pytest.raises(ModelFileError, match="nobody publishes it; give the path"):
+    with pytest.raises(ModelFileError, match="nobody publishes it; give the path of the ONNX file"):
         model_file("own", card())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +87,7 @@ def decode_yolox(output: Floats, size: tuple[int, int], least_score: float) -> B
     return Boxes(np.concatenate([centre - half, centre + half], axis=1), scores[rows])
 
 
+@cache
 def grid(size: tuple[int, int]) -> tuple[Floats, Floats]:
     """Cells `(cells, 2)` as x and y, and their strides `(cells,)`, row by row, fine grid first."""
     cells, strides = [], []

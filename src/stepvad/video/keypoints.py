@@ -21,15 +21,10 @@ RTMPOSE_STD = np.array([58.395, 57.12, 57.375], np.float32)
 
 @dataclass(frozen=True, slots=True)
 class PoseNetwork:
-    """COCO's 17 joints of every box.
-
-    A person whose joints have a mean confidence under `least_confidence` is left out: most such
-    boxes hold nobody.
-    """
+    """COCO's 17 joints of every box, however unsure."""
 
     network: Network
     size: tuple[int, int] = (192, 256)
-    least_confidence: float = 0.25
 
     def __post_init__(self) -> None:
         """Refuse a network that places no joints."""
@@ -47,7 +42,7 @@ class PoseNetwork:
         keypoints, confidence = self._joints(crops, regions, size)
         ends = np.cumsum([len(some) for some in boxes])[:-1]
         parts = zip(boxes, np.split(keypoints, ends), np.split(confidence, ends), strict=True)
-        return [self._certain(People(*part)) for part in parts] if boxes else []
+        return [People(*part) for part in parts] if boxes else []
 
     def _joints(
         self, crops: list[Image], regions: list[Region], size: tuple[int, int]
@@ -69,9 +64,6 @@ class PoseNetwork:
         if self.network.kind() == "movenet":
             return decode_movenet(outputs[0])
         return decode_simcc(outputs[0], outputs[1], size)
-
-    def _certain(self, people: People) -> People:
-        return people.take(people.confidence.mean(axis=1) >= self.least_confidence)
 
 
 def decode_movenet(output: Floats) -> tuple[Floats, Floats]:

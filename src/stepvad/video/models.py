@@ -10,13 +10,12 @@ import urllib.request
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from stepvad.atomic import replacing
 from stepvad.errors import ModelFileError
 
-Kind = Literal["yolox", "rtmdet", "movenet", "simcc"]
-"""How a network is fed and read: two kinds of person detector, two of pose network."""
+DETECTOR, POSE = "yolox-nano", "rtmpose-s"
+"""The networks that are taken where none are named: small, and published by their makers."""
 MAX_BYTES = 1 << 30
 """Largest download; the networks have 4 to 60 MB."""
 TIMEOUT_S = 30.0
@@ -26,15 +25,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """A network by name: its file and checksum, its licence, how it is fed.
+    """A network by name: its file and checksum, and its licence.
 
     An empty `url` means that nobody publishes this very file: bring it, and the checksum knows it.
-    A `url` of an archive holds the file as its only `.onnx`. `size` is width and height in pixels.
+    A `url` of an archive holds the file as its only `.onnx`.
     """
 
     name: str
-    kind: Kind
-    size: tuple[int, int]
     file: str
     sha256: str
     licence: str
@@ -48,8 +45,6 @@ _RTMPOSE_M = "rtmpose-m_simcc-body7_pt-body7_420e-256x192-e48f03d0_20230504"
 CARDS: tuple[ModelCard, ...] = (
     ModelCard(
         "yolox-nano",
-        "yolox",
-        (416, 416),
         "yolox_nano.onnx",
         "c789161ed43c8269fcd4e67c67eeeb4e80c622da2eb296a20bc6007bd18a0b7d",
         "Apache-2.0",
@@ -57,24 +52,18 @@ CARDS: tuple[ModelCard, ...] = (
     ),
     ModelCard(
         "movenet-lightning",
-        "movenet",
-        (192, 192),
         "movenet-lightning.onnx",
         "a3e6f5dd7b7c67c3df71e7b0c19358330f7b72b9b0c63cae4eb7aad9d4fa317f",
         "Apache-2.0",
     ),
     ModelCard(
         "movenet-thunder",
-        "movenet",
-        (256, 256),
         "movenet-thunder.onnx",
         "ca403adab168861f9692612077e420282c00d6523f617083d1368bf9c0579418",
         "Apache-2.0",
     ),
     ModelCard(
         "rtmpose-s",
-        "simcc",
-        (192, 256),
         f"{_RTMPOSE_S}.onnx",
         "9aeb635b83f86aea45cf45d85798f7eba1a162de8e0d721c44e54fe5eebaf47d",
         "Apache-2.0",
@@ -82,8 +71,6 @@ CARDS: tuple[ModelCard, ...] = (
     ),
     ModelCard(
         "rtmpose-m",
-        "simcc",
-        (192, 256),
         f"{_RTMPOSE_M}.onnx",
         "5c0a4bf67953e6d2ac43ce15e77dc9d5d354ae18430a47d2c5963a7bc5683e3c",
         "Apache-2.0",
@@ -125,7 +112,7 @@ def _fetch(card: ModelCard, kept: Path) -> None:
     if not card.url:
         raise ModelFileError(
             f"{card.name}: expected the file {kept}, got none, and nobody publishes it",
-            hint="give the path of an ONNX file, or put it there",
+            hint="give the path of the ONNX file in place of its name, or put it there",
         )
     log.info("fetching %s (licence %s) from %s", card.name, card.licence, card.url)
     content = _onnx_in(card, _download(card, kept))

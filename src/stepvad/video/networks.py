@@ -10,8 +10,9 @@ import numpy as np
 
 from stepvad.errors import MissingExtraError, ModelFileError
 from stepvad.runtime.engines import Graph, onnxruntime_graph, openvino_graph
-from stepvad.video.models import Kind
 
+Kind = Literal["yolox", "rtmdet", "movenet", "simcc"]
+"""How a network is fed and read: two kinds of person detector, two of pose network."""
 Runtime = Literal["onnxruntime", "openvino"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -60,7 +61,7 @@ class Network:
         raise ModelFileError(
             f"{self.path}: expected a detector (YOLOX, RTMDet) or a pose network (MoveNet, "
             f"SimCC), got the outputs {', '.join(names)}",
-            hint="see the guide on models for the graphs that are read",
+            hint="give one of these as an ONNX file, its outputs named as they were published",
         )
 
     def expect(self, *kinds: Kind, role: str) -> None:
@@ -92,8 +93,10 @@ def open_network(path: Path, *, runtime: Runtime = "onnxruntime", threads: int =
     except MissingExtraError:
         raise
     except Exception as error:  # protobuf and the runtimes raise types of their own
+        reason = str(error).partition("\n")[0]
         raise ModelFileError(
-            f"{path}: expected a network in ONNX, got: {error}", hint="fetch it again"
+            f"{path}: expected a network in ONNX, got: {reason}",
+            hint="check the path, or fetch the file again",
         ) from error
     if len(inputs) != 1 or len(inputs[0].shape) != 4:
         raise ModelFileError(

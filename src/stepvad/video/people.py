@@ -55,6 +55,10 @@ class People:
         """Some of them, in this order."""
         return People(self.boxes.take(rows), self.keypoints[rows], self.confidence[rows])
 
+    def certain(self, least_confidence: float) -> NDArray[np.bool_]:
+        """Whose joints have this mean confidence at least, `(N,)`."""
+        return np.asarray(self.confidence.mean(axis=1) >= least_confidence)
+
 
 def no_boxes() -> Boxes:
     """Nobody."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stepvad.video.detection import PersonDetector
 from stepvad.video.keypoints import PoseNetwork
-from stepvad.video.models import model_file
+from stepvad.video.models import DETECTOR, POSE, model_file
 from stepvad.video.networks import Network, Runtime, open_network
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
@@ -42,25 +42,20 @@ class TopDown:
         return self.detector(images)
 
     def estimate(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
-        """Joints of the people in these boxes, without those of low confidence."""
+        """Joints of the people in these boxes, however unsure."""
         return self.pose(images, boxes)
 
 
 def open_estimator(
-    detector: str | Path = "yolox-nano",
-    pose: str | Path = "rtmpose-s",
+    detector: str | Path = DETECTOR,
+    pose: str | Path = POSE,
     *,
     runtime: Runtime = "onnxruntime",
     threads: int = 1,
-    least_score: float = 0.3,
-    least_confidence: float = 0.25,
 ) -> TopDown:
     """A detector and a pose network, by name (fetched once) or by the path of an ONNX file."""
 
     def network(model: str | Path) -> Network:
         return open_network(model_file(model), runtime=runtime, threads=threads)
 
-    return TopDown(
-        PersonDetector(network(detector), least_score=least_score),
-        PoseNetwork(network(pose), least_confidence=least_confidence),
-    )
+    return TopDown(PersonDetector(network(detector)), PoseNetwork(network(pose)))

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepvad.errors import DataError, MissingExtraError
-
-Image = NDArray[np.uint8]
+from stepvad.video.pixels import Image
 
 HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264"
 
