@@ -19,7 +19,7 @@ from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
 from stepvad.video.parts import Parts, Seen
 from stepvad.video.pose import PoseEstimator
-from stepvad.video.source import Counts, Frame, VideoFile
+from stepvad.video.source import Counts, Frame, VideoFile, check_file
 from stepvad.video.tracker import Tracker
 
 MIN_CONFIDENCE = 0.25
@@ -200,6 +200,7 @@ def follow(
 
 def video_digest(path: Path) -> str:
     """Tells a video from others without reading all of it: its size and both its ends."""
+    check_file(path)
     size = path.stat().st_size
     sha = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from stepvad.video.people import Boxes, People
 PART_FRAMES = 50
 """Frames of a part: what is lost at most, some seconds of work."""
 SETTINGS = "settings.json"
+UNREADABLE = (OSError, EOFError, ValueError, LookupError, DataError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged part raises."""
 
 Origin = Mapping[str, str | float | None]
 """How poses came about: the networks, by checksum, and the settings."""
@@ -111,7 +114,7 @@ class Parts:
         while self._file(number).is_file():
             try:
                 *_, latest = _decoded(self._file(number))
-            except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            except UNREADABLE:
                 break
             number += 1
         for file in self._directory.glob("*.npz"):
@@ -156,7 +159,7 @@ def _encoded(frames: Sequence[Seen]) -> dict[str, Any]:
 
 
 def _decoded(file: Path) -> Iterator[Seen]:
-    with np.load(file, allow_pickle=False) as stored:
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
         part = {name: stored[name] for name in stored.files}
     ends = np.cumsum(part["n_people"])
     for at, end in enumerate(ends.tolist()):
