@@ -6,15 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from stepvad import read_clip
+from stepvad.cli.extract import extract
 from stepvad.config import Config
 from stepvad.formats import tracks
 from stepvad.skeletons import COCO17
+from stepvad.video.extract import MIN_CONFIDENCE
+from stepvad.video.models import DETECTOR, POSE
 from stepvad.windows import cut
 from tests.cli.conftest import Command
 from tests.video import graphs
@@ -116,8 +120,8 @@ def test_both_engines_and_every_run_find_the_same_tracks(
     models, video = data_dir.parent / "models", data_dir.parent / "media" / "vtest.avi"
     if not (models.is_dir() and video.is_file()):
         pytest.skip(f"no networks at {models} or no clip at {video}")
-    options = ("--detector", models / "yolox_nano.onnx", "--frames", ":40")
-    options = (*options, "--pose", models / "movenet-lightning.onnx")
+    options = ["--frames", ":40", "--detector", models / "yolox_nano.onnx"]
+    options += ["--pose", models / "movenet-lightning.onnx"]
     for name, engine in (("a", "onnxruntime"), ("b", "onnxruntime"), ("c", "openvino")):
         run = stepvad("extract", video, "-o", tmp_path / name, *options, "--engine", engine)
         assert run.code == 0, run.err
@@ -182,6 +186,12 @@ def test_a_network_nobody_publishes_asks_for_its_path(
     run = stepvad("extract", write_video(tmp_path / "a.avi"), "-o", tmp_path, *words)
     assert run.code == 1
     assert "give the path of the ONNX file" in run.err
+
+
+def test_the_command_has_the_defaults_of_the_library() -> None:
+    defaults = {name: value.default for name, value in signature(extract).parameters.items()}
+    assert (defaults["detector"], defaults["pose"]) == (DETECTOR, POSE)
+    assert defaults["min_confidence"] == MIN_CONFIDENCE
 
 
 def start(*words: str | Path) -> subprocess.Popen[str]:

@@ -71,7 +71,7 @@ def write_video(
     n_frames: int = N_FRAMES,
     form: str | None = None,
 ) -> Path:
-    """Ten frames a second; the left of frame i has the brightness i * STEP, the right is noise."""
+    """Ten frames a second; left the brightness i * STEP in frame i, up to 255, right noise."""
     import av
 
     noise = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def write_video(
         stream.codec_context.gop_size = 5
         stream.bit_rate = 2_000_000
         for i in range(n_frames):
-            image = np.full((size[1], size[0], 3), i * STEP, np.uint8)
+            image = np.full((size[1], size[0], 3), i * STEP % 256, np.uint8)
             image[:, size[0] // 2 :] = noise.integers(0, 256, (size[1], size[0] // 2, 3))
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts, frame.time_base = i, Fraction(1, 10)

@@ -20,7 +20,7 @@ from stepvad.skeletons import COCO17
 from stepvad.video import parts as parts_module
 from stepvad.video.camera import Camera
 from stepvad.video.extract import Extraction, extract_camera, extract_file, follow, video_digest
-from stepvad.video.parts import Parts, Seen
+from stepvad.video.parts import Origin, Parts, Seen
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
@@ -39,7 +39,7 @@ from tests.video.servers import web_server
 pytest.importorskip("av")
 
 ROOT = Path(__file__).parents[2]
-ORIGIN = {"pose": "a", "min_confidence": 0.25}
+ORIGIN: Origin = {"pose": "a", "min_confidence": 0.25}
 
 
 class Counting:
@@ -149,7 +149,7 @@ def test_a_damaged_part_and_all_after_it_are_looked_at_again(
 def test_parts_of_another_origin_are_refused(tmp_path: Path) -> None:
     Parts(tmp_path / "parts", ORIGIN)
     with pytest.raises(DataError, match="expected pose b, got poses made with a"):
-        Parts(tmp_path / "parts", ORIGIN | {"pose": "b"})
+        Parts(tmp_path / "parts", {**ORIGIN, "pose": "b"})
     (tmp_path / "parts" / "settings.json").write_text("[half")
     with pytest.raises(DataError, match="expected pose a, got poses made with None"):
         Parts(tmp_path / "parts", ORIGIN)
