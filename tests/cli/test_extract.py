@@ -163,6 +163,8 @@ def test_a_bad_video_does_not_stop_the_others(
         (["rtsp://h/a", "--frames", ":5"], "expected video files only, got a camera"),
         (["rtsp://h/a", "rtsp://h/b", "--jobs", "1"], "--jobs: expected at least 2"),
         (["rtsp://u:canary-Zq7@/a"], "expected rtsp://"),
+        (["rtps://u:canary-Zq7@h/a"], "expected rtsp://"),
+        (["my door=rtsp://u:canary-Zq7@h/a"], "expected rtsp://"),
         (["rtsp://${NO_SUCH_NAME}@h/a"], "expected the environment variable NO_SUCH_NAME"),
         (["a.avi", "--detector", "nono"], "nono: expected a file or one of yolox-nano"),
     ],

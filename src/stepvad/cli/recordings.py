@@ -38,11 +38,12 @@ from stepvad.video.networks import Runtime
 from stepvad.video.parts import Origin, Parts, check_origin
 from stepvad.video.pose import PoseEstimator, open_estimator
 from stepvad.video.source import VideoFile
-from stepvad.video.url import SCHEMES, Url
+from stepvad.video.url import Url
 
 State = Literal["done", "finished before", "unfinished", "failed"]
 
-_CAMERA = re.compile(rf"(?:([\w.-]+)=)?((?:{'|'.join(SCHEMES)})://.*)", re.DOTALL)
+_CAMERA = re.compile(r"(?:([\w.-]+)=)?(.*://.*)", re.DOTALL)
+"""Whatever may be an address: one that is wrong must not be shown as if it were a path."""
 
 
 @dataclass(frozen=True, slots=True)
