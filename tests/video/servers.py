@@ -32,9 +32,11 @@ def web_server(body: bytes, *, status: int = 200) -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://viewer:{CANARY}@127.0.0.1:{server.server_port}/a.ts"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://viewer:{CANARY}@127.0.0.1:{server.server_port}/a.ts"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

@@ -141,9 +141,10 @@ def test_a_damaged_part_and_all_after_it_are_looked_at_again(
     path = write_walker(tmp_path / "a.mkv")
     whole = finished(path, tmp_path / "parts")
     (tmp_path / "parts" / "000002.npz").write_bytes(damage)
-    again = Counting()
-    assert same(finished(path, tmp_path / "parts", estimator=again).clip, whole.clip)
-    assert again.seen == N_FRAMES - 10
+    first, second = Counting(stop_at=3), Counting()  # stopped before it replaces the later parts
+    assert extracted(path, tmp_path / "parts", first, stop=first.stop) is None
+    assert same(finished(path, tmp_path / "parts", estimator=second).clip, whole.clip)
+    assert (first.seen, second.seen) == (3, N_FRAMES - 13)
 
 
 def test_parts_of_another_origin_are_refused(tmp_path: Path) -> None:
