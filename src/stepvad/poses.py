@@ -179,6 +179,22 @@ def n_frames_of(tracks: Iterable[Track]) -> int:
     return max((int(track.frames[-1]) + 1 for track in tracks if len(track)), default=0)
 
 
+def tracks_of(
+    track_id: NDArray[np.int64],
+    frame: NDArray[np.int64],
+    keypoints: NDArray[np.float32],
+    confidence: NDArray[np.float32],
+) -> tuple[Track, ...]:
+    """The tracks that poses `(n, V, 2)` make up, whatever their order, sorted by id."""
+    order = np.lexsort((frame, track_id))
+    changes = np.flatnonzero(np.diff(track_id[order])) + 1
+    return tuple(
+        Track(int(track_id[rows[0]]), frame[rows], keypoints[rows], confidence[rows])
+        for rows in np.split(order, changes)
+        if len(rows)
+    )
+
+
 def _as_float32(values: NDArray[np.float32]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # infinity is refused, or clipped, like any wrong value
         return np.ascontiguousarray(values, dtype=np.float32)

@@ -12,6 +12,7 @@ from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
 from stepvad.cli.export import export
+from stepvad.cli.extract import extract
 from stepvad.cli.fit import fit
 from stepvad.cli.inspect import inspect
 from stepvad.cli.score import score
@@ -47,7 +48,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (fit, calibrate, score, evaluate, convert, inspect, export, distill):
+for verb in (extract, fit, calibrate, score, evaluate, convert, inspect, export, distill):
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 
