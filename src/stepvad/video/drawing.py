@@ -1,0 +1,142 @@
+"""Marks on a picture: skeletons in the colour of a score, boxes, text that reads on anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import MissingExtraError
+
+Image = NDArray[np.uint8]
+"""One picture, `(H, W, 3)`, red, green, blue."""
+Colour = tuple[int, int, int]
+
+RAMP: tuple[Colour, ...] = ((96, 242, 200), (232, 205, 96), (255, 142, 48), (228, 26, 38))
+"""Green to red for any eye: the green is bluish, and each colour is darker than the one before."""
+UNSCORED: Colour = (150, 150, 150)
+"""A skeleton that has no score yet."""
+TRACKS: tuple[Colour, ...] = (
+    (86, 180, 233),
+    (240, 228, 66),
+    (222, 130, 190),
+    (176, 148, 255),
+    (245, 245, 245),
+    (90, 130, 255),
+    (205, 160, 115),
+    (120, 230, 255),
+)
+"""Boxes and lines of tracks, in turn; neither green nor red, which belong to scores."""
+DARK: Colour = (16, 16, 18)
+LIGHT: Colour = (240, 240, 240)
+SUB = 4
+"""Bits of a pixel's fraction in coordinates given to OpenCV."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What a score looks like: green up to 0, the mean of training, and red from `red` on."""
+
+    red: float
+    meaning: str
+    """What stands behind `red`, in words."""
+
+    def level(self, score: float) -> float:
+        """How far from green to red, in 0..1; NaN without a score."""
+        return score if math.isnan(score) else min(max(score / self.red, 0.0), 1.0)
+
+    def colour(self, score: float) -> Colour:
+        """The colour of a score; grey without one."""
+        level = self.level(score)
+        return UNSCORED if math.isnan(level) else ramp(level)
+
+
+def ramp(level: float) -> Colour:
+    """The colour at a place between green, 0, and red, 1."""
+    place = level * (len(RAMP) - 1)
+    before = min(int(place), len(RAMP) - 2)
+    return mixed(RAMP[before], RAMP[before + 1], place - before)
+
+
+def mixed(a: Colour, b: Colour, share: float) -> Colour:
+    """A colour between two; `share` is that of the second."""
+    red, green, blue = (round(x + share * (y - x)) for x, y in zip(a, b, strict=True))
+    return red, green, blue
+
+
+def track_colour(track_id: int) -> Colour:
+    """The colour of a track, the same in every frame; neighbouring ids differ."""
+    return TRACKS[track_id % len(TRACKS)]
+
+
+def opencv() -> Any:
+    """The library that draws."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise MissingExtraError("overlay", "video") from error
+    return cv2
+
+
+def draw_skeleton(
+    image: Image,
+    joints: NDArray[np.float32],
+    bones: Sequence[tuple[int, int]],
+    seen: NDArray[np.bool_],
+    colour: Colour,
+    width: float,
+) -> None:
+    """Bones and joints `(V, 2)` that are `seen`, `(V,)`, with a dark rim against any background."""
+    cv2 = opencv()
+    points = fixed(joints)
+    lines = [points[[a, b]] for a, b in bones if seen[a] and seen[b]]
+    dots = points[seen].tolist()
+    for ink, thick in ((DARK, width + 2), (colour, width)):
+        cv2.polylines(image, lines, False, ink, max(round(thick), 1), cv2.LINE_AA, SUB)
+        radius = round(0.75 * thick * (1 << SUB))
+        for dot in dots:
+            cv2.circle(image, dot, radius, ink, -1, cv2.LINE_AA, SUB)
+
+
+def draw_box(
+    image: Image, corners: tuple[int, int, int, int], colour: Colour, width: float
+) -> None:
+    """The rectangle from left and top to right and bottom, with a dark rim."""
+    cv2 = opencv()
+    left, top, right, bottom = corners
+    for ink, thick in ((DARK, width + 2), (colour, width)):
+        cv2.rectangle(image, (left, top), (right, bottom), ink, max(round(thick), 1))
+
+
+@lru_cache(maxsize=4096)
+def chip(text: str, height: int, ink: Colour, paper: Colour) -> Image:
+    """A word on a plate of one colour, `(height, w, 3)`; not to be written to."""
+    cv2 = opencv()
+    face, scale, thick = cv2.FONT_HERSHEY_SIMPLEX, height / 32, max(round(height / 18), 1)
+    (wide, tall), _ = cv2.getTextSize("0" if not text else text, face, scale, thick)
+    (_, capital), _ = cv2.getTextSize("0", face, scale, thick)
+    plate = np.full((height, wide + height // 2, 3), paper, np.uint8)
+    base = (height + min(capital, tall)) // 2
+    cv2.putText(plate, text, (height // 4, base), face, scale, ink, thick, cv2.LINE_AA)
+    plate.flags.writeable = False
+    return plate
+
+
+def paste(image: Image, plate: Image, left: int, top: int) -> None:
+    """Put a plate on a picture, as far as it lies inside."""
+    high, wide = image.shape[:2]
+    first_x, first_y = max(-left, 0), max(-top, 0)
+    part = plate[first_y : max(high - top, 0), first_x : max(wide - left, 0)]
+    x, y = left + first_x, top + first_y
+    image[y : y + part.shape[0], x : x + part.shape[1]] = part
+
+
+def fixed(points: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
+    """Points in OpenCV's fixed-point numbers; what lies far outside any picture is drawn nearer."""
+    near = np.clip(points, -20_000, 20_000)
+    return np.asarray(np.round(near * (1 << SUB)), np.int32)
