@@ -24,16 +24,15 @@ UNSCORED: Colour = (150, 150, 150)
 TRACKS: tuple[Colour, ...] = (
     (86, 180, 233),
     (240, 228, 66),
-    (222, 130, 190),
-    (176, 148, 255),
+    (240, 96, 220),
     (245, 245, 245),
-    (90, 130, 255),
+    (132, 124, 255),
     (205, 160, 115),
-    (120, 230, 255),
+    (255, 190, 205),
 )
 """Boxes and lines of tracks, in turn; neither green nor red, which belong to scores."""
 DARK: Colour = (16, 16, 18)
-LIGHT: Colour = (240, 240, 240)
+LIGHT: Colour = (245, 245, 245)
 SUB = 4
 """Bits of a pixel's fraction in coordinates given to OpenCV."""
 
@@ -72,6 +71,12 @@ def mixed(a: Colour, b: Colour, share: float) -> Colour:
 def track_colour(track_id: int) -> Colour:
     """The colour of a track, the same in every frame; neighbouring ids differ."""
     return TRACKS[track_id % len(TRACKS)]
+
+
+def ink_on(paper: Colour) -> Colour:
+    """Dark or light, whatever reads better on a colour (its luminance by ITU-R BT.709)."""
+    red, green, blue = paper
+    return DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 110 else LIGHT
 
 
 def opencv() -> Any:
@@ -114,15 +119,21 @@ def draw_box(
 
 
 @lru_cache(maxsize=4096)
-def chip(text: str, height: int, ink: Colour, paper: Colour) -> Image:
-    """A word on a plate of one colour, `(height, w, 3)`; not to be written to."""
+def chip(
+    text: str, height: int, paper: Colour, ink: Colour, edge: int = 0, owner: Colour = DARK
+) -> Image:
+    """A word on a plate, `(height, w, 3)`, not to be written to.
+
+    `edge` pixels at its left have the colour of whom it belongs to.
+    """
     cv2 = opencv()
-    face, scale, thick = cv2.FONT_HERSHEY_SIMPLEX, height / 32, max(round(height / 18), 1)
-    (wide, tall), _ = cv2.getTextSize("0" if not text else text, face, scale, thick)
-    (_, capital), _ = cv2.getTextSize("0", face, scale, thick)
-    plate = np.full((height, wide + height // 2, 3), paper, np.uint8)
-    base = (height + min(capital, tall)) // 2
-    cv2.putText(plate, text, (height // 4, base), face, scale, ink, thick, cv2.LINE_AA)
+    face, scale, thick = cv2.FONT_HERSHEY_SIMPLEX, height / 33, max(round(height / 18), 1)
+    (wide, _), _ = cv2.getTextSize(text, face, scale, thick)
+    (_, tall), _ = cv2.getTextSize("0", face, scale, thick)
+    plate = np.full((height, edge + wide + height // 2, 3), paper, np.uint8)
+    plate[:, :edge] = owner
+    base = (height + tall) // 2 - height // 16
+    cv2.putText(plate, text, (edge + height // 4, base), face, scale, ink, thick, cv2.LINE_AA)
     plate.flags.writeable = False
     return plate
 

@@ -13,7 +13,7 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip
 from stepvad.scoring import Scores
 from stepvad.video import drawing
-from stepvad.video.drawing import DARK, LIGHT, Image, Scale, chip, paste, track_colour
+from stepvad.video.drawing import Image, Scale, chip, ink_on, paste, track_colour
 from stepvad.video.source import VideoFile
 from stepvad.video.timeline import Spot, Timeline
 
@@ -27,11 +27,15 @@ LARGEST_SIDE = 4096
 """Longest side of a picture, which every H.264 decoder can play."""
 SMALLEST_SIDE = 320
 """Shortest width of a picture, for the words of the timeline to fit."""
+PLACES = 4
+"""Places tried for a number before it covers another."""
 OUTSIDE = 0.02
 """Share of joints that may lie outside of the video that they are said to be of."""
 
 Size = tuple[int, int]
 """Width and height in pixels."""
+Box = tuple[int, int, int, int]
+"""Left, top, right and bottom in pixels."""
 
 
 class Person(NamedTuple):
@@ -131,8 +135,10 @@ class Overlay:
         people = sorted(self.cast.people(frame), key=_by_score)
         for person in people:
             self._draw_figure(stage, person)
-        for person in people:
-            self._draw_numbers(stage, person)
+        taken: list[Box] = []
+        for person in reversed(people):
+            if _scored(person):
+                self._draw_numbers(stage, person, taken)
         spots = [Spot(person.track_id, person.score) for person in people if _scored(person)]
         self._timeline.draw(picture[self._height :], frame, spots)
         return picture
@@ -150,23 +156,27 @@ class Overlay:
         colour, level = self._scale.colour(person.score), self._scale.level(person.score)
         width = self._unit * (2 + (level if _scored(person) else 0))
         bones = self.cast.skeleton.bones
-        drawing.draw_box(stage, self._box(person), track_colour(person.track_id), self._unit)
+        drawing.draw_box(stage, self._box(person), track_colour(person.track_id), 1.5 * self._unit)
         drawing.draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
 
-    def _draw_numbers(self, stage: Image, person: Person) -> None:
-        """Confidence above the box and score below, inside of it at the picture's edges."""
-        if not _scored(person):
-            return
-        high = round(16 * self._unit)
+    def _draw_numbers(self, stage: Image, person: Person, taken: list[Box]) -> None:
+        """Confidence above the box and score below; further off where another's number stands."""
         left, top, right, bottom = self._box(person)
-        above = chip(f"{person.confidence:.2f}", high, DARK, track_colour(person.track_id))
-        below = chip(f"{person.score:.1f}", high, self._scale.colour(person.score), DARK)
-        for plate, row in ((above, top - high), (below, bottom + 1)):
-            column = (left + right - plate.shape[1]) // 2
-            column = min(max(column, 0), max(stage.shape[1] - plate.shape[1], 0))
-            paste(stage, plate, column, min(max(row, 0), stage.shape[0] - high))
+        high, edge = round(18 * self._unit), round(3 * self._unit)
+        owner = track_colour(person.track_id)
+        for text, paper, row, up in (
+            (f"{person.confidence:.2f}", owner, top - high, True),
+            (f"{person.score:.1f}", self._scale.colour(person.score), bottom + 1, False),
+        ):
+            plate = chip(text, high, paper, ink_on(paper), edge, owner)
+            wide = plate.shape[1]
+            column = min(max((left + right - wide) // 2, 0), max(stage.shape[1] - wide, 0))
+            row = min(max(row, 0), stage.shape[0] - high)
+            spot = _free((column, row, column + wide, row + high), up, taken, stage.shape[0])
+            taken.append(spot)
+            paste(stage, plate, *spot[:2])
 
-    def _box(self, person: Person) -> tuple[int, int, int, int]:
+    def _box(self, person: Person) -> Box:
         """The rectangle around the joints seen, or around all if none is, and a little more."""
         joints = person.joints[person.seen] if person.seen.any() else person.joints
         low, high = joints.min(axis=0), joints.max(axis=0)
@@ -207,7 +217,7 @@ def scale_of(scores: Scores, threshold: float | None = None) -> Scale:
         return Scale(threshold, "the threshold")
     usual = float(np.quantile(scores.A, RED_QUANTILE)) if len(scores.A) else 0.0
     if usual > LEAST_RED:
-        return Scale(usual, f"the clip's {RED_QUANTILE:.1%} quantile")
+        return Scale(usual, f"the clip's {100 * RED_QUANTILE:g} % quantile")
     return Scale(LEAST_RED, "three standard deviations of training")
 
 
@@ -293,6 +303,25 @@ def _windows_of(clip: Clip, scores: Scores) -> NDArray[np.int64]:
         at = np.minimum(np.searchsorted(frame[first:end], track.frames), end - first - 1) + first
         found.append(np.where(frame[at] == track.frames, order[at], -1))
     return np.concatenate(found)
+
+
+def _free(spot: Box, up: bool, taken: list[Box], height: int) -> Box:
+    """The nearest place up or down from a spot that is not taken; the spot itself if none is."""
+    left, top, right, bottom = spot
+    tall = bottom - top
+    for _ in range(PLACES):
+        if not 0 <= top <= height - tall:
+            break
+        moved = left, top, right, top + tall
+        met = [box for box in taken if _meet(moved, box)]
+        if not met:
+            return moved
+        top = min(box[1] for box in met) - tall if up else max(box[3] for box in met)
+    return spot
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _scored(person: Person) -> bool:

@@ -21,7 +21,6 @@ from stepvad.video.drawing import (
     mixed,
     opencv,
     paste,
-    ramp,
     track_colour,
 )
 
@@ -33,6 +32,8 @@ RULE: Colour = (74, 74, 80)
 QUIET: Colour = (168, 168, 172)
 TRUTH: Colour = (112, 40, 46)
 """Behind frames that are truly abnormal."""
+RED_TEXT: Colour = (255, 96, 96)
+"""The score from which on skeletons are red; lighter than they, to be read."""
 FADED = 0.35
 """What is left of a line's colour where it has yet to come."""
 HEADROOM = 1.2
@@ -72,7 +73,7 @@ class Timeline:
         self._name, self._seconds = name.encode("ascii", "replace").decode(), seconds
         self.height = 2 * round(78 * unit)
         self._text = round(20 * unit)
-        self._left, self._right = round(52 * unit), width - 1 - round(14 * unit)
+        self._left, self._right = round(60 * unit), width - 1 - round(14 * unit)
         self._top, self._bottom = round(32 * unit), self.height - 1 - round(26 * unit)
         self._tall = self._bottom - self._top
         self._low, self._high = _limits(windows.A, scale.red)
@@ -113,7 +114,7 @@ class Timeline:
                 size = round(radius * self._unit * (1 << SUB))
                 cv2.circle(strip, centre, size, ink, -1, cv2.LINE_AA, SUB)
         clock = f"frame {frame}   {_clock(frame * self._seconds, tenths=True)}"
-        label = chip(clock, self._text, LIGHT, PAPER)
+        label = chip(clock, self._text, PAPER, LIGHT)
         paste(strip, label, self._left - self._text // 4, round(6 * self._unit))
 
     def _draw_behind(self, abnormal: NDArray[np.bool_] | None) -> None:
@@ -123,12 +124,12 @@ class Timeline:
         right = self._right
         if abnormal is not None:
             self._shade(abnormal)
-            right = self._word("true anomaly", right, LIGHT, TRUTH) - self._text // 2
-        self._word(self._name, right, QUIET, PAPER)
-        for score, ink in ((0.0, QUIET), (self._scale.red, ramp(1.0))):
+            right = self._word("true anomaly", right, TRUTH, LIGHT) - self._text // 2
+        self._word(self._name, right, PAPER, QUIET)
+        for score, ink in ((0.0, QUIET), (self._scale.red, RED_TEXT)):
             row = self.row(score)
             behind[row : row + fine, self._left : self._right + 1] = RULE if score == 0 else ink
-            label = chip(f"{score:.3g}", self._text, ink, PAPER)
+            label = chip(f"{score:.1f}" if score else "0", self._text, PAPER, ink)
             across = self._left - round(12 * self._unit) - label.shape[1]
             paste(behind, label, across, row - self._text // 2)
         self._draw_ramp()
@@ -141,13 +142,13 @@ class Timeline:
                 right = min(self.column(end - 0.5), self._right)
                 self._behind[self._top : self._bottom + 1, left : right + 1] = TRUTH
 
-    def _word(self, text: str, right: int, ink: Colour, paper: Colour) -> int:
+    def _word(self, text: str, right: int, paper: Colour, ink: Colour) -> int:
         """A word above the plot that ends at `right` and leaves the left half free."""
         half = self._behind.shape[1] // 2
-        label = chip(text, self._text, ink, paper)
+        label = chip(text, self._text, paper, ink)
         while text and right - label.shape[1] < half:
             text = text[:-1]
-            label = chip(f"{text}..", self._text, ink, paper)
+            label = chip(f"{text}..", self._text, paper, ink)
         if text:
             right -= label.shape[1]
             paste(self._behind, label, right, round(6 * self._unit))
@@ -166,7 +167,7 @@ class Timeline:
         frames, taken = self._frames, 0
         for place in np.linspace(frames[0], frames[-1], 5).round().astype(int).tolist():
             text = _clock(place * self._seconds, tenths=len(frames) * self._seconds < 10)
-            label = chip(text, self._text, QUIET, PAPER)
+            label = chip(text, self._text, PAPER, QUIET)
             left = min(self.column(place) - label.shape[1] // 2, self._right - label.shape[1])
             if left >= taken:
                 paste(self._behind, label, left, self._bottom + round(4 * self._unit))

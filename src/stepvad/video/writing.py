@@ -31,9 +31,7 @@ def recording(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callabl
     check_encoder()
     with (
         replacing(path) as temporary,
-        av.open(
-            str(temporary), "w", format="mp4", options={"movflags": "+faststart"}
-        ) as container,
+        av.open(str(temporary), "w", format="mp4", options={"movflags": "+faststart"}) as container,
     ):
         stream = container.add_stream(ENCODER, rate=rate, options=QUALITY)
         stream.width, stream.height = size
