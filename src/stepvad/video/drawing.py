@@ -118,11 +118,20 @@ def draw_box(
         cv2.rectangle(image, (left, top), (right, bottom), ink, max(round(thick), 1))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def chip(
     text: str, height: int, paper: Colour, ink: Colour, edge: int = 0, owner: Colour = DARK
 ) -> Image:
-    """A word on a plate, `(height, w, 3)`, not to be written to.
+    """The same plate as `plate`, kept for the next frames; not to be written to."""
+    kept = plate(text, height, paper, ink, edge, owner)
+    kept.flags.writeable = False
+    return kept
+
+
+def plate(
+    text: str, height: int, paper: Colour, ink: Colour, edge: int = 0, owner: Colour = DARK
+) -> Image:
+    """A word on a ground of one colour, `(height, w, 3)`.
 
     `edge` pixels at its left have the colour of whom it belongs to.
     """
@@ -130,19 +139,18 @@ def chip(
     face, scale, thick = cv2.FONT_HERSHEY_SIMPLEX, height / 33, max(round(height / 18), 1)
     (wide, _), _ = cv2.getTextSize(text, face, scale, thick)
     (_, tall), _ = cv2.getTextSize("0", face, scale, thick)
-    plate = np.full((height, edge + wide + height // 2, 3), paper, np.uint8)
-    plate[:, :edge] = owner
+    ground = np.full((height, edge + wide + height // 2, 3), paper, np.uint8)
+    ground[:, :edge] = owner
     base = (height + tall) // 2 - height // 16
-    cv2.putText(plate, text, (edge + height // 4, base), face, scale, ink, thick, cv2.LINE_AA)
-    plate.flags.writeable = False
-    return plate
+    cv2.putText(ground, text, (edge + height // 4, base), face, scale, ink, thick, cv2.LINE_AA)
+    return ground
 
 
-def paste(image: Image, plate: Image, left: int, top: int) -> None:
-    """Put a plate on a picture, as far as it lies inside."""
+def paste(image: Image, patch: Image, left: int, top: int) -> None:
+    """Put a small picture on a large one, as far as it lies inside."""
     high, wide = image.shape[:2]
     first_x, first_y = max(-left, 0), max(-top, 0)
-    part = plate[first_y : max(high - top, 0), first_x : max(wide - left, 0)]
+    part = patch[first_y : max(high - top, 0), first_x : max(wide - left, 0)]
     x, y = left + first_x, top + first_y
     image[y : y + part.shape[0], x : x + part.shape[1]] = part
 

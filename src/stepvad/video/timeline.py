@@ -21,6 +21,7 @@ from stepvad.video.drawing import (
     mixed,
     opencv,
     paste,
+    plate,
     track_colour,
 )
 
@@ -113,8 +114,8 @@ class Timeline:
             for ink, radius in ((DARK, 4.5), (track_colour(spot.track_id), 3.2)):
                 size = round(radius * self._unit * (1 << SUB))
                 cv2.circle(strip, centre, size, ink, -1, cv2.LINE_AA, SUB)
-        clock = f"frame {frame}   {_clock(frame * self._seconds, tenths=True)}"
-        label = chip(clock, self._text, PAPER, LIGHT)
+        words = f"frame {frame}   {clock(frame * self._seconds, tenths=True)}"
+        label = plate(words, self._text, PAPER, LIGHT)
         paste(strip, label, self._left - self._text // 4, round(6 * self._unit))
 
     def _draw_behind(self, abnormal: NDArray[np.bool_] | None) -> None:
@@ -166,7 +167,7 @@ class Timeline:
         """A few times below the axis."""
         frames, taken = self._frames, 0
         for place in np.linspace(frames[0], frames[-1], 5).round().astype(int).tolist():
-            text = _clock(place * self._seconds, tenths=len(frames) * self._seconds < 10)
+            text = clock(place * self._seconds, tenths=len(frames) * self._seconds < 10)
             label = chip(text, self._text, PAPER, QUIET)
             left = min(self.column(place) - label.shape[1] // 2, self._right - label.shape[1])
             if left >= taken:
@@ -180,9 +181,9 @@ class Timeline:
         thick = max(round(1.4 * self._unit), 1)
         for track_id, frame, score in runs:
             points = fixed(self.place(frame, score))
-            if len(points) == 1:
-                points = points.repeat(2, axis=0)
             colour = mixed(PAPER, track_colour(track_id), strength)
+            if len(points) == 1:
+                cv2.circle(strip, points[0].tolist(), thick << SUB, colour, -1, cv2.LINE_AA, SUB)
             cv2.polylines(strip, [points], False, colour, thick, cv2.LINE_AA, SUB)
         return strip
 
@@ -205,7 +206,7 @@ def _limits(scores: NDArray[np.float32], red: float) -> tuple[float, float]:
     return max(min(lowest, -0.1 * high), -0.5 * high), high
 
 
-def _clock(seconds: float, *, tenths: bool) -> str:
+def clock(seconds: float, *, tenths: bool) -> str:
     """A time as minutes and seconds, with hours if there are any."""
     whole = round(seconds, 1) if tenths else round(seconds)
     minutes, rest = divmod(whole, 60)
