@@ -32,9 +32,8 @@ def poses(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tracks = []
     for track in whole.tracks:
         few = track.frames < N_FRAMES
-        tracks.append(
-            Track(track.id, track.frames[few], track.keypoints[few] / 3, track.confidence[few])
-        )
+        keypoints = track.keypoints[few] / np.float32(3)
+        tracks.append(Track(track.id, track.frames[few], keypoints, track.confidence[few]))
     write_clip(Clip("yard", 10.0, N_FRAMES, tuple(tracks)), path)
     return path
 

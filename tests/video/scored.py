@@ -40,10 +40,10 @@ def scored(footage: Clip, score: Mapping[int, float | NDArray[np.floating[Any]]]
     """Each track's score, one for all its windows or one for each; the first T - 1 have none."""
     ids, frames, values = [], [], []
     for person in footage.tracks:
-        windows = person.frames[T - 1 :]
-        ids.append(np.full(len(windows), person.id))
-        frames.append(windows)
-        values.append(np.broadcast_to(np.float32(score[person.id]), len(windows)))
+        ends = person.frames[T - 1 :]
+        ids.append(np.full(len(ends), person.id))
+        frames.append(ends)
+        values.append(np.broadcast_to(np.float32(score[person.id]), len(ends)))
     n = sum(map(len, frames))
     windows = WindowScores(
         np.concatenate(ids),

@@ -22,7 +22,7 @@ from stepvad.video.drawing import (
     chip,
     ink_on,
     ramp,
-    track_colour,
+    track_colours,
 )
 from stepvad.video.overlay import (
     LEAST_RED,
@@ -51,6 +51,10 @@ def overlay_of(footage: Clip, *scores: float | NDArray[np.floating[Any]]) -> Ove
     by_id = {person.id: score for person, score in zip(footage.tracks, scores, strict=True)}
     made = scored(footage, by_id)
     return Overlay(footage, made, size=SIZE, scale=SCALE, frames=range(footage.n_frames), fps=10.0)
+
+
+def colour_of(track_id: int) -> Colour:
+    return TRACKS[track_id % len(TRACKS)]
 
 
 def wrist(picture: Image, nose: tuple[float, float]) -> Colour:
@@ -93,7 +97,7 @@ def test_scores_beyond_both_ends_have_the_colours_of_the_ends() -> None:
 def test_who_has_no_score_yet_is_grey_and_has_no_numbers() -> None:
     overlay = overlay_of(clip(track(1, LEFT)), 4.0)
     early, first = overlay.draw(T - 2), overlay.draw(T - 1)
-    plate = chip("4.0", 18, RAMP[-1], ink_on(RAMP[-1]), 3, track_colour(1))
+    plate = chip("4.0", 18, RAMP[-1], ink_on(RAMP[-1]), 3, colour_of(1))
     assert wrist(early, LEFT) == UNSCORED
     assert wrist(first, LEFT) == RAMP[-1]
     assert len(places(early, plate)) == 0
@@ -117,9 +121,9 @@ def test_a_box_keeps_the_colour_of_its_track() -> None:
     overlay = overlay_of(clip(*tracks), 0.0, np.linspace(-1, 9, 17, dtype=np.float32))
     for frame in range(N_FRAMES):
         picture = overlay.draw(frame)
-        assert edge(picture, LEFT) == track_colour(7), frame
-        assert (edge(picture, RIGHT) == track_colour(8)) == (10 <= frame < 30), frame
-    assert track_colour(7) != track_colour(8)
+        assert edge(picture, LEFT) == colour_of(7), frame
+        assert (edge(picture, RIGHT) == colour_of(8)) == (10 <= frame < 30), frame
+    assert colour_of(7) != colour_of(8)
 
 
 def edge(picture: Image, nose: tuple[float, float]) -> Colour:
@@ -130,16 +134,23 @@ def edge(picture: Image, nose: tuple[float, float]) -> Colour:
     return red, green, blue
 
 
-def test_colours_of_tracks_are_neither_green_nor_red_and_neighbours_differ() -> None:
-    for number in range(-20, 20):
-        assert track_colour(number) != track_colour(number + 1)
+def test_people_seen_together_differ_in_colour_and_others_go_by_id() -> None:
+    tracks = [track(8 * at, LEFT, range(at, 20)) for at in range(len(TRACKS))]  # all of one colour
+    assert sorted(track_colours(tracks).values()) == sorted(TRACKS)
+    crowd = [track(at, LEFT) for at in range(3 * len(TRACKS))]
+    assert {*track_colours(crowd).values()} == {*TRACKS}
+    alone = [track(-5, LEFT, range(10)), track(3, LEFT, range(10, 20)), track(9, LEFT, range(0))]
+    assert track_colours(alone) == {-5: TRACKS[3], 3: TRACKS[3]}
+
+
+def test_colours_of_tracks_are_neither_green_nor_red() -> None:
     for colour in TRACKS:
         assert min(sum(abs(np.subtract(colour, end))) for end in (RAMP[0], RAMP[-1])) > 100
 
 
 def test_confidence_stands_above_the_box_and_the_score_below() -> None:
     picture = overlay_of(clip(track(3, LEFT)), 2.0).draw(LATE)
-    own, middle = track_colour(3), ramp(0.5)
+    own, middle = colour_of(3), ramp(0.5)
     ((above, left),) = places(picture, chip("0.75", 18, own, ink_on(own), 3, own))
     ((below, _),) = places(picture, chip("2.0", 18, middle, ink_on(middle), 3, own))
     assert above + 18 <= LEFT[1] - 3
@@ -153,9 +164,9 @@ def test_numbers_in_a_crowd_do_not_cover_each_other() -> None:
     picture = overlay_of(clip(*people), 1.0, 2.0, 3.0, 4.0).draw(LATE)
     for at in range(4):
         paper = ramp((at + 1) / 4)
-        plate = chip(f"{at + 1:.1f}", 18, paper, ink_on(paper), 3, track_colour(at))
+        plate = chip(f"{at + 1:.1f}", 18, paper, ink_on(paper), 3, colour_of(at))
         assert len(places(picture, plate)) == 1, at
-        own = track_colour(at)
+        own = colour_of(at)
         assert len(places(picture, chip("0.75", 18, own, ink_on(own), 3, own))) == 1, at
 
 
@@ -163,7 +174,7 @@ def test_numbers_at_the_edges_stay_inside_the_frame() -> None:
     people = track(1, (4.0, 2.0)), track(2, (476.0, 245.0))
     picture = overlay_of(clip(*people), 4.0, 4.0).draw(LATE)[: SIZE[1]]
     for track_id in (1, 2):
-        own = track_colour(track_id)
+        own = colour_of(track_id)
         assert len(places(picture, chip("0.75", 18, own, ink_on(own), 3, own))) == 1
         red = chip("4.0", 18, RAMP[-1], ink_on(RAMP[-1]), 3, own)
         assert len(places(picture, red)) == 1
@@ -185,7 +196,7 @@ def test_a_person_without_any_sure_joint_has_a_box_all_the_same() -> None:
     person = track(1, LEFT)
     footage = clip(Track(1, person.frames, person.keypoints, np.zeros_like(person.confidence)))
     picture = overlay_of(footage, 0.0).draw(LATE)
-    assert edge(picture, LEFT) == track_colour(1)
+    assert edge(picture, LEFT) == colour_of(1)
 
 
 def test_joints_far_outside_of_the_picture_do_no_harm() -> None:
@@ -270,7 +281,8 @@ def test_the_highest_moments_are_apart_and_in_order_of_height() -> None:
 
 
 def test_the_highest_score_of_a_frame_is_of_somebody_in_it() -> None:
-    gap = Track(1, *(column[[*range(10), *range(12, 40)]] for column in columns(track(1, LEFT))))
+    whole, rows = track(1, LEFT), [*range(10), *range(12, 40)]
+    gap = Track(1, whole.frames[rows], whole.keypoints[rows], whole.confidence[rows])
     made = scored(clip(track(1, LEFT), track(2, RIGHT)), {1: 3.0, 2: np.arange(37.0)})
     cast = Overlay(
         clip(gap, track(2, RIGHT)), made, size=SIZE, scale=SCALE, frames=range(40), fps=10.0
@@ -279,12 +291,6 @@ def test_the_highest_score_of_a_frame_is_of_somebody_in_it() -> None:
     assert cast.highest()[T - 1 : 12].tolist() == [3, 3, 3, 3, 4, 5, 6, 7, 8]
     assert [person.track_id for person in cast.people(10)] == [2]
     assert [person.score for person in cast.people(12)] == [3.0, 9.0]
-
-
-def columns(
-    person: Track,
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
-    return person.frames, person.keypoints, person.confidence
 
 
 def test_a_long_clip_takes_no_more_memory_than_a_short_one() -> None:

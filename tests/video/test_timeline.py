@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.video.drawing import LIGHT, Image, Scale, track_colour
+from stepvad.video.drawing import LIGHT, Image, Scale, track_colours
 from stepvad.video.timeline import PAPER, TRUTH, Spot, Timeline, clock
 from tests.video.scored import N_FRAMES, T, clip, scored, track
 
@@ -12,6 +12,7 @@ pytest.importorskip("cv2")
 
 SCALE = Scale(4.0, "the threshold")
 WIDTH = 640
+COLOURS = track_colours([track(number, (0.0, 0.0)) for number in range(2)])
 
 
 def timeline(
@@ -24,7 +25,15 @@ def timeline(
     footage = clip(*(track(number, (0.0, 0.0)) for number in range(len(scores))))
     windows = scored(footage, dict(enumerate(scores))).windows
     return Timeline(
-        windows, SCALE, frames, name=name, width=width, unit=1.0, seconds=0.1, abnormal=abnormal
+        windows,
+        SCALE,
+        frames,
+        COLOURS,
+        name=name,
+        width=width,
+        unit=1.0,
+        seconds=0.1,
+        abnormal=abnormal,
     )
 
 
@@ -79,7 +88,7 @@ def test_every_track_has_a_line_in_its_colour_where_it_has_scores() -> None:
 
 def on_line(picture: Image, row: int, number: int) -> NDArray[np.bool_]:
     """In which columns a row shows the colour of a track, mixed with the paper alone."""
-    colour = np.subtract(track_colour(number), PAPER)
+    colour = np.subtract(COLOURS[number], PAPER)
     seen = picture[row - 1 : row + 2].astype(float) - PAPER
     share = seen @ colour / (colour @ colour)
     other = np.linalg.norm(seen - share[..., None] * colour, axis=2)
@@ -98,7 +107,7 @@ def test_everybody_now_is_a_dot_on_the_cursor() -> None:
     strip = timeline(1.0, 3.0)
     picture = drawn(strip, 20, [Spot(0, 1.0), Spot(1, 3.0)])
     for number, score in ((0, 1.0), (1, 3.0)):
-        assert tuple(picture[strip.row(score), strip.column(20)]) == track_colour(number)
+        assert tuple(picture[strip.row(score), strip.column(20)]) == COLOURS[number]
 
 
 def test_scores_out_of_range_run_along_the_edges() -> None:
@@ -121,7 +130,15 @@ def test_a_track_with_gaps_has_no_line_across_them() -> None:
         windows.A[keep],
     )
     strip = Timeline(
-        parts, SCALE, range(N_FRAMES), name="", width=WIDTH, unit=1.0, seconds=0.1, abnormal=None
+        parts,
+        SCALE,
+        range(N_FRAMES),
+        COLOURS,
+        name="",
+        width=WIDTH,
+        unit=1.0,
+        seconds=0.1,
+        abnormal=None,
     )
     row = on_line(drawn(strip, N_FRAMES - 1), strip.row(3.0), 0)
     assert row[strip.column(8)]
@@ -149,5 +166,7 @@ def test_times_read_as_on_a_clock() -> None:
 def test_one_frame_and_nobody_scored_can_be_drawn() -> None:
     footage = clip(track(0, (0.0, 0.0), range(2)))
     windows = scored(footage, {0: 1.0}).windows
-    strip = Timeline(windows, SCALE, range(5, 6), name="", width=WIDTH, unit=1.0, seconds=0.1)
+    strip = Timeline(
+        windows, SCALE, range(5, 6), COLOURS, name="", width=WIDTH, unit=1.0, seconds=0.1
+    )
     assert cursor(drawn(strip, 5), strip) == [strip.column(5)]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError
+from stepvad.poses import Track
 
 Image = NDArray[np.uint8]
 """One picture, `(H, W, 3)`, red, green, blue."""
@@ -29,6 +30,7 @@ TRACKS: tuple[Colour, ...] = (
     (132, 124, 255),
     (205, 160, 115),
     (255, 190, 205),
+    (72, 112, 240),
 )
 """Boxes and lines of tracks, in turn; neither green nor red, which belong to scores."""
 DARK: Colour = (16, 16, 18)
@@ -68,9 +70,24 @@ def mixed(a: Colour, b: Colour, share: float) -> Colour:
     return red, green, blue
 
 
-def track_colour(track_id: int) -> Colour:
-    """The colour of a track, the same in every frame; neighbouring ids differ."""
-    return TRACKS[track_id % len(TRACKS)]
+def track_colours(tracks: Sequence[Track]) -> dict[int, Colour]:
+    """A colour for each track, the same in every frame, by id where nobody near has it.
+
+    People who are seen at the same time differ, as long as there are colours enough.
+    """
+    free_from = [-1] * len(TRACKS)
+    chosen: dict[int, Colour] = {}
+    for track in sorted((track for track in tracks if len(track)), key=_begin):
+        own = track.id % len(TRACKS)
+        if free_from[own] > _begin(track):
+            own = free_from.index(min(free_from))
+        free_from[own] = int(track.frames[-1]) + 1
+        chosen[track.id] = TRACKS[own]
+    return chosen
+
+
+def _begin(track: Track) -> int:
+    return int(track.frames[0])
 
 
 def ink_on(paper: Colour) -> Colour:

@@ -13,7 +13,7 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip
 from stepvad.scoring import Scores
 from stepvad.video import drawing
-from stepvad.video.drawing import Image, Scale, chip, ink_on, paste, track_colour
+from stepvad.video.drawing import Image, Scale, chip, ink_on, paste, track_colours
 from stepvad.video.source import VideoFile
 from stepvad.video.timeline import Spot, Timeline
 
@@ -111,11 +111,13 @@ class Overlay:
     ) -> None:
         self.cast, self._scale, self._size = Cast(clip, scores), scale, size
         width = size[0] + size[0] % 2
-        self._unit = min(max(max(size) / 768, 1.0), 4.0)
+        self._unit = max(max(size) / 900, 1.0)
+        self._colours = track_colours(clip.tracks)
         self._timeline = Timeline(
             scores.windows,
             scale,
             frames,
+            self._colours,
             name=clip.name,
             width=width,
             unit=min(self._unit, max(width / 560, 0.6)),
@@ -156,14 +158,14 @@ class Overlay:
         colour, level = self._scale.colour(person.score), self._scale.level(person.score)
         width = self._unit * (2 + (level if _scored(person) else 0))
         bones = self.cast.skeleton.bones
-        drawing.draw_box(stage, self._box(person), track_colour(person.track_id), 1.5 * self._unit)
+        drawing.draw_box(stage, self._box(person), self._colours[person.track_id], 1.5 * self._unit)
         drawing.draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
 
     def _draw_numbers(self, stage: Image, person: Person, taken: list[Box]) -> None:
         """Confidence above the box and score below; further off where another's number stands."""
         left, top, right, bottom = self._box(person)
         high, edge = round(18 * self._unit), round(3 * self._unit)
-        owner = track_colour(person.track_id)
+        owner = self._colours[person.track_id]
         for text, paper, row, up in (
             (f"{person.confidence:.2f}", owner, top - high, True),
             (f"{person.score:.1f}", self._scale.colour(person.score), bottom + 1, False),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,6 @@ from stepvad.video.drawing import (
     opencv,
     paste,
     plate,
-    track_colour,
 )
 
 Run = tuple[int, NDArray[np.int64], NDArray[np.float32]]
@@ -54,8 +53,8 @@ class Spot:
 class Timeline:
     """The strip for one clip; all that does not change is drawn once.
 
-    `unit` is the size of a fine line in pixels. `frames` are those shown, `seconds` the time of one
-    frame, `abnormal` the truth, `(n_frames,)`.
+    `unit` is the size of a fine line in pixels. `frames` are those shown, `colours` those of the
+    tracks, `seconds` the time of one frame, `abnormal` the truth, `(n_frames,)`.
     """
 
     def __init__(
@@ -63,6 +62,7 @@ class Timeline:
         windows: WindowScores,
         scale: Scale,
         frames: range,
+        colours: Mapping[int, Colour],
         *,
         name: str,
         width: int,
@@ -70,7 +70,7 @@ class Timeline:
         seconds: float,
         abnormal: NDArray[np.bool_] | None = None,
     ) -> None:
-        self._scale, self._frames, self._unit = scale, frames, unit
+        self._scale, self._frames, self._colours, self._unit = scale, frames, colours, unit
         self._name, self._seconds = name.encode("ascii", "replace").decode(), seconds
         self.height = 2 * round(78 * unit)
         self._text = round(20 * unit)
@@ -111,7 +111,7 @@ class Timeline:
         strip[self._top : self._bottom + 1, now : now + wide] = LIGHT
         for spot in sorted(spots, key=lambda spot: spot.score):
             (centre,) = fixed(self.place(frame, spot.score)).tolist()
-            for ink, radius in ((DARK, 4.5), (track_colour(spot.track_id), 3.2)):
+            for ink, radius in ((DARK, 4.5), (self._colours[spot.track_id], 3.2)):
                 size = round(radius * self._unit * (1 << SUB))
                 cv2.circle(strip, centre, size, ink, -1, cv2.LINE_AA, SUB)
         words = f"frame {frame}   {clock(frame * self._seconds, tenths=True)}"
@@ -181,7 +181,7 @@ class Timeline:
         thick = max(round(1.4 * self._unit), 1)
         for track_id, frame, score in runs:
             points = fixed(self.place(frame, score))
-            colour = mixed(PAPER, track_colour(track_id), strength)
+            colour = mixed(PAPER, self._colours[track_id], strength)
             if len(points) == 1:
                 cv2.circle(strip, points[0].tolist(), thick << SUB, colour, -1, cv2.LINE_AA, SUB)
             cv2.polylines(strip, [points], False, colour, thick, cv2.LINE_AA, SUB)
