@@ -81,6 +81,16 @@ def test_on_the_video_its_pixels_show(
     assert np.allclose(seen, 8 * np.arange(10, 20), atol=5)
 
 
+def test_where_the_poses_end_the_video_ends(
+    stepvad: Command, model: Path, poses: Path, tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "in.mp4", size=(428, 242), n_frames=N_FRAMES + 2)
+    run = stepvad("overlay", model, poses, "-o", tmp_path / "out.mp4", "--video", video)
+    assert run.code == 0, run.err
+    assert "the poses end with frame 29, the video goes on" in run.err
+    assert len(probe(tmp_path / "out.mp4")["frames"]) == N_FRAMES
+
+
 def test_odd_sizes_and_other_rates_are_taken(
     stepvad: Command, model: Path, poses: Path, tmp_path: Path
 ) -> None:

@@ -58,7 +58,11 @@ Pixels = Annotated[
 ]
 Fps = Annotated[
     float | None,
-    typer.Option(min=0.1, max=1000, help="Frames a second, where no file tells them."),
+    typer.Option(
+        min=0.1,
+        max=1000,
+        help="Frames a second; by default those of the video or the poses, or else 25.",
+    ),
 ]
 
 DEFAULT_FPS = 25.0
@@ -101,13 +105,14 @@ def overlay(
         stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
     """
     from stepvad import baselines
+    from stepvad.formats import file_stem
     from stepvad.video import overlay as overlays
     from stepvad.video.drawing import opencv
     from stepvad.video.source import open_video
     from stepvad.video.writing import write_png
 
-    _check_output(output, stills, at)
     opencv()
+    _check_output(output, stills, at)
     detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
     source = None if video is None else open_video(video)
     with progress_bars() as report:
@@ -125,7 +130,7 @@ def overlay(
         )
         kept = _kept(drawn, chosen, stills, at, round(APART_S * rate))
         wanted = kept if output.is_dir() else chosen
-        name = (output / clip.name) if output.is_dir() else output.with_suffix("")
+        name = output / file_stem(clip.name) if output.is_dir() else output.with_suffix("")
         with _recording(output, drawn.picture_size, rate) as record:
             for done, (frame, picture) in enumerate(overlays.pictures(drawn, wanted, source), 1):
                 record(picture)
@@ -202,6 +207,8 @@ def _size(text: str | None, clip: Clip, video: VideoFile | None) -> Size:
     if video is not None:
         size = overlays.video_size(video)
         overlays.check_video(clip, video, size)
+        if video.n_frames is not None and video.n_frames > clip.n_frames:
+            say(f"the poses end with frame {clip.n_frames - 1}, the video goes on and is not drawn")
     elif text is not None:
         width, _, height = text.partition("x")
         size = int(width), int(height)
