@@ -93,7 +93,7 @@ def _begin(track: Track) -> int:
 def ink_on(paper: Colour) -> Colour:
     """Dark or light, whatever reads better on a colour (its luminance by ITU-R BT.709)."""
     red, green, blue = paper
-    return DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 110 else LIGHT
+    return DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 125 else LIGHT
 
 
 def opencv() -> Any:

@@ -127,13 +127,11 @@ class Overlay:
         self._height = size[1] + size[1] % 2
         self.picture_size: Size = (width, self._height + self._timeline.height)
 
-    def draw(self, frame: int, image: Image | None = None) -> Image:
-        """The picture of a frame, on its image or on black."""
-        width, height = self.picture_size
-        picture = np.zeros((height, width, 3), np.uint8)
+    def draw(self, frame: int, image: Image | None = None, *, onto: Image | None = None) -> Image:
+        """The picture of a frame, on its image or on black; `onto` is drawn over and returned."""
+        picture = self.empty_picture() if onto is None else onto
         stage = picture[: self._size[1], : self._size[0]]
-        if image is not None:
-            stage[:] = image
+        stage[:] = 0 if image is None else image
         people = sorted(self.cast.people(frame), key=_by_score)
         for person in people:
             self._draw_figure(stage, person)
@@ -144,6 +142,11 @@ class Overlay:
         spots = [Spot(person.track_id, person.score) for person in people if _scored(person)]
         self._timeline.draw(picture[self._height :], frame, spots)
         return picture
+
+    def empty_picture(self) -> Image:
+        """A black picture to draw onto."""
+        width, height = self.picture_size
+        return np.zeros((height, width, 3), np.uint8)
 
     def check_image(self, image: Image, frame: int) -> None:
         """Refuse a frame of another size than the first."""
@@ -191,16 +194,20 @@ class Overlay:
 def pictures(
     overlay: Overlay, frames: Collection[int], video: VideoFile | None = None
 ) -> Iterator[tuple[int, Image]]:
-    """These frames of an overlay in order, one at a time, on the video's frames or on black."""
+    """These frames of an overlay in order, one at a time, on the video's frames or on black.
+
+    Each is drawn over the one before, in the same array: copy what is to be kept.
+    """
+    canvas = overlay.empty_picture()  # one for all: many would leave the heap in pieces
     if video is None:
-        yield from ((frame, overlay.draw(frame)) for frame in sorted(frames))
+        yield from ((frame, overlay.draw(frame, onto=canvas)) for frame in sorted(frames))
         return
     last, number = max(frames), -1
     for seen in video:
         number = seen.number
         if number in frames:
             overlay.check_image(seen.image, number)
-            yield number, overlay.draw(number, seen.image)
+            yield number, overlay.draw(number, seen.image, onto=canvas)
         if number >= last:
             return
     raise DataError(
