@@ -76,9 +76,7 @@ def look(
 ) -> tuple[Scores, Looks]:
     """The scores of a clip, and what it looks like."""
     seen = _Seen(detector)
-    scores = score_clip(
-        clip, detector.config, detector.skeleton, seen.score_windows, report=report
-    )
+    scores = score_clip(clip, detector.config, detector.skeleton, seen.score_windows, report=report)
     return scores, seen.looks(scores.windows, fps)
 
 

@@ -15,6 +15,7 @@ from stepvad.cli.export import export
 from stepvad.cli.extract import extract
 from stepvad.cli.fit import fit
 from stepvad.cli.inspect import inspect
+from stepvad.cli.overlay import overlay
 from stepvad.cli.score import score
 from stepvad.errors import StepvadError
 
@@ -48,7 +49,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (extract, fit, calibrate, score, evaluate, convert, inspect, export, distill):
+for verb in (extract, fit, calibrate, score, overlay, evaluate, convert, inspect, export, distill):
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 
