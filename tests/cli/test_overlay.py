@@ -5,14 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from stepvad import Clip, Detector, Track, read_clip, write_clip, write_clips
+from stepvad import Clip, Detector, Track, modelfile, read_clip, write_clip, write_clips
+from stepvad.calibration import Scored, calibrate, file
+from stepvad.events import Rules
 from stepvad.formats.labels import shanghaitech
+from stepvad.scoring import WindowScores
 from stepvad.video import writing
 from stepvad.video.timeline import TRUTH
 from tests.cli.conftest import Command
@@ -66,6 +70,31 @@ def test_a_clip_becomes_a_video_on_black_with_its_highest_moments(
     assert made["frames"][0].shape[0] == height
     corner = np.stack([frame[:20, :20] for frame in made["frames"]])
     assert corner.max() < 4
+
+
+def test_the_threshold_of_the_calibration_is_red(
+    stepvad: Command, model: Path, poses: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(model.read_bytes())
+    footage = {"door": [Scored(of_exponentials(), 36_000, 10.0)]}
+    sha256 = modelfile.sha256(own)
+    made = calibrate(footage, model_sha256=sha256, alerts_per_hour=1.0, rules=Rules(threshold=1.0))
+    file.write(made, file.beside(own))
+    run = stepvad("overlay", own, poses, "-o", tmp_path, "--at", "20")
+    assert run.code == 0, run.err
+    assert f"red from {made.threshold.value:.3g}: " in run.err
+    file.write(replace(made, model_sha256="another"), file.beside(own))
+    run = stepvad("overlay", own, poses, "-o", tmp_path, "--at", "20")
+    assert "is of another model and left alone; calibrate again" in run.err
+    assert f"red from {made.threshold.value:.3g}: " not in run.err
+
+
+def of_exponentials() -> WindowScores:
+    A = np.repeat(np.random.default_rng(0).exponential(size=7200), 5).astype(np.float32)
+    n = len(A)
+    nothing = np.empty((n, 0), np.float32)
+    return WindowScores(np.ones(n, np.int64), np.arange(n), np.ones(n, np.float32), nothing, A)
 
 
 def test_on_the_video_its_pixels_show(

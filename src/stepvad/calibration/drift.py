@@ -24,7 +24,7 @@ FEWEST_BLOCKS = 5
 COMPONENTS = 12
 """Of PC-space: those of the most motion."""
 PERMUTATIONS = 4999
-SURE = 0.01
+SURE = 0.005
 """How seldom footage of the same kind may be called changed."""
 
 
@@ -123,13 +123,12 @@ class _Seen:
         return min(COMPONENTS, self.detector.config.K)
 
     def score_windows(self, windows: Windows) -> WindowScores:
-        """Score windows, and keep where in PC-space they are and how much is outside of it."""
-        space = self.detector.model.space
-        pi_x = space.project(windows.x)
-        rest = windows.x - space.reconstruct(pi_x, windows.x.shape[1:])  # type: ignore[arg-type]  # three numbers
-        outside = np.square(rest, dtype=np.float64).mean(axis=(1, 2, 3))
+        """Score windows, and keep where in PC-space they are and how much their joints jitter."""
+        pi_x = self.detector.model.space.project(windows.x)
         first = pi_x[:, : self.components].astype(np.float64)
-        self.parts.append(np.column_stack([first, np.square(first), outside]))
+        shaking = np.diff(windows.x, n=min(2, windows.x.shape[3] - 1), axis=3)
+        jitter = np.square(shaking, dtype=np.float64).mean(axis=(1, 2, 3))
+        self.parts.append(np.column_stack([first, np.square(first), jitter]))
         return self.detector.score_windows(windows)
 
     def looks(self, windows: WindowScores, fps: float) -> Looks:
@@ -141,7 +140,7 @@ class _Seen:
             *(f"energy {i}" for i in range(1, L + 1)),
             *(f"component {k}" for k in range(1, K + 1)),
             *(f"spread of component {k}" for k in range(1, K + 1)),
-            "motion outside of PC-space",
+            "jitter of joints",
         )
         kept = np.concatenate(self.parts) if self.parts else np.empty((0, 2 * K + 1))
         each = np.column_stack([windows.A, windows.c, windows.E, kept])

@@ -95,6 +95,21 @@ def calibrate(
     say(f"written: {where}")
 
 
+def calibrated_threshold(model: Path) -> float | None:
+    """The threshold of the calibration beside a model, if there is one and it is this model's."""
+    from stepvad import modelfile
+    from stepvad.calibration import file
+
+    path = file.beside(model)
+    if not path.exists():
+        return None
+    made = file.read(path)
+    if made.model_sha256 != modelfile.sha256(model):
+        say(f"warning: {path} is of another model and left alone; calibrate again")
+        return None
+    return made.threshold.value
+
+
 def _camera(path: Path) -> str:
     return path.resolve().stem if path.is_file() else path.resolve().name
 

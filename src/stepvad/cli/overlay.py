@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.calibrate import calibrated_threshold
 from stepvad.cli.engine import RuntimeName, Threads, on_runtime
 from stepvad.cli.poses import Format, read_poses
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
@@ -49,8 +50,8 @@ Frames = Annotated[
 Threshold = Annotated[
     float | None,
     typer.Option(
-        help="Score from which on skeletons are red; "
-        "else the clip's 99.9 % quantile, but at least 3."
+        help="Score from which on skeletons are red; else that of the calibration beside the "
+        "model, or the clip's 99.9 % quantile, but at least 3."
     ),
 ]
 Pixels = Annotated[
@@ -124,7 +125,7 @@ def overlay(
         chosen = _frames(frames, clip)
         rate = fps or (source and source.fps) or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
-        scale = overlays.scale_of(scores, _positive(threshold))
+        scale = overlays.scale_of(scores, _positive(threshold) or calibrated_threshold(model))
         drawn = overlays.Overlay(
             clip, scores, size=pixels, scale=scale, frames=chosen, fps=rate, abnormal=abnormal
         )
