@@ -177,7 +177,15 @@ def test_the_page_on_runtimes_runs(tmp_path: Path) -> None:
     assert (tmp_path / "model.bin").exists()
 
 
-MEASURED = ("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md")
+MEASURED = (
+    "comparison.md",
+    "core.md",
+    "cost.md",
+    "pictures.md",
+    "speed.md",
+    "studies.md",
+    "video.md",
+)
 """Pages of figures that take long to make."""
 
 
