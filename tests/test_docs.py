@@ -181,14 +181,6 @@ MEASURED = (
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
     "video.md",
 )
-    "comparison.md",
-    "core.md",
-    "cost.md",
-    "pictures.md",
-    "speed.md",
-    "studies.md",
-    "video.md",
-)
 """Pages of figures that take long to make."""
 
 
