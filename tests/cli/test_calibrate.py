@@ -65,3 +65,21 @@ def test_it_needs_to_know_the_time(stepvad: Command, model: Path, normal: Path) 
     assert run.code == 1
     assert "expected to know its frames per second, got none" in run.err
     assert "--fps" in run.err
+
+
+def test_recent_footage_is_compared_with_that_of_calibration(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(model.read_bytes())
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    assert run.code == 1
+    assert "own.calibration.json: expected a calibration, got: No such file" in run.err
+    assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
+    words = ("calibrate", own, normal, "--fps", "25", "--alerts-per-hour", "8")
+    assert stepvad(*words).code == 0
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    assert run.code == 0, run.err
+    assert "no change beyond chance (p = 1; 60 blocks of camera train, 60 now)" in run.out
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "25", "--json")
+    assert json.loads(run.out)["changed"] is False
