@@ -32,7 +32,7 @@ def test_it_says_what_it_promises_and_on_what_grounds(
     assert "the strictest promise from so much footage" in run.out
     made = file.read(tmp_path / "c.json")
     assert f"threshold {made.threshold.value:.2f}" in run.out
-    assert made.threshold.hours == pytest.approx(0.24, rel=0.05)
+    assert made.threshold.hours == pytest.approx(0.222, rel=0.02)
     assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -55,7 +55,7 @@ def test_it_refuses_what_the_footage_cannot_carry(
 ) -> None:
     run = stepvad("calibrate", model, normal, "--fps", "25", "--alerts-per-hour", "0.01")
     assert run.code == 1
-    assert "alerts_per_hour: expected at least 0.42 from 0.24 hours of footage, got 0.01" in run.err
+    assert "alerts_per_hour: expected at least 0.45 from 0.22 hours of footage, got 0.01" in run.err
     assert "record 10 hours of normal footage" in run.err
     assert not file.beside(model).exists()
 

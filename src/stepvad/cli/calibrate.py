@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Scored, Threshold
     from stepvad.calibration.drift import Looks
     from stepvad.detector import Detector
+    from stepvad.poses import Clip
 
 HOW = {
     "counted": "the footage itself shows it",
@@ -137,9 +138,14 @@ def look_at(
                 hint="say it with --fps",
             )
         scores, seen = look(detector, clip, rate, report=report)
-        clips.append(Scored(scores.windows, clip.n_frames, rate))
+        clips.append(Scored(scores.windows, clip.n_frames, rate, _first_frame(clip)))
         looks.append(seen)
     return clips, Looks.join(looks)
+
+
+def _first_frame(clip: Clip) -> int:
+    """Where a clip begins for sure: poses of a part of a video keep their numbers."""
+    return min((int(track.frames[0]) for track in clip.tracks if len(track)), default=0)
 
 
 def _facts(calibration: Calibration) -> dict[str, object]:
