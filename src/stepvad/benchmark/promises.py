@@ -171,13 +171,8 @@ def measure(
     detector = Detector.fit(train, config, report=report, compute=compute)
 
     def scored(clip: Clip) -> Scored:
-        rate = fps or clip.fps
-        if rate is None:
-            raise DataError(
-                f"clip {clip.name}: expected to know its frames per second, got none",
-                hint="say it with --fps",
-            )
-        return Scored(detector.score(clip, report=report).windows, clip.n_frames, rate)
+        scores = detector.score(clip, report=report)
+        return Scored(scores.windows, clip.n_frames, clip.rate(fps))
 
     clips = [scored(clip) for clip in normal]
     levels = levels_of([clip.windows.A for clip in clips])

@@ -12,7 +12,6 @@ import typer
 from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.poses import Format, FormatName, Poses, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
-from stepvad.errors import DataError
 from stepvad.progress import Report
 
 if TYPE_CHECKING:
@@ -131,12 +130,7 @@ def look_at(
     clips: list[Scored] = []
     looks: list[Looks] = []
     for clip in read_poses([path], format, report, fps=fps):
-        rate = fps or clip.fps
-        if rate is None:
-            raise DataError(
-                f"clip {clip.name}: expected to know its frames per second, got none",
-                hint="say it with --fps",
-            )
+        rate = clip.rate(fps)
         scores, seen = look(detector, clip, rate, report=report)
         clips.append(Scored(scores.windows, clip.n_frames, rate, _first_frame(clip)))
         looks.append(seen)
