@@ -179,7 +179,7 @@ def test_the_page_on_runtimes_runs(tmp_path: Path) -> None:
 
 MEASURED = (
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
-    "video.md",
+    *("promises.md", "video.md"),
 )
 """Pages of figures that take long to make."""
 
