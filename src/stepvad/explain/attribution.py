@@ -19,8 +19,8 @@ from stepvad.scoring import scale_weights
 NODES = 16
 """Points on the line that the gradient is taken at first; doubled until the parts add up."""
 MAX_NODES = 512
-TOLERANCE = 2e-5
-"""What may be missing, per standard deviation of the energy and relative to more than one."""
+TOLERANCE = 3e-5
+"""What may be missing of a standardised energy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ def _mean_gradient(
     while len(rows):
         g[rows] = _quadrature(folded, model, scales[rows], start[rows], end[rows], nodes)
         along = np.sum(g[rows] * (end[rows] - start[rows]), axis=1)
-        missing = np.abs(along - rise[rows]) / np.maximum(np.abs(rise[rows]), 1.0)
+        missing = np.abs(along - rise[rows])
         nodes *= 2
         rows = rows[missing > TOLERANCE] if nodes <= MAX_NODES else rows[:0]
     return g

@@ -61,7 +61,7 @@ class Explanation:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is unusual, a phrase for each thing; none where nothing is."""
+        """What is unusual, a phrase for each thing; none for a window in the normal range."""
         return tuple(finding.words for finding in self.findings)
 
     @property
@@ -127,17 +127,16 @@ def explain_event(
     return explained, tuple(finding.words for finding in joined)
 
 
-def highest(scores: Scores, n: int) -> list[Place]:
-    """Track and last frame of the n windows that score highest, no two of a person overlapping."""
+def highest(scores: Scores, n: int) -> list[tuple[float, Place]]:
+    """The n people who score highest, the highest first: score and place of their worst window."""
     windows = scores.windows
-    found: list[Place] = []
+    found: dict[int, tuple[float, Place]] = {}
     for row in np.argsort(-windows.A, kind="stable"):
-        track, frame = int(windows.track_id[row]), int(windows.frame[row])
-        if all(track != other or abs(frame - end) >= scores.T for other, end in found):
-            found.append((track, frame))
         if len(found) == n:
             break
-    return found
+        track = int(windows.track_id[row])
+        found.setdefault(track, (float(windows.A[row]), (track, int(windows.frame[row]))))
+    return list(found.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,6 +153,8 @@ class _Batch:
     """What the K components keep of the observed motion, and so all that is scored."""
     ghost: NDArray[np.float32]
     ghost_energy: NDArray[np.float32]
+    odd: NDArray[np.bool_]
+    """Which windows are outside the normal range at some scale, and so have words."""
 
     @classmethod
     def of(
@@ -179,6 +180,7 @@ class _Batch:
             seen,
             ghosts.align(ghost, seen, detector.skeleton),
             ghosts.standardised(folded, model, normal).max(axis=1),
+            ghosts.standardised(folded, model, pi_x).max(axis=1) > ghosts.NORMAL_RANGE,
         )
 
     def explanation(self, n: int, clip: Clip) -> Explanation:
@@ -208,7 +210,7 @@ class _Batch:
             observed=observed,
             ghost=ghost,
             ghost_energy=float(self.ghost_energy[n]),
-            findings=words.describe(seen, ghost, ranked, frames, source),
+            findings=words.describe(seen, ghost, ranked, frames, source) if self.odd[n] else (),
         )
 
 

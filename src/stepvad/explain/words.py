@@ -24,7 +24,7 @@ LONGER, SHORTER = 1.3, 0.7
 """A limb's reach beside the normal one, from which it is stretched or bent."""
 FASTER, SLOWER = 1.5, 0.5
 """Speed beside the normal one that is worth a word."""
-SLOW = 0.006
+SLOW = 0.01
 """A difference in speed, in heights of the body per frame, too small to be sure of."""
 LYING, LEANING = 55.0, 20.0
 """Degrees from upright: of the spine alone, and more than normal."""
@@ -126,14 +126,15 @@ class _View:
 
     @classmethod
     def of(cls, motion: Motion, skeleton: Skeleton) -> _View:
-        return cls(motion.astype(np.float32), skeleton.joints)
+        return cls(motion, skeleton.joints)
 
     def has(self, *joints: str) -> bool:
         return set(joints) <= set(self.joints)
 
     def middle(self, name: str) -> NDArray[np.float32]:
         """Between left and right, `(T, 2)`."""
-        return (self.joint(f"left_{name}") + self.joint(f"right_{name}")) / 2
+        both = self.joint(f"left_{name}") + self.joint(f"right_{name}")
+        return both / np.float32(2)
 
     def joint(self, name: str) -> NDArray[np.float32]:
         return self.motion[:, self.joints.index(name)]
@@ -148,7 +149,7 @@ class _View:
         """Where the body is: between the hips, or amid all joints."""
         if self.has("left_hip", "right_hip"):
             return self.middle("hip")
-        return self.motion.mean(axis=1, dtype=np.float32)
+        return self.motion.mean(axis=1).astype(np.float32)
 
 
 def _posture(observed: _View, ghost: _View, height: float) -> tuple[str, ...]:
@@ -168,7 +169,7 @@ def _posture(observed: _View, ghost: _View, height: float) -> tuple[str, ...]:
     ways = [(view.centre[-1] - view.centre[0]) / height for view in (observed, ghost)]
     down = float(ways[0][1] - ways[1][1])
     if abs(down) >= WAY:
-        found.append("going down" if down > 0 else "going up")
+        found.append("going down in the picture" if down > 0 else "going up in the picture")
     if min(np.linalg.norm(way) for way in ways) >= WAY and float(ways[0] @ ways[1]) < 0:
         found.append("going the other way")
     return tuple(found)
