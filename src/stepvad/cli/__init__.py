@@ -11,6 +11,7 @@ from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
+from stepvad.cli.explain import explain
 from stepvad.cli.export import export
 from stepvad.cli.extract import extract
 from stepvad.cli.fit import fit
@@ -49,7 +50,9 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (extract, fit, calibrate, score, overlay, evaluate, convert, inspect, export, distill):
+for verb in (
+    extract, fit, calibrate, score, explain, overlay, evaluate, convert, inspect, export, distill
+):  # fmt: skip
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 
