@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from stepvad.baselines import Fitted
     from stepvad.calibration import Calibration, Scored, Threshold
 
-HOW = {
-    "counted": "the footage itself shows it",
-    "tail": "the footage is too short to show it: its tail is continued",
-}
-
 
 def calibrate(
     model: ModelFile,
@@ -95,8 +90,8 @@ def calibrate(
     say(f"written: {where}")
 
 
-def calibrated_threshold(model: Path) -> float | None:
-    """The threshold of the calibration beside a model, if there is one and it is this model's."""
+def calibration_of(model: Path) -> Calibration | None:
+    """The calibration beside a model, if there is one and it is this model's."""
     from stepvad import modelfile
     from stepvad.calibration import file
 
@@ -107,7 +102,7 @@ def calibrated_threshold(model: Path) -> float | None:
     if made.model_sha256 != modelfile.sha256(model):
         say(f"warning: {path} is of another model and left alone; calibrate again")
         return None
-    return made.threshold.value
+    return made
 
 
 def _camera(path: Path) -> str:
@@ -160,7 +155,4 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
 
 
 def _promise_words(threshold: Threshold) -> str:
-    return (
-        f"threshold {threshold.value:.2f}: at most {threshold.alerts_per_hour:g} false events per "
-        f"hour of a camera, with {100 * threshold.confidence:g} % confidence; {HOW[threshold.how]}"
-    )
+    return f"threshold {threshold.value:.2f}: {threshold.words}"

@@ -50,19 +50,23 @@ class Finding:
     last_frame: int
 
     @property
-    def words(self) -> str:
-        """Such as `left arm raised and moving 3x faster than normal, frames 120-134`."""
+    def says(self) -> str:
+        """Such as `left arm raised and moving 3x faster than normal`."""
         said = list(self.adjectives)
         if self.speed is not None:
             said.append(_speed_words(self.speed))
-        when = f"frames {self.first_frame}-{self.last_frame}"
-        if self.first_frame == self.last_frame:
-            when = f"frame {self.first_frame}"
         if not said:
-            return f"unusual posture of the {self.subject}, {when}"
+            return f"unusual posture of the {self.subject}"
         *others, last = said
         before = f"{', '.join(others)} and " if others else ""
-        return f"{self.subject} {before}{last}, {when}"
+        return f"{self.subject} {before}{last}"
+
+    @property
+    def words(self) -> str:
+        """The same with when, such as `…, frames 120-134`."""
+        if self.first_frame == self.last_frame:
+            return f"{self.says}, frame {self.first_frame}"
+        return f"{self.says}, frames {self.first_frame}-{self.last_frame}"
 
 
 def describe(
