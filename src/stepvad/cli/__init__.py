@@ -17,6 +17,7 @@ from stepvad.cli.extract import extract
 from stepvad.cli.fit import fit
 from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
+from stepvad.cli.report import report
 from stepvad.cli.score import score
 from stepvad.errors import StepvadError
 
@@ -50,9 +51,11 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (
-    extract, fit, calibrate, score, explain, overlay, evaluate, convert, inspect, export, distill
-):  # fmt: skip
+VERBS = (
+    *(extract, fit, calibrate, score, explain, report, overlay),
+    *(evaluate, convert, inspect, export, distill),
+)
+for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 

@@ -1,0 +1,331 @@
+"""The page itself: one HTML file that needs nothing else, the same bytes for the same case."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import version
+from importlib.resources import files
+from string import Template
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.calibration import Threshold
+from stepvad.events import Event, Rules
+from stepvad.explain import Explanation
+from stepvad.modelfile import Model
+from stepvad.plots import style
+from stepvad.report import timeline
+from stepvad.report.incidents import Incident
+from stepvad.report.motion import Motion
+from stepvad.scoring import Scores
+from stepvad.video.timeline import clock
+
+SHA256_SHOWN = 12
+"""Digits of a model's digest that name it."""
+MOST_TRACKS = 6
+"""People of an event named one by one."""
+SCORE = (
+    "standard deviations above the mean of normal motion, weighted by the confidence of the poses; "
+    "0 is usual, higher is stranger."
+)
+MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
+INSIDE = (
+    "No picture of a camera: only the name of the clip, scores of its people over time, and for "
+    "the events shown the joints of one person each, as numbers. The page is whole as it is, asks "
+    "no server for anything and opens without one. Joints can still tell who somebody is: "
+    "handle it as you would the poses themselves."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Case:
+    """What a page tells of: a scored clip, by which model and by which threshold."""
+
+    scores: Scores
+    fps: float
+    model: Model
+    model_name: str
+    model_sha256: str
+    rules: Rules
+    threshold: Threshold | None
+    """What the rules' threshold promises; None if somebody chose it."""
+    incidents: Sequence[Incident]
+    abnormal: NDArray[np.bool_] | None = None
+    """Frames that are labelled as abnormal, `(n_frames,)`."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the clip is."""
+        return self.scores.n_frames / self.fps
+
+
+def render(case: Case) -> str:
+    """The page as HTML."""
+    sheet = Template(_read("page.css")).substitute(
+        {name: value for name, value in vars(style).items() if isinstance(value, str)}
+    )
+    script = _read("page.js")
+    shown = [incident for incident in case.incidents if incident.windows]
+    return Template(_read("page.html")).substitute(
+        policy=f"default-src 'none'; style-src {_digest(sheet)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'",
+        version=escape(version("stepvad")),
+        style=sheet,
+        script=script,
+        clip=escape(case.scores.clip),
+        n_events=_count(len(case.incidents), "event"),
+        summary=_summary(case),
+        facts=_list(_facts(case)),
+        timeline=timeline.draw(
+            case.scores.windows,
+            case.incidents,
+            n_frames=case.scores.n_frames,
+            fps=case.fps,
+            threshold=case.rules.threshold,
+            abnormal=case.abnormal,
+        ),
+        key="".join(_key(case)),
+        resolution=_resolution(case),
+        list=_table(case),
+        incidents="\n".join(_article(incident, case) for incident in shown),
+        inside=INSIDE,
+    )
+
+
+def _read(name: str) -> str:
+    return files("stepvad.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """How a policy names a text that may run or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _summary(case: Case) -> str:
+    """The page in a sentence."""
+    if not case.incidents:
+        return f"No event in {_duration(case.seconds)} of footage."
+    found = _count(len(case.incidents), "event")
+    top = max(case.incidents, key=lambda incident: incident.event.peak)
+    return (
+        f"{found} in {_duration(case.seconds)} of footage. The strangest is event {top.number} at "
+        f"{_time(top.event.peak_s)}, with a score of {_number(top.event.peak)}."
+    )
+
+
+def _facts(case: Case) -> Iterator[tuple[str, str]]:
+    """Clip, threshold and model, as terms and descriptions."""
+    people = len(np.unique(case.scores.windows.track_id))
+    n_frames = f"{case.scores.n_frames:,} frames at {case.fps:g} a second"
+    yield "Clip", f"{n_frames}, {_count(people, 'track')} with scores"
+    yield "Threshold", f"{_number(case.rules.threshold)}, {_promise(case)}"
+    config, origin = case.model.config, case.model.origin
+    sha256 = f"sha256 <code>{case.model_sha256[:SHA256_SHOWN]}</code>"
+    settings = [
+        f"windows of {config.T} frames ({config.T / case.fps:.2g} s)",
+        _count(config.K, "component"),
+        f"{_count(config.L, 'noise scale')} from {config.sigma_low:g} to {config.sigma_high:g}",
+        f"fitted on {_count(origin.clips, 'clip')}",
+    ]
+    yield "Model", f"{escape(case.model_name)}, {sha256}: {', '.join(settings)}"
+    yield "Score", SCORE
+
+
+def _promise(case: Case) -> str:
+    """What the threshold is good for, and what an event is."""
+    if case.threshold is None:
+        words = "chosen by hand, which promises nothing about false events"
+    else:
+        hours = f"{case.threshold.hours:.2g} hours of normal footage"
+        words = f"from {hours}, promises {escape(case.threshold.words)}"
+    rules = case.rules
+    return (
+        f"{words}. Somebody has to stay there for {rules.min_s:g} s to make an event; what follows "
+        f"within {rules.gap_s:g} s is part of it."
+    )
+
+
+def _key(case: Case) -> Iterator[str]:
+    """What the marks of the timeline mean."""
+    line = '<path class="{0}" d="M0 6h22"/>'
+    rect = '<rect class="{0}" width="22" height="12"/>'
+    dashed = '<line class="threshold" x1="0" x2="22" y1="6" y2="6"/>'
+    marks = [
+        (line.format("person"), "each person"),
+        (line.format("odd"), "who makes an event"),
+        (dashed, f"threshold {_number(case.rules.threshold)}"),
+        (rect.format("band"), "event"),
+    ]
+    if case.abnormal is not None:
+        marks.append((rect.format("truth"), "labelled as abnormal"))
+    for mark, words in marks:
+        yield f'<li><svg viewBox="0 0 22 12" aria-hidden="true">{mark}</svg>{words}</li>'
+
+
+def _resolution(case: Case) -> str:
+    """What was left out of the timeline."""
+    n_frames, windows = case.scores.n_frames, case.scores.windows
+    each_s = case.seconds / min(n_frames, timeline.BINS) if n_frames else 0.0
+    said = []
+    if n_frames > timeline.BINS:
+        said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
+    high = timeline.Scale.of(windows.A, n_frames, case.rules.threshold).high
+    if len(windows) and windows.A.max() > high:
+        said.append(f"Scores above {_number(high)} are drawn at the upper edge.")
+    return " ".join(said)
+
+
+def _table(case: Case) -> str:
+    """All events, a row for each."""
+    if not case.incidents:
+        return "<p>Nobody stayed above the threshold for long enough.</p>"
+    rows = "\n".join(_row(incident, case) for incident in case.incidents)
+    left = sum(not incident.windows for incident in case.incidents)
+    note = (
+        f'<p class="note">The {left} events with the lowest peaks are listed only; '
+        "<code>--events</code> says how many are shown.</p>"
+        if left
+        else ""
+    )
+    return (
+        '<table><thead><tr><th>#</th><th class="when">when</th><th class="who">who</th>'
+        '<th class="peak">peak</th><th class="what">what is unusual</th></tr></thead>'
+        f"<tbody>\n{rows}\n</tbody></table>{note}"
+    )
+
+
+def _row(incident: Incident, case: Case) -> str:
+    n, event = incident.number, incident.event
+    number = f'<a href="#event-{n}">{n}</a>' if incident.windows else f"{n}"
+    what = incident.findings[0].says if incident.findings else _nothing(incident)
+    return (
+        f'<tr id="row-{n}"><td>{number}</td><td class="when">{_span(event)}</td>'
+        f'<td class="who">{_who(event)}</td><td class="peak">{_number(event.peak)}</td>'
+        f'<td class="what">{escape(_sentence(what))}</td></tr>'
+    )
+
+
+def _article(incident: Incident, case: Case) -> str:
+    """One event that was looked into."""
+    n, event, peak = incident.number, incident.event, incident.peak
+    assert peak is not None  # of windows there is one that has the peak
+    motion = Motion.of(incident)
+    says = "".join(f"<li>{words}</li>" for words in _words(incident, case))
+    times = event.peak / case.rules.threshold
+    label = f"skeleton of track {event.peak_track} around the peak of event {n}"
+    return (
+        f'<article class="event" id="event-{n}" aria-labelledby="title-{n}">'
+        f'<header><h3 id="title-{n}">Event {n} · {_span(event)}</h3><p>{_who(event)} · score '
+        f"{_number(event.peak)} at {_time(event.peak_s)}, {times:.2g}× the threshold</p></header>\n"
+        f'<div class="motion" data-label="{label}">{motion.strip(case.fps)}'
+        f'<script type="application/json">{_json(motion.as_dict(case.fps))}</script></div>\n'
+        f'<div class="told"><ul class="words">{says}</ul>{_parts(peak)}'
+        f"<dl>{_list(_grounds(peak, case))}</dl></div></article>"
+    )
+
+
+def _words(incident: Incident, case: Case) -> Iterator[str]:
+    """What is unusual, with its times."""
+    for finding in incident.findings:
+        first, last = (
+            _time(frame / case.fps) for frame in (finding.first_frame, finding.last_frame)
+        )
+        when = first if first == last else f"{first}{DASH}{last}"
+        yield f'{escape(_sentence(finding.says))} <span class="small">{when}</span>'
+    if not incident.findings:
+        yield _sentence(_nothing(incident))
+
+
+def _nothing(incident: Incident) -> str:
+    return "no single part of the body stands out" if incident.windows else ""
+
+
+def _parts(peak: Explanation) -> str:
+    """How much of the score is due to which part of the body."""
+    rows = "".join(
+        f'<span>{escape(part.name)}</span><svg aria-hidden="true">'
+        f'<rect width="{100 * part.share:.1f}%" height="100%"/></svg>'
+        f"<span>{100 * part.share:.0f} %</span>"
+        for part in peak.parts
+        if part.share >= 0.005
+    )
+    title = "Share of the peak score, by part of the body"
+    return f'<p class="small">{title}</p><div class="parts">{rows}</div>'
+
+
+def _grounds(peak: Explanation, case: Case) -> Iterator[tuple[str, str]]:
+    """What the peak score rests on, as terms and descriptions."""
+    sigmas = case.model.config.sigmas.tolist()
+    scales = ", ".join(
+        f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
+        for sigma in peak.scales
+    )
+    yield "Deciding noise scale", scales
+    yield (
+        "Confidence of poses",
+        (
+            f"{peak.confidence:.2f}: of {_number(peak.energy)} it leaves {_number(peak.score)}"
+            if peak.confidence < 1
+            else "1.00: it takes nothing off"
+        ),
+    )
+    yield (
+        "Normal motion",
+        (
+            f"the nearest found has {_number(peak.ghost_energy)} in place of {_number(peak.energy)}"
+            + ("" if peak.ghost_is_normal else ", which is still outside the normal range")
+        ),
+    )
+
+
+def _list(pairs: Iterator[tuple[str, str]]) -> str:
+    return "".join(f"<dt>{term}</dt><dd>{words}</dd>" for term, words in pairs)
+
+
+def _json(value: object) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _who(event: Event) -> str:
+    """The person of the peak first, then others."""
+    others = [track for track in event.tracks if track != event.peak_track]
+    if not others:
+        return f"track {event.peak_track}"
+    if len(others) >= MOST_TRACKS:
+        return f"tracks {event.peak_track} and {len(others)} others"
+    return f"tracks {', '.join(map(str, [event.peak_track, *others]))}"
+
+
+def _span(event: Event) -> str:
+    return f"{_time(event.first_s)}{DASH}{_time(event.last_s)}"
+
+
+def _time(seconds: float) -> str:
+    return clock(seconds, tenths=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return clock(seconds, tenths=False) + (" h" if seconds >= 3600 else " min")
+
+
+def _number(value: float) -> str:
+    """Two decimals below 10, one below 100, none above."""
+    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:,.{digits}f}".replace("-", MINUS)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
