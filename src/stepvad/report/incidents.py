@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,20 +21,27 @@ AROUND = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Incident:
-    """An event and, where it was looked into, the windows around its peak in the order of time.
+class Look:
+    """The windows around a peak, explained, in the order of time.
 
     They lie side by side: each begins in the frame after the one before it ends.
     """
 
+    windows: tuple[Explanation, ...]
+    peak: Explanation
+    """The one among them that the event has its peak from."""
+    findings: tuple[Finding, ...]
+    """What is unusual in those that belong to the event, the highest score first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Incident:
+    """An event, and what a look into it showed."""
+
     number: int
     """From 1, in the order of time."""
     event: Event
-    windows: tuple[Explanation, ...] = ()
-    peak: Explanation | None = None
-    """The one among them that the event has its peak from."""
-    findings: tuple[Finding, ...] = ()
-    """What is unusual in those that belong to the event, the highest score first."""
+    look: Look | None = None
 
 
 def investigate(
@@ -57,16 +63,17 @@ def investigate(
     highest = sorted(range(len(found)), key=lambda n: -found[n].peak)[:most]
     incidents = [Incident(number, event) for number, event in enumerate(found, start=1)]
     for done, n in enumerate(sorted(highest), start=1):
-        incidents[n] = _look_into(detector, clip, scores, rules, fps, incidents[n])
+        look = _look_into(found[n], detector, clip, scores, rules, fps)
+        incidents[n] = replace(incidents[n], look=look)
         report(Progress("explaining", done, len(highest), clip.name))
     return incidents
 
 
 def _look_into(
-    detector: Detector, clip: Clip, scores: Scores, rules: Rules, fps: float, incident: Incident
-) -> Incident:
-    """The same incident with its windows explained."""
-    event, T = incident.event, detector.config.T
+    event: Event, detector: Detector, clip: Clip, scores: Scores, rules: Rules, fps: float
+) -> Look:
+    """The peak of an event with its windows explained."""
+    T = detector.config.T
     peak_frame = round(event.peak_s * fps)
     ends = _side_by_side(scores, event.peak_track, peak_frame, T)
     near = _near(clip, event.peak_track, int(ends[0]) - 2 * T, int(ends[-1]) + T + 1)
@@ -75,7 +82,7 @@ def _look_into(
     telling = sorted(windows, key=lambda window: -window.score)
     telling = [window for window in telling if window is peak or window.score >= rules.calm]
     findings = join(finding for window in telling for finding in window.findings)
-    return Incident(incident.number, event, tuple(windows), peak, findings)
+    return Look(tuple(windows), peak, findings)
 
 
 def _side_by_side(scores: Scores, track: int, peak_frame: int, T: int) -> NDArray[np.int64]:
@@ -87,9 +94,8 @@ def _side_by_side(scores: Scores, track: int, peak_frame: int, T: int) -> NDArra
 
 def _near(clip: Clip, track: int, first: int, last: int) -> Clip:
     """One person from a frame to another: what the windows between need, filled gaps included."""
-    tracks: Sequence[Track] = [one for one in clip.tracks if one.id == track]
     parts = []
-    for one in tracks:
+    for one in (one for one in clip.tracks if one.id == track):
         part = slice(*np.searchsorted(one.frames, [first, last + 1]))
         parts.append(Track(one.id, one.frames[part], one.keypoints[part], one.confidence[part]))
     return Clip(clip.name, clip.fps, clip.n_frames, tuple(parts), clip.skeleton)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from stepvad.explain import Explanation
-from stepvad.report.incidents import Incident
+from stepvad.report.incidents import Look
 from stepvad.skeletons import COCO17, LEFT_SHOULDER, RIGHT_SHOULDER, Skeleton
 from stepvad.video.timeline import clock
 
@@ -47,9 +47,9 @@ class Motion:
     skeleton: Skeleton
 
     @classmethod
-    def of(cls, incident: Incident) -> Motion:
-        """That of the windows of an incident."""
-        windows = incident.windows
+    def of(cls, look: Look) -> Motion:
+        """That of all windows looked at."""
+        windows = look.windows
         observed, ghost = (
             np.concatenate([PER_PIXEL * motion.astype(np.float64) for motion in motions])
             for motions in ([w.observed for w in windows], [w.ghost for w in windows])
@@ -62,7 +62,7 @@ class Motion:
         first = int(windows[0].frames[0])
         return cls(
             first_frame=first,
-            peak=_last_frame(incident.peak or windows[0]) - first,
+            peak=int(look.peak.frames[-1]) - first,
             observed=_whole(observed),
             ghost=_whole(ghost),
             heat=_heat(windows),
@@ -97,31 +97,30 @@ class Motion:
     def strip(self, fps: float) -> str:
         """Some frames beside each other, which need no script and print well."""
         shown = np.unique(np.linspace(0, len(self.observed) - 1, STILLS).round().astype(np.int64))
+        both = np.concatenate([self.observed[shown], self.ghost[shown]], axis=1)
+        low, high = both.min(axis=1), both.max(axis=1)
+        size = max(int(ROOM * (high - low).max()), 1)
+        corners = (low + high - size) // 2  # each still about its own middle, all on one scale
         stills = [
-            f"<li>{self._still(int(at))}<span>"
-            f"{clock((self.first_frame + int(at)) / fps, tenths=True)}</span></li>"
-            for at in shown
+            f"<li>{self._still(at, corner, size)}<span>"
+            f"{clock((self.first_frame + at) / fps, tenths=True)}</span></li>"
+            for at, corner in zip(shown.tolist(), corners, strict=True)
         ]
         return f'<ol class="strip">{"".join(stills)}</ol>'
 
-    def _still(self, at: int) -> str:
-        """One frame, centred on the person."""
-        half = self.size // 2
-        offset = self.camera[at] - half
-        ghost, observed = (
-            self._path(motion[at] - offset) for motion in (self.ghost, self.observed)
-        )
-        largest = LARGEST_DOT * self.size
+    def _still(self, at: int, corner: NDArray[np.int64], size: int) -> str:
+        """One frame as seen from a corner on."""
+        observed, ghost = self.observed[at] - corner, self.ghost[at] - corner
+        largest = LARGEST_DOT * size
         dots = [
             f'<circle cx="{x}" cy="{y}" r="{round(largest * (heat / HEAT) ** 0.5)}"/>'
-            for (x, y), heat in zip(
-                (self.observed[at] - offset).tolist(), self.heat[at].tolist(), strict=True
-            )
+            for (x, y), heat in zip(observed.tolist(), self.heat[at].tolist(), strict=True)
             if heat
         ]
         return (
-            f'<svg viewBox="0 0 {self.size} {self.size}" aria-hidden="true">'
-            f'<path class="ghost" d="{ghost}"/><path class="bone" d="{observed}"/>'
+            f'<svg viewBox="0 0 {size} {size}" aria-hidden="true">'
+            f'<path class="ghost" d="{self._path(ghost)}"/>'
+            f'<path class="bone" d="{self._path(observed)}"/>'
             f'<g class="heat">{"".join(dots)}</g></svg>'
         )
 
@@ -132,10 +131,6 @@ class Motion:
         ends = [(joints[a], joints[others].mean(axis=0).round().astype(np.int64))
                 for a, *others in self.bones]  # fmt: skip
         return "".join(f"M{a[0]} {a[1]}L{b[0]} {b[1]}" for a, b in ends)
-
-
-def _last_frame(window: Explanation) -> int:
-    return int(window.frames[-1])
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:

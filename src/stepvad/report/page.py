@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import zip_longest
 from string import Template
 
 import numpy as np
@@ -21,18 +22,20 @@ from stepvad.explain import Explanation
 from stepvad.modelfile import Model
 from stepvad.plots import style
 from stepvad.report import timeline
-from stepvad.report.incidents import Incident
+from stepvad.report.incidents import Incident, Look
 from stepvad.report.motion import Motion
 from stepvad.scoring import Scores
 from stepvad.video.timeline import clock
 
 SHA256_SHOWN = 12
 """Digits of a model's digest that name it."""
+MOST_SCALES = 3
+"""Noise scales named one by one."""
 MOST_TRACKS = 6
 """People of an event named one by one."""
 SCORE = (
-    "standard deviations above the mean of normal motion, weighted by the confidence of the poses; "
-    "0 is usual, higher is stranger."
+    "Scores are standard deviations above the mean of normal motion, weighted by the confidence of "
+    "the poses: 0 is usual, higher is stranger."
 )
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 INSIDE = (
@@ -71,7 +74,7 @@ def render(case: Case) -> str:
         {name: value for name, value in vars(style).items() if isinstance(value, str)}
     )
     script = _read("page.js")
-    shown = [incident for incident in case.incidents if incident.windows]
+    shown = [_article(one, one.look, case) for one in case.incidents if one.look is not None]
     return Template(_read("page.html")).substitute(
         policy=f"default-src 'none'; style-src {_digest(sheet)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'",
@@ -91,9 +94,10 @@ def render(case: Case) -> str:
             abnormal=case.abnormal,
         ),
         key="".join(_key(case)),
-        resolution=_resolution(case),
+        reading=_reading(case),
         list=_table(case),
-        incidents="\n".join(_article(incident, case) for incident in shown),
+        marks=_marks() if shown else "",
+        incidents="\n".join(shown),
         inside=INSIDE,
     )
 
@@ -111,12 +115,11 @@ def _summary(case: Case) -> str:
     """The page in a sentence."""
     if not case.incidents:
         return f"No event in {_duration(case.seconds)} of footage."
-    found = _count(len(case.incidents), "event")
+    found = f"{_count(len(case.incidents), 'event')} in {_duration(case.seconds)} of footage"
     top = max(case.incidents, key=lambda incident: incident.event.peak)
-    return (
-        f"{found} in {_duration(case.seconds)} of footage. The strangest is event {top.number} at "
-        f"{_time(top.event.peak_s)}, with a score of {_number(top.event.peak)}."
-    )
+    which = "It" if len(case.incidents) == 1 else f"The strangest, event {top.number},"
+    peak = f"{_number(top.event.peak)} at {_time(top.event.peak_s)}"
+    return f"{found}. {which} has its peak score of {peak}."
 
 
 def _facts(case: Case) -> Iterator[tuple[str, str]]:
@@ -134,7 +137,6 @@ def _facts(case: Case) -> Iterator[tuple[str, str]]:
         f"fitted on {_count(origin.clips, 'clip')}",
     ]
     yield "Model", f"{escape(case.model_name)}, {sha256}: {', '.join(settings)}"
-    yield "Score", SCORE
 
 
 def _promise(case: Case) -> str:
@@ -143,7 +145,7 @@ def _promise(case: Case) -> str:
         words = "chosen by hand, which promises nothing about false events"
     else:
         hours = f"{case.threshold.hours:.2g} hours of normal footage"
-        words = f"from {hours}, promises {escape(case.threshold.words)}"
+        words = f"from {hours}, promises {escape(case.threshold.words).replace(' %', '&nbsp;%')}"
     rules = case.rules
     return (
         f"{words}. Somebody has to stay there for {rules.min_s:g} s to make an event; what follows "
@@ -164,15 +166,29 @@ def _key(case: Case) -> Iterator[str]:
     ]
     if case.abnormal is not None:
         marks.append((rect.format("truth"), "labelled as abnormal"))
-    for mark, words in marks:
-        yield f'<li><svg viewBox="0 0 22 12" aria-hidden="true">{mark}</svg>{words}</li>'
+    yield from (_entry(mark, words) for mark, words in marks)
 
 
-def _resolution(case: Case) -> str:
-    """What was left out of the timeline."""
+def _marks() -> str:
+    """What the marks of the skeletons mean."""
+    line = '<path class="{0}" d="M2 6h18"/>'
+    marks = [
+        (line.format("bone"), "observed"),
+        (line.format("ghost"), "nearest normal motion"),
+        ('<circle class="heat" cx="11" cy="6" r="5"/>', "joint that raises the score"),
+    ]
+    return f'<ul class="key">{"".join(_entry(mark, words) for mark, words in marks)}</ul>'
+
+
+def _entry(mark: str, words: str) -> str:
+    return f'<li><svg viewBox="0 0 22 12" aria-hidden="true">{mark}</svg>{words}</li>'
+
+
+def _reading(case: Case) -> str:
+    """What scores are, and what was left out of the timeline."""
     n_frames, windows = case.scores.n_frames, case.scores.windows
     each_s = case.seconds / min(n_frames, timeline.BINS) if n_frames else 0.0
-    said = []
+    said = [SCORE]
     if n_frames > timeline.BINS:
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
     high = timeline.Scale.of(windows.A, n_frames, case.rules.threshold).high
@@ -185,8 +201,8 @@ def _table(case: Case) -> str:
     """All events, a row for each."""
     if not case.incidents:
         return "<p>Nobody stayed above the threshold for long enough.</p>"
-    rows = "\n".join(_row(incident, case) for incident in case.incidents)
-    left = sum(not incident.windows for incident in case.incidents)
+    rows = "\n".join(map(_row, case.incidents))
+    left = sum(incident.look is None for incident in case.incidents)
     note = (
         f'<p class="note">The {left} events with the lowest peaks are listed only; '
         "<code>--events</code> says how many are shown.</p>"
@@ -200,23 +216,29 @@ def _table(case: Case) -> str:
     )
 
 
-def _row(incident: Incident, case: Case) -> str:
-    n, event = incident.number, incident.event
-    number = f'<a href="#event-{n}">{n}</a>' if incident.windows else f"{n}"
-    what = incident.findings[0].says if incident.findings else _nothing(incident)
+def _row(incident: Incident) -> str:
+    n, event, look = incident.number, incident.event, incident.look
+    number = f"{n}" if look is None else f'<a href="#event-{n}">{n}</a>'
+    what = "" if look is None else next(iter(_said(look)))
     return (
         f'<tr id="row-{n}"><td>{number}</td><td class="when">{_span(event)}</td>'
         f'<td class="who">{_who(event)}</td><td class="peak">{_number(event.peak)}</td>'
-        f'<td class="what">{escape(_sentence(what))}</td></tr>'
+        f'<td class="what">{what}</td></tr>'
     )
 
 
-def _article(incident: Incident, case: Case) -> str:
+def _said(look: Look) -> list[str]:
+    """What is unusual, a phrase for each thing."""
+    if not look.findings:
+        return ["No single part of the body stands out"]
+    return [escape(_sentence(finding.says)) for finding in look.findings]
+
+
+def _article(incident: Incident, look: Look, case: Case) -> str:
     """One event that was looked into."""
-    n, event, peak = incident.number, incident.event, incident.peak
-    assert peak is not None  # of windows there is one that has the peak
-    motion = Motion.of(incident)
-    says = "".join(f"<li>{words}</li>" for words in _words(incident, case))
+    n, event = incident.number, incident.event
+    motion = Motion.of(look)
+    says = "".join(f"<li>{words}</li>" for words in _words(look, case))
     times = event.peak / case.rules.threshold
     label = f"skeleton of track {event.peak_track} around the peak of event {n}"
     return (
@@ -225,25 +247,20 @@ def _article(incident: Incident, case: Case) -> str:
         f"{_number(event.peak)} at {_time(event.peak_s)}, {times:.2g}× the threshold</p></header>\n"
         f'<div class="motion" data-label="{label}">{motion.strip(case.fps)}'
         f'<script type="application/json">{_json(motion.as_dict(case.fps))}</script></div>\n'
-        f'<div class="told"><ul class="words">{says}</ul>{_parts(peak)}'
-        f"<dl>{_list(_grounds(peak, case))}</dl></div></article>"
+        f'<div class="told"><ul class="words">{says}</ul>{_parts(look.peak)}'
+        f"<dl>{_list(_grounds(look.peak, case))}</dl></div></article>"
     )
 
 
-def _words(incident: Incident, case: Case) -> Iterator[str]:
+def _words(look: Look, case: Case) -> Iterator[str]:
     """What is unusual, with its times."""
-    for finding in incident.findings:
-        first, last = (
-            _time(frame / case.fps) for frame in (finding.first_frame, finding.last_frame)
-        )
+    for words, finding in zip_longest(_said(look), look.findings):
+        if finding is None:
+            yield words
+            continue
+        first, last = _time(finding.first_frame / case.fps), _time(finding.last_frame / case.fps)
         when = first if first == last else f"{first}{DASH}{last}"
-        yield f'{escape(_sentence(finding.says))} <span class="small">{when}</span>'
-    if not incident.findings:
-        yield _sentence(_nothing(incident))
-
-
-def _nothing(incident: Incident) -> str:
-    return "no single part of the body stands out" if incident.windows else ""
+        yield f'{words} <span class="small">{when}</span>'
 
 
 def _parts(peak: Explanation) -> str:
@@ -256,7 +273,7 @@ def _parts(peak: Explanation) -> str:
         if part.share >= 0.005
     )
     title = "Share of the peak score, by part of the body"
-    return f'<p class="small">{title}</p><div class="parts">{rows}</div>'
+    return f'<div><p class="small">{title}</p><div class="parts">{rows}</div></div>'
 
 
 def _grounds(peak: Explanation, case: Case) -> Iterator[tuple[str, str]]:
@@ -266,6 +283,8 @@ def _grounds(peak: Explanation, case: Case) -> Iterator[tuple[str, str]]:
         f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
         for sigma in peak.scales
     )
+    if len(peak.scales) > MOST_SCALES:
+        scales = f"{len(peak.scales)} of {len(sigmas)} together"
     yield "Deciding noise scale", scales
     yield (
         "Confidence of poses",
@@ -276,9 +295,9 @@ def _grounds(peak: Explanation, case: Case) -> Iterator[tuple[str, str]]:
         ),
     )
     yield (
-        "Normal motion",
+        "Nearest normal motion",
         (
-            f"the nearest found has {_number(peak.ghost_energy)} in place of {_number(peak.energy)}"
+            f"scores {_number(peak.ghost_energy)} in place of {_number(peak.energy)}"
             + ("" if peak.ghost_is_normal else ", which is still outside the normal range")
         ),
     )
@@ -320,7 +339,7 @@ def _duration(seconds: float) -> str:
 def _number(value: float) -> str:
     """Two decimals below 10, one below 100, none above."""
     digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
-    return f"{value:,.{digits}f}".replace("-", MINUS)
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", MINUS)  # -0 becomes 0
 
 
 def _count(n: int, noun: str) -> str:

@@ -22,7 +22,7 @@ HEIGHT = 170.0
 """Of the plot, in pixels."""
 LANE = 9.0
 """Height of the lane of the truth, in pixels."""
-MOST = 8.0
+MOST = 5.0
 """Scores above so many thresholds are drawn at the upper edge."""
 TICKS = 6
 """At most so many times along the axis."""
@@ -153,9 +153,7 @@ def _plot(lines: Lines, incidents: Sequence[Incident], scale: Scale, fps: float)
 def _path(lines: Lines, scale: Scale, kept: NDArray[np.bool_] | None = None) -> str:
     """Lines through the points kept; a point alone is a short stroke."""
     rows = np.arange(len(lines.place)) if kept is None else np.flatnonzero(kept)
-    begins = lines.begins[rows].copy()
-    if len(rows):
-        begins[1:] |= np.diff(rows) != 1
+    begins = lines.begins[rows] | (np.diff(rows, prepend=-2) != 1)
     width = 10 * BINS / lines.bins
     x = ((lines.place[rows] + 0.5) * width).round().astype(np.int64).tolist()
     y = [scale.y(score) for score in lines.score[rows].tolist()]
@@ -209,7 +207,7 @@ def _numbers(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterato
             continue
         taken.append(x)
         n = incident.number
-        target = f"event-{n}" if incident.windows else f"row-{n}"
+        target = f"event-{n}" if incident.look else f"row-{n}"
         yield (
             f'<a href="#{target}" aria-label="event {n}"><circle class="number" cx="{x:.2f}%" '
             f'cy="11" r="10"/><text class="number" x="{x:.2f}%" y="15" text-anchor="middle">'
