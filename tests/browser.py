@@ -81,9 +81,11 @@ class Page:
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("document.readyState === 'complete'")
 
-    def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+    def run(self, script: str, *, wait: bool = False) -> Any:
+        """The value of an expression in the page; of a promise what it promises, with `wait`."""
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=wait
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
