@@ -13,9 +13,12 @@ from stepvad.detector import Detector
 from stepvad.encoder import Encoder
 from stepvad.errors import ConfigError, DataError
 from stepvad.explain import explain, explain_event, ghosts, highest
+from stepvad.explain.attribution import attribute
 from stepvad.explain.explanation import Explanation
+from stepvad.pcspace import PCSpace
 from stepvad.poses import Clip
-from stepvad.skeletons import COCO17
+from stepvad.skeletons import COCO17, STEP18
+from stepvad.windows import cut
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +39,23 @@ def test_it_is_over_the_clips_own_joints_and_adds_up(
         top.score, abs=1e-4
     )
     assert sum(part.share for part in top.parts) == pytest.approx(1)
+
+
+def test_joints_and_frames_keep_their_places(
+    detector: Detector, odd_clip: Clip, top: Explanation
+) -> None:
+    index, _ = cut(odd_clip, detector.config, detector.skeleton)
+    (row,) = np.flatnonzero((index.track_id == top.track) & (index.frame == top.frames[-1]))
+    windows, space = index.windows(np.array([row])), detector.model.space
+    assert isinstance(space, PCSpace)
+    normal = ghosts.nearest_normal(detector, space, space.project(windows.x))
+    (expected,) = attribute(detector, space, windows.x, windows.c, normal).contributions  # (V, T)
+    for joint in ("nose", "left_wrist", "right_ankle"):
+        np.testing.assert_allclose(
+            top.contributions[:, COCO17.joints.index(joint)],
+            expected[STEP18.joints.index(joint)],
+            atol=1e-6,
+        )
 
 
 def test_scale_and_confidence_are_those_of_the_score(
