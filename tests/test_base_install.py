@@ -178,6 +178,11 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
             "writing Parquet tracks needs the parquet extra",
             "parquet",
         ),
+        (
+            ["overlay", "model.safetensors", "clip.json", "-o", "clip.mp4"],
+            "overlay needs the video extra",
+            "video",
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,
 )

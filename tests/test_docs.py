@@ -189,7 +189,10 @@ def test_the_page_on_explanations_runs(tmp_path: Path) -> None:
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
 
 
-MEASURED = ("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md")
+MEASURED = (
+    *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
+    "video.md",
+)
 """Pages of figures that take long to make."""
 
 

@@ -104,6 +104,16 @@ class Clip:
         for track in self.tracks:
             self._check_track(track, seen)
 
+    def rate(self, fps: float | None = None) -> float:
+        """Frames per second: those given, or else the clip's own; an error if nobody knows."""
+        known = fps or self.fps
+        if known is None:
+            raise DataError(
+                f"clip {self.name}: expected to know its frames per second, got none",
+                hint="say it with --fps",
+            )
+        return known
+
     def _check_track(self, track: Track, seen: set[int]) -> None:
         if track.id in seen:
             raise DataError(
@@ -177,6 +187,22 @@ class Clip:
 def n_frames_of(tracks: Iterable[Track]) -> int:
     """Frames up to the last pose: the clip's length where nothing else tells it."""
     return max((int(track.frames[-1]) + 1 for track in tracks if len(track)), default=0)
+
+
+def tracks_of(
+    track_id: NDArray[np.int64],
+    frame: NDArray[np.int64],
+    keypoints: NDArray[np.float32],
+    confidence: NDArray[np.float32],
+) -> tuple[Track, ...]:
+    """The tracks that poses `(n, V, 2)` make up, whatever their order, sorted by id."""
+    order = np.lexsort((frame, track_id))
+    changes = np.flatnonzero(np.diff(track_id[order])) + 1
+    return tuple(
+        Track(int(track_id[rows[0]]), frame[rows], keypoints[rows], confidence[rows])
+        for rows in np.split(order, changes)
+        if len(rows)
+    )
 
 
 def _as_float32(values: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -35,7 +35,7 @@ class WindowScores:
         """Number of windows N."""
         return len(self.A)
 
-    def part(self, rows: slice) -> WindowScores:
+    def part(self, rows: slice | NDArray[np.int64]) -> WindowScores:
         """The scores of some of the windows."""
         return WindowScores(
             self.track_id[rows], self.frame[rows], self.c[rows], self.E[rows], self.A[rows]

@@ -1,17 +1,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -22,39 +17,17 @@ from stepvad.video.camera import Camera, StateChange
 from stepvad.video.source import Frame
 from stepvad.video.url import Url
 from tests.video.clips import N_FRAMES, write_video
+from tests.video.servers import (
+    CANARY,
+    RtspServer,
+    has_rtsp_server,
+    shows_nothing,
+    silent_server,
+    wait_until,
+    web_server,
+)
 
 av = pytest.importorskip("av")
-
-CANARY = "canary-Zq7"
-SYSTEM_PYTHON = "/usr/bin/python3"
-
-
-@contextmanager
-def web_server(body: bytes, *, status: int = 200) -> Iterator[str]:
-    """The address of a server that answers every request with the same bytes and hangs up."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://viewer:{CANARY}@127.0.0.1:{server.server_port}/a.ts"
-        server.shutdown()
-        thread.join()
-
-
-@contextmanager
-def silent_server() -> Iterator[str]:
-    """The address of a server that accepts every client and never says a word."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"rtsp://viewer:{CANARY}@127.0.0.1:{listener.getsockname()[1]}/a"
 
 
 @pytest.fixture
@@ -66,10 +39,6 @@ def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCa
     av.logging.set_level(av.logging.TRACE)
     yield caplog
     av.logging.set_level(level)
-
-
-def shows_nothing(*texts: object) -> bool:
-    return not any(CANARY in f"{text!s} {text!r}" for text in texts)
 
 
 def test_a_stream_that_ends_is_opened_again_as_another_epoch(
@@ -196,53 +165,6 @@ def start(camera: Camera, frames: list[Frame] | None = None) -> threading.Thread
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     return reader
-
-
-def wait_until(happened: Callable[[], bool], limit_s: float = 20) -> float:
-    """Seconds until something happens."""
-    started = time.monotonic()
-    while not happened():
-        assert time.monotonic() - started < limit_s, "waited in vain"
-        time.sleep(0.02)
-    return time.monotonic() - started
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def has_rtsp_server() -> bool:
-    """Whether the system's Python has GStreamer's RTSP server."""
-    code = "import gi; gi.require_version('GstRtspServer', '1.0')"
-    return bool(shutil.which(SYSTEM_PYTHON)) and not subprocess.call(
-        [SYSTEM_PYTHON, "-c", code], stderr=subprocess.DEVNULL
-    )
-
-
-class RtspServer:
-    """A real RTSP server in a process of its own."""
-
-    def __init__(self, clip: Path, log: Path) -> None:
-        self.port = free_port()
-        self.address = f"rtsp://viewer:{CANARY}@127.0.0.1:{self.port}/camera"
-        script = Path(__file__).with_name("rtsp_server.py")
-        self._command = [SYSTEM_PYTHON, str(script), str(clip), str(self.port), "viewer", CANARY]
-        self._log = log
-
-    def start(self) -> None:
-        """Start it and wait until it listens."""
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        wait_until(self._listens)
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,16 @@ import pytest
 
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.video.source import Frame, VideoFile, open_video
-from tests.video.clips import N_FRAMES, STEP, write_video
+from tests.video.clips import (
+    N_FRAMES,
+    STEP,
+    broken,
+    unusable_files,
+    write_two_sizes,
+    write_video,
+)
 
 av = pytest.importorskip("av")
-
-
-def write_sound(path: Path) -> Path:
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("aac", rate=8000)
-        silence = np.zeros((1, 1024), np.float32)
-        frame = av.AudioFrame.from_ndarray(silence, format="fltp", layout="mono")
-        frame.sample_rate = 8000
-        container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return path
 
 
 def brightness(frames: list[Frame]) -> list[float]:
@@ -103,36 +98,11 @@ def test_a_video_of_one_pixel_decodes(tmp_path: Path) -> None:
 
 
 def test_a_change_of_resolution_is_counted(tmp_path: Path) -> None:
-    small = write_video(tmp_path / "small.m2v", codec="mpeg2video", form="mpeg2video")
-    large = write_video(
-        tmp_path / "large.m2v", codec="mpeg2video", size=(128, 96), form="mpeg2video"
-    )
-    both = tmp_path / "both.m2v"
-    both.write_bytes(small.read_bytes() + large.read_bytes())
-    video = open_video(both)
+    video = open_video(write_two_sizes(tmp_path / "both.m2v"))
     shapes = [frame.image.shape for frame in video]
     assert set(shapes) == {(48, 64, 3), (96, 128, 3)}
     assert video.counts.resolution_changes == 1
     assert len(shapes) == video.counts.decoded
-
-
-def broken(path: Path, how: str, directory: Path) -> Path:
-    data = path.read_bytes()
-    out = directory / f"{how}{path.suffix}"
-    match how:
-        case "cut":
-            data = data[: len(data) * 6 // 10]
-        case "noise":
-            noise = bytes(np.random.default_rng(0).integers(0, 256, len(data) // 5, np.uint8))
-            middle = len(data) * 2 // 5
-            data = data[:middle] + noise + data[middle + len(noise) :]
-        case _:
-            flips = np.random.default_rng(1).integers(len(data) // 4, len(data) * 3 // 4, 40)
-            array = np.frombuffer(data, np.uint8).copy()
-            array[flips] ^= 0xFF
-            data = array.tobytes()
-    out.write_bytes(data)
-    return out
 
 
 @pytest.mark.parametrize("how", ["cut", "noise", "flips"])
@@ -160,31 +130,7 @@ def test_errors_are_counted(tmp_path: Path) -> None:
 
 @pytest.fixture
 def unusable(tmp_path: Path) -> dict[str, Path]:
-    whole = write_video(tmp_path / "whole.mp4")
-    image = tmp_path / "image.mp4"
-    with av.open(str(image), "w", format="image2", options={"update": "1"}) as container:
-        stream = container.add_stream("png", rate=1)
-        stream.width, stream.height, stream.pix_fmt = 8, 8, "rgb24"
-        pixels = np.zeros((8, 8, 3), np.uint8)
-        container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        container.mux(stream.encode())
-    (tmp_path / "empty.mp4").write_bytes(b"")
-    (tmp_path / "text.mp4").write_text("this is no video\n" * 100)
-    playlist = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nhttp://127.0.0.1:9/a.ts\n"
-    (tmp_path / "list.m3u8").write_text(playlist)
-    os.mkfifo(tmp_path / "pipe.mp4")
-    return {
-        "cut": broken(whole, "cut", tmp_path),
-        "image": image,
-        "sound": write_sound(tmp_path / "sound.mp4"),
-        "empty": tmp_path / "empty.mp4",
-        "text": tmp_path / "text.mp4",
-        "playlist": tmp_path / "list.m3u8",
-        "pipe": tmp_path / "pipe.mp4",
-        "directory": tmp_path,
-        "missing": tmp_path / "missing.mp4",
-        "too long": tmp_path / ("x" * 300 + ".mp4"),
-    }
+    return unusable_files(tmp_path)
 
 
 @pytest.mark.parametrize(

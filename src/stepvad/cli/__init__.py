@@ -7,13 +7,16 @@ import sys
 import typer
 
 from stepvad.cli.benchmark import benchmark
+from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
 from stepvad.cli.explain import explain
 from stepvad.cli.export import export
+from stepvad.cli.extract import extract
 from stepvad.cli.fit import fit
 from stepvad.cli.inspect import inspect
+from stepvad.cli.overlay import overlay
 from stepvad.cli.score import score
 from stepvad.errors import StepvadError
 
@@ -47,7 +50,13 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (fit, score, evaluate, explain, convert, inspect, export, distill):
+VERBS = (
+    *(extract, fit, calibrate, score, overlay, evaluate, explain),
+    *(convert, inspect, export, distill),
+)
+"""In the order of their use."""
+
+for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 

@@ -104,6 +104,11 @@ def find(labels: Mapping[str, FrameLabels], clip_name: str) -> FrameLabels | Non
     return next((labels[name] for name in labels if _unpadded(name) == wanted), None)
 
 
+def of_file(path: Path) -> FrameLabels:
+    """The labels of one clip from its mask, an NPY array with 1 = abnormal."""
+    return FrameLabels.all_counted(_mask(path))
+
+
 def shanghaitech(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, FrameLabels]:
     """ShanghaiTech: `gt/test_frame_mask/SS_CCCC.npy`, 1 = abnormal.
 

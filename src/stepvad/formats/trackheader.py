@@ -1,14 +1,17 @@
 """What a track file says of itself: skeleton, and the rate and length of each clip.
 
 It stands in the metadata of the Parquet file, as JSON under the key `stepvad`:
-`{"format": 1, "skeleton": {"name", "joints", "bones"}, "clips": {name: {"fps", "n_frames"}}}`.
+`{"format": 1, "skeleton": {"name", "joints", "bones"}, "clips": {name: {"fps", "n_frames"}}}`,
+and `"origin"`, how the poses came about, where somebody told it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from stepvad.errors import DataError
 from stepvad.formats.jsonfile import parse, shown, whole_number
@@ -32,24 +35,26 @@ class Header:
 
     skeleton: Skeleton
     clips: dict[str, ClipFacts]
+    origin: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The header as JSON in UTF-8."""
         skeleton = self.skeleton
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "skeleton": {
-                    "name": skeleton.name,
-                    "joints": skeleton.joints,
-                    "bones": skeleton.bones,
-                },
-                "clips": {
-                    name: {"fps": facts.fps, "n_frames": facts.n_frames}
-                    for name, facts in self.clips.items()
-                },
-            }
-        ).encode()
+        document: dict[str, Any] = {
+            "format": FORMAT,
+            "skeleton": {
+                "name": skeleton.name,
+                "joints": skeleton.joints,
+                "bones": skeleton.bones,
+            },
+            "clips": {
+                name: {"fps": facts.fps, "n_frames": facts.n_frames}
+                for name, facts in self.clips.items()
+            },
+        }
+        if self.origin:
+            document["origin"] = dict(self.origin)
+        return json.dumps(document).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
@@ -68,9 +73,12 @@ class Header:
                 "format": int(number),
                 "skeleton": {"name": str(name), "joints": list(joints), "bones": list(bones)},
                 "clips": dict(clips),
+                **rest,
             } if number == FORMAT and not isinstance(number, bool):
                 skeleton = Skeleton(name, _joints(joints), tuple(map(_bone, bones)))
-                return cls(skeleton, {clip: _facts(clip, clips[clip]) for clip in clips})
+                origin = rest.get("origin")
+                facts = {clip: _facts(clip, clips[clip]) for clip in clips}
+                return cls(skeleton, facts, origin if isinstance(origin, dict) else {})
             case other:
                 raise DataError(
                     "metadata: expected format, skeleton (name, joints, bones) and clips, "

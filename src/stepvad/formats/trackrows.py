@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.poses import Track
+from stepvad.poses import Track, tracks_of
 
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
@@ -49,11 +49,7 @@ class Rows:
 
     def tracks(self) -> tuple[Track, ...]:
         """The tracks these rows make up, sorted by id."""
-        rows = self[np.lexsort((self.frame, self.track))]
-        return tuple(
-            Track(int(part.track[0]), part.frame, part.joints[..., :2], part.joints[..., 2])
-            for part in (rows[stretch] for stretch in _stretches(rows.track))
-        )
+        return tracks_of(self.track, self.frame, self.joints[..., :2], self.joints[..., 2])
 
 
 def schema(n_joints: int, pyarrow: Any) -> Any:

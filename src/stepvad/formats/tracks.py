@@ -6,10 +6,11 @@ The rows of a clip stand together, sorted by track and frame. The file's metadat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from stepvad import skeletons
@@ -55,18 +56,28 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
                 yield _clip(name, (), header, fps)
 
 
-def write(clips: Iterable[Clip], path: Path) -> None:
+def read_origin(path: Path) -> Mapping[str, Any]:
+    """How the poses of a file came about; empty where it does not tell."""
+    pyarrow, parquet = _pyarrow("reading Parquet tracks")
+    with _named(path, pyarrow):
+        metadata = (parquet.read_metadata(path).metadata or {}).get(METADATA_KEY)
+        return {} if metadata is None else Header.decode(metadata).origin
+
+
+def write(
+    clips: Iterable[Clip], path: Path, *, origin: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Write clips as they come; they must share a skeleton and have distinct names.
 
     Small clips share a row group, large ones take several. A track without poses has no row, so
-    it is not stored.
+    it is not stored. `origin` tells how the poses came about, in words and numbers.
     """
     pyarrow, parquet = _pyarrow("writing Parquet tracks")
     clips = iter(clips)
     first = next(clips, None)
     if first is None:
         raise DataError(f"{path}: expected at least one clip, got none", hint="check the input")
-    header = Header(first.skeleton, {})
+    header = Header(first.skeleton, {}, origin)
     schema = trackrows.schema(first.skeleton.V, pyarrow)
     with (
         replacing(path, DataError) as temporary,

@@ -16,6 +16,8 @@ from stepvad.runtime.graph import blocks_model
 Precision = Literal["float32", "bfloat16", "int8"]
 Run = Callable[[Sequence[Array]], Array]
 """Inputs of a graph, in order, to its one output."""
+Graph = Callable[[Sequence[Any]], list[Any]]
+"""Inputs of a graph, in order, to all its outputs: arrays of any kind of number."""
 
 
 def onnxruntime_blocks(folded: Folded, threads: int, precision: Precision) -> Blocks:
@@ -30,6 +32,18 @@ def openvino_blocks(folded: Folded, threads: int, precision: Precision) -> Block
 
 
 def onnxruntime_run(model: bytes, threads: int) -> Run:
+    """The first output of a graph on ONNX Runtime."""
+    graph = onnxruntime_graph(model, threads)
+    return lambda inputs: graph(inputs)[0]
+
+
+def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> Run:
+    """The first output of a graph on OpenVINO."""
+    graph = openvino_graph(model, threads, bfloat16=bfloat16)
+    return lambda inputs: graph(inputs)[0]
+
+
+def onnxruntime_graph(model: bytes, threads: int) -> Graph:
     """A graph on ONNX Runtime; threads may share the session.
 
     Its switch for denormals stays off: it would change the arithmetic of the caller's own thread,
@@ -42,10 +56,10 @@ def onnxruntime_run(model: bytes, threads: int) -> Run:
     options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
-    return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))[0]
+    return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 
 
-def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> Run:
+def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> Graph:
     """A graph on OpenVINO; a request serves one thread at a time, so idle ones are kept."""
     import openvino
 
@@ -59,13 +73,14 @@ def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> Run:
     compiled = core.compile_model(core.read_model(model), "CPU", settings)
     idle: SimpleQueue[Any] = SimpleQueue()
 
-    def run(inputs: Sequence[Array]) -> Array:
+    def run(inputs: Sequence[Any]) -> list[Any]:
         try:
             request = idle.get_nowait()
         except Empty:
             request = compiled.create_infer_request()
         try:
-            return request.infer(list(inputs), share_inputs=True)[0].copy()
+            given = request.infer(list(inputs), share_inputs=True)
+            return [given[at].copy() for at in range(len(given))]
         finally:
             idle.put(request)
 

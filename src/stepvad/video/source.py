@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepvad.errors import DataError, MissingExtraError
-
-Image = NDArray[np.uint8]
+from stepvad.video.pixels import Image
 
 HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264"
 
@@ -183,7 +181,7 @@ def video_stream(container: Any, name: str) -> Any:
 def _opened(path: Path) -> Any:
     """The container in a file."""
     av = pyav()
-    _check_file(path)
+    check_file(path)
     try:
         # Absolute, so that no path is taken for a protocol; nothing may reach the network.
         return av.open(
@@ -194,7 +192,7 @@ def _opened(path: Path) -> Any:
         raise DataError(f"{path}: expected a video file, got: {reason}", hint=HINT) from None
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
     """Refuse what is no video before FFmpeg makes something of it."""
     got = ""
     try:

@@ -1,0 +1,87 @@
+"""Thresholds from normal footage alone, and whether they still fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from stepvad.calibration.counting import Counted, Scored, levels_of
+from stepvad.calibration.drift import Looks
+from stepvad.calibration.promise import Threshold, threshold_for
+from stepvad.errors import DataError
+from stepvad.events import Rules
+
+__all__ = ["RULES", "Calibration", "Counted", "Scored", "Threshold", "calibrate", "from_counts"]
+
+RULES = Rules(threshold=1.0)
+"""How events are made; a calibration has a threshold of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What normal footage says about thresholds, for all cameras together and for each."""
+
+    model_sha256: str
+    """The model whose scores these are."""
+    rules: Rules
+    """How events are made, with the threshold for all cameras."""
+    threshold: Threshold
+    cameras: Mapping[str, Threshold] = field(default_factory=dict)
+    """Of those cameras whose own footage carries the promise."""
+    counted: Mapping[str, Counted] = field(default_factory=dict)
+    """Events of each camera at all levels, so that more footage can join."""
+    looks: Mapping[str, Looks] = field(default_factory=dict)
+    """What the footage of each camera looked like, to tell when that has changed."""
+
+    def rules_of(self, camera: str) -> Rules:
+        """How events of a camera are made: by its own threshold, or else by that for all."""
+        return replace(self.rules, threshold=self.cameras.get(camera, self.threshold).value)
+
+
+def calibrate(
+    footage: Mapping[str, Sequence[Scored]],
+    *,
+    model_sha256: str,
+    alerts_per_hour: float,
+    confidence: float = 0.95,
+    rules: Rules = RULES,
+) -> Calibration:
+    """The thresholds that promise at most so many false events per camera-hour.
+
+    `footage` has the scored normal clips of each camera, which the model was not fitted on.
+    """
+    levels = levels_of([clip.windows.A for clips in footage.values() for clip in clips])
+    counted = {name: Counted.of(clips, levels, rules) for name, clips in footage.items()}
+    return from_counts(
+        counted,
+        model_sha256=model_sha256,
+        alerts_per_hour=alerts_per_hour,
+        confidence=confidence,
+        rules=rules,
+    )
+
+
+def from_counts(
+    counted: Mapping[str, Counted],
+    *,
+    model_sha256: str,
+    alerts_per_hour: float,
+    confidence: float,
+    rules: Rules,
+) -> Calibration:
+    """The same from events that are counted already."""
+    first, *others = counted.values()
+    threshold = threshold_for(first.joined(others), alerts_per_hour, confidence=confidence)
+    own: dict[str, Threshold] = {}
+    for camera, events in counted.items() if others else ():
+        try:
+            own[camera] = threshold_for(events, alerts_per_hour, confidence=confidence)
+        except DataError:  # not enough footage of its own
+            continue
+    return Calibration(
+        model_sha256=model_sha256,
+        rules=replace(rules, threshold=threshold.value),
+        threshold=threshold,
+        cameras=own,
+        counted=counted,
+    )

@@ -1,0 +1,132 @@
+"""How many events normal footage has at every threshold, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from stepvad.errors import DataError
+from stepvad.events import Rules, find, that_matter
+from stepvad.scoring import WindowScores
+
+BLOCK_S = 300.0
+"""Footage is cut into blocks of so many seconds, which are taken to be independent."""
+LEVELS = 100
+"""Thresholds at which events are counted."""
+LOWEST = 0.95
+"""The lowest of them: this quantile of the scores of all windows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """Normal footage of one clip with its scores."""
+
+    windows: WindowScores
+    n_frames: int
+    fps: float
+    first_frame: int = 0
+    """The first that was watched: what was before it is no footage without events."""
+
+    @property
+    def watched_s(self) -> tuple[float, float]:
+        """From when to when somebody could have been seen."""
+        return self.first_frame / self.fps, self.n_frames / self.fps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counted:
+    """False events at every level of the threshold, `(B, J)`, in blocks of `hours (B,)`."""
+
+    levels: NDArray[np.float64]
+    """Ascending, `(J,)`."""
+    events: NDArray[np.int64]
+    """Never fewer at a lower level."""
+    hours: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, clips: Sequence[Scored], levels: NDArray[np.float64], rules: Rules) -> Counted:
+        """Count the events of clips; `rules` apply but for their threshold."""
+        parts = [_count(clip, levels, rules) for clip in clips]
+        events = np.concatenate([events for events, _ in parts])
+        # A long event may fall apart at a higher threshold: the lower one is as bad.
+        events = np.maximum.accumulate(events[:, ::-1], axis=1)[:, ::-1]
+        return cls(levels, events, np.concatenate([hours for _, hours in parts]))
+
+    @property
+    def total_hours(self) -> float:
+        """How much footage was counted."""
+        return float(self.hours.sum())
+
+    @property
+    def totals(self) -> NDArray[np.int64]:
+        """Events of all blocks at every level, `(J,)`."""
+        return self.events.sum(axis=0)
+
+    def at(self, threshold: float) -> int:
+        """Events that are left at a threshold; at least as many as there are."""
+        level = int(np.searchsorted(self.levels, threshold, side="right")) - 1
+        return int(self.totals[max(level, 0)]) if threshold < self.levels[-1] else 0
+
+    def joined(self, others: Iterable[Counted]) -> Counted:
+        """These blocks and others that were counted at the same levels."""
+        every = [self, *others]
+        return replace(
+            self,
+            events=np.concatenate([one.events for one in every]),
+            hours=np.concatenate([one.hours for one in every]),
+        )
+
+    def dispersion(self, level: int) -> float:
+        """How much more the counts of blocks vary than those of rare independent events; 1 or up.
+
+        Incidents come in groups: a gust of odd events in one block tells less than as many in
+        blocks of their own.
+        """
+        counts = self.events[:, level]
+        expected = counts.sum() * self.hours / self.total_hours
+        if len(counts) < 2 or not counts.any():
+            return 1.0
+        return max(1.0, float(((counts - expected) ** 2 / expected).sum() / (len(counts) - 1)))
+
+
+def upper_rate(events: int, hours: float, confidence: float, dispersion: float = 1.0) -> float:
+    """Events per hour that so many events in so many hours do not exceed, with confidence.
+
+    Exact for a Poisson number of events; a dispersion makes it as sure as that many fewer hours.
+    """
+    mean = chi2.ppf(confidence, 2 * (events / dispersion + 1)) / 2
+    return float(dispersion * mean / hours)
+
+
+def levels_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
+    """Thresholds to count at: from one that many windows pass up to the highest score."""
+    every = np.concatenate([np.empty(0, np.float32), *scores])
+    highest = float(every.max()) if len(every) else 0.0
+    if highest <= 0:
+        raise DataError(
+            f"expected footage with people who are scored above 0, got {len(every):,} windows "
+            "and none above",
+            hint="calibrate with footage of the camera, in which people move as they always do",
+        )
+    lowest = max(float(np.quantile(every, LOWEST)), 0.01 * highest)
+    return np.geomspace(lowest, highest, LEVELS)
+
+
+def _count(
+    clip: Scored, levels: NDArray[np.float64], rules: Rules
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Events of one clip by block and level, and the hours of its blocks."""
+    begin, end = clip.watched_s
+    edges = np.linspace(begin, end, max(round((end - begin) / BLOCK_S), 1) + 1)
+    some = that_matter(clip.windows, replace(rules, threshold=float(levels[0])))
+    events = np.zeros((len(edges) - 1, len(levels)), dtype=np.int64)
+    for number, level in enumerate(levels.tolist()):
+        if not len(some) or level > some.A.max():
+            break
+        starts = [event.first_s for event in find(some, clip.fps, replace(rules, threshold=level))]
+        events[:, number] = np.histogram(starts, edges)[0]
+    return events, np.diff(edges) / 3600

@@ -1,0 +1,156 @@
+"""Whether recent footage still looks as that of calibration did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.detector import Detector
+from stepvad.errors import DataError
+from stepvad.footage import score_clip
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+from stepvad.scoring import Scores, WindowScores
+from stepvad.windows import Windows
+
+BLOCK_S = 30.0
+"""Footage is compared block by block of so many seconds: windows of one person are too alike."""
+FEWEST_WINDOWS = 20
+"""A block with fewer tells too little."""
+FEWEST_BLOCKS = 5
+COMPONENTS = 12
+"""Of PC-space: those of the most motion."""
+PERMUTATIONS = 4999
+SURE = 0.005
+"""How seldom footage of the same kind may be called changed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Looks:
+    """What footage looks like, one row of `values (B, D)` for each block."""
+
+    names: tuple[str, ...]
+    """Of the D numbers."""
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Number of blocks."""
+        return len(self.values)
+
+    @classmethod
+    def join(cls, parts: Sequence[Looks]) -> Looks:
+        """All blocks in order."""
+        return cls(parts[0].names, np.concatenate([part.values for part in parts]))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number before and now; `size` is the difference in deviations of blocks."""
+
+    name: str
+    before: float
+    now: float
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How recent footage differs from that of calibration."""
+
+    p: float
+    """Chance of so large a difference if nothing has changed."""
+    changes: tuple[Change, ...]
+    """The largest first."""
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it is time to calibrate again."""
+        return self.p < SURE
+
+
+def look(
+    detector: Detector, clip: Clip, fps: float, *, report: Report = silent
+) -> tuple[Scores, Looks]:
+    """The scores of a clip, and what it looks like."""
+    seen = _Seen(detector)
+    scores = score_clip(clip, detector.config, detector.skeleton, seen.score_windows, report=report)
+    return scores, seen.looks(scores.windows, fps)
+
+
+def compare(before: Looks, now: Looks, *, seed: int = 0) -> Drift:
+    """How sure it is that footage has changed, and what has.
+
+    The largest difference of all numbers counts, against that of blocks dealt out at random: many
+    numbers do not make a false alarm more likely.
+    """
+    for words, looks in (("calibration", before), ("recent footage", now)):
+        if len(looks) < FEWEST_BLOCKS:
+            raise DataError(
+                f"{words}: expected at least {FEWEST_BLOCKS} blocks of {BLOCK_S:g} seconds with "
+                f"people, got {len(looks)}",
+                hint="give more footage",
+            )
+    every = np.concatenate([before.values, now.values])
+    deviation = every.std(axis=0)
+    z = (every - every.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    sizes = z[len(before) :].mean(axis=0) - z[: len(before)].mean(axis=0)
+    rng = np.random.default_rng(seed)
+    dealt = np.stack([rng.permutation(len(z)) < len(now) for _ in range(PERMUTATIONS)])
+    weights = np.where(dealt, 1 / len(now), -1 / len(before))
+    largest = np.abs(weights @ z).max(axis=1)
+    as_large = int((largest >= np.abs(sizes).max() - 1e-9).sum())
+    means = before.values.mean(axis=0), now.values.mean(axis=0)
+    changes = [
+        Change(name, float(was), float(is_), float(size))
+        for name, was, is_, size in zip(before.names, *means, sizes, strict=True)
+    ]
+    changes.sort(key=lambda change: -abs(change.size))
+    return Drift((as_large + 1) / (PERMUTATIONS + 1), tuple(changes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """Numbers of windows, kept while a clip is scored."""
+
+    detector: Detector
+    parts: list[NDArray[np.float64]] = field(default_factory=list)
+
+    @property
+    def components(self) -> int:
+        return min(COMPONENTS, self.detector.config.K)
+
+    def score_windows(self, windows: Windows) -> WindowScores:
+        """Score windows, and keep where in PC-space they are and how much their joints jitter."""
+        pi_x = self.detector.model.space.project(windows.x)
+        first = pi_x[:, : self.components].astype(np.float64)
+        shaking = np.diff(windows.x, n=min(2, windows.x.shape[3] - 1), axis=3)
+        jitter = np.square(shaking, dtype=np.float64).mean(axis=(1, 2, 3))
+        self.parts.append(np.column_stack([first, np.square(first), jitter]))
+        return self.detector.score_windows(windows)
+
+    def looks(self, windows: WindowScores, fps: float) -> Looks:
+        """Means over the blocks; what is a square, as its logarithm."""
+        K, L = self.components, self.detector.config.L
+        names = (
+            "score",
+            "confidence",
+            *(f"energy {i}" for i in range(1, L + 1)),
+            *(f"component {k}" for k in range(1, K + 1)),
+            *(f"spread of component {k}" for k in range(1, K + 1)),
+            "jitter of joints",
+        )
+        kept = np.concatenate(self.parts) if self.parts else np.empty((0, 2 * K + 1))
+        each = np.column_stack([windows.A, windows.c, windows.E, kept])
+        block = (windows.frame / fps // BLOCK_S).astype(np.int64)
+        rows = [
+            each[block == number].mean(axis=0)
+            for number, count in zip(*np.unique(block, return_counts=True), strict=True)
+            if count >= FEWEST_WINDOWS
+        ]
+        values = np.array(rows).reshape(len(rows), len(names))
+        squares = slice(2 + L + K, None)
+        values[:, squares] = np.log(np.maximum(values[:, squares], 1e-12))
+        return Looks(names, values)

@@ -1,0 +1,138 @@
+"""The threshold that keeps a promise: at most so many false events per camera-hour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2
+
+from stepvad.calibration.counting import Counted, upper_rate
+from stepvad.calibration.tail import FEWEST, Tails, base_level
+from stepvad.errors import ConfigError, DataError
+
+How = Literal["counted", "tail"]
+BEYOND = 10.0
+"""The tail promises rates down to one event in so many times the hours of the footage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """A threshold, and what it promises on what grounds."""
+
+    value: float
+    alerts_per_hour: float
+    """Promised: the expected number of false events per camera-hour is at most this."""
+    confidence: float
+    """How sure the promise is."""
+    how: How
+    """Whether the footage shows it, or its tail had to be continued."""
+    hours: float
+    """Footage that it rests on."""
+    events: int
+    """That this footage still has at the threshold."""
+    rate: tuple[float, float]
+    """Where the true number of events per hour is, with 95 % confidence."""
+
+
+def threshold_for(
+    counted: Counted, alerts_per_hour: float, *, confidence: float = 0.95, seed: int = 0
+) -> Threshold:
+    """The lowest threshold that the footage lets promise the rate; an error if none does."""
+    _check(alerts_per_hour, confidence)
+    base = base_level(counted)
+    counts = _by_counting(counted, alerts_per_hour, confidence, base)
+    how: How = "tail" if counts is None else "counted"
+    if counts is None:
+        _check_reach(counted, alerts_per_hour, base)
+    tails = Tails.of(counted, base, seed=seed)
+    far = float(np.quantile(tails.thresholds(alerts_per_hour), confidence))
+    value = far if counts is None else counts
+    return Threshold(
+        value=value,
+        alerts_per_hour=alerts_per_hour,
+        confidence=confidence,
+        how=how,
+        hours=counted.total_hours,
+        events=counted.at(value),
+        rate=_interval(counted, value, tails, base),
+    )
+
+
+def hours_to_count(alerts_per_hour: float, confidence: float) -> float:
+    """Hours without an event that promise a rate by counting alone."""
+    return float(chi2.ppf(confidence, 2) / 2 / alerts_per_hour)
+
+
+def strictest(hours: float) -> float:
+    """The lowest rate that so many hours of footage can promise."""
+    return 1 / (BEYOND * hours)
+
+
+def rates_beyond(
+    counted: Counted, highest: float, *, seed: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Thresholds from the tail's base to the highest, and the 2.5, 50 and 97.5 % rates there."""
+    base = base_level(counted)
+    thresholds = np.linspace(counted.levels[base], highest, 100)
+    rates = Tails.of(counted, base, seed=seed).rates(thresholds)
+    low, middle, high = np.quantile(rates, (0.025, 0.5, 0.975), axis=1)
+    return thresholds, low, middle, high
+
+
+def _check(alerts_per_hour: float, confidence: float) -> None:
+    if not (np.isfinite(alerts_per_hour) and alerts_per_hour > 0):
+        raise ConfigError(
+            f"alerts_per_hour: expected a number above 0, got {alerts_per_hour}",
+            hint="one in a day is 0.04; no footage can promise none",
+        )
+    if not 0.5 <= confidence < 1:
+        raise ConfigError(f"confidence: expected from 0.5 to below 1, got {confidence}")
+
+
+def _by_counting(
+    counted: Counted, alerts_per_hour: float, confidence: float, base: int
+) -> float | None:
+    """The lowest level from which on all levels keep the promise, if the highest does.
+
+    Going down from the highest level and stopping at the first that fails, one mistake in so many
+    is made however many levels there are.
+    """
+    dispersion = counted.dispersion(base)
+    kept = None
+    for level in range(len(counted.levels) - 1, -1, -1):
+        events = int(counted.totals[level])
+        if upper_rate(events, counted.total_hours, confidence, dispersion) > alerts_per_hour:
+            break
+        kept = float(counted.levels[level])
+    return kept
+
+
+def _check_reach(counted: Counted, alerts_per_hour: float, base: int) -> None:
+    """Refuse to promise what the footage cannot carry."""
+    hours = counted.total_hours
+    if counted.totals[base] < FEWEST:
+        raise DataError(
+            f"expected footage with at least {FEWEST} events at some threshold to continue its "
+            f"tail, got {counted.totals[base]} in {hours:.2g} hours",
+            hint="record more normal footage of people in motion",
+        )
+    if alerts_per_hour < strictest(hours):
+        raise DataError(
+            f"alerts_per_hour: expected at least {strictest(hours):.2g} from {hours:.2g} hours "
+            f"of footage, got {alerts_per_hour:g}",
+            hint=f"record {strictest(alerts_per_hour):.3g} hours of normal footage, or allow more "
+            "alerts",
+        )
+
+
+def _interval(counted: Counted, value: float, tails: Tails, base: int) -> tuple[float, float]:
+    """Of the true rate at a threshold: by counting, or by the tail from its base on."""
+    if value > counted.levels[base]:
+        low, high = np.quantile(tails.rates(np.array([value])), (0.025, 0.975))
+        return float(low), float(high)
+    events, hours, dispersion = counted.at(value), counted.total_hours, counted.dispersion(base)
+    low = dispersion * chi2.ppf(0.025, 2 * events / dispersion) / 2 / hours if events else 0.0
+    return float(low), upper_rate(events, hours, 0.975, dispersion)

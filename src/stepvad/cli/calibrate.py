@@ -1,0 +1,179 @@
+"""stepvad calibrate: a threshold from normal footage alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.engine import RuntimeName, load_detector
+from stepvad.cli.poses import Format, FormatName, Poses, read_poses
+from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
+from stepvad.progress import Report
+
+if TYPE_CHECKING:
+    from stepvad.calibration import Calibration, Scored, Threshold
+    from stepvad.calibration.drift import Looks
+    from stepvad.detector import Detector
+    from stepvad.poses import Clip
+
+HOW = {
+    "counted": "the footage itself shows it",
+    "tail": "the footage is too short to show it: its tail is continued",
+}
+
+
+def calibrate(
+    model: ModelFile,
+    poses: Poses,
+    *,
+    alerts_per_hour: Annotated[
+        float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
+    ],
+    confidence: Annotated[float, typer.Option(help="How sure the promise has to be.")] = 0.95,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where it is kept; else beside the model."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Events per hour against the threshold, as .png.")
+    ] = None,
+    fps: Annotated[
+        float | None, typer.Option(help="Frames per second, where pose files do not tell.")
+    ] = None,
+    min_seconds: Annotated[
+        float, typer.Option(help="How long a person stays above before it counts.")
+    ] = 0.4,
+    gap_seconds: Annotated[float, typer.Option(help="Silence after which an event is over.")] = 3.0,
+    format: Format = "auto",
+    runtime: RuntimeName = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find the threshold that promises few false alerts, from normal footage alone.
+
+    The footage must not be what the model was fitted on:
+
+        stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
+
+    An event is what an alert tells of: somebody stays above the threshold for a while, and all
+    that follows soon is part of it. Directories are cameras, each with a threshold of its own
+    where its footage carries one:
+
+        stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
+
+    It promises nothing that the footage cannot carry, and says how much more is needed.
+    """
+    from stepvad import modelfile
+    from stepvad.calibration import RULES, file
+    from stepvad.calibration import calibrate as find_thresholds
+
+    where = output if output is not None else file.beside(model)
+    for path in filter(None, (where, plot)):
+        check_output(path)
+    fitted = replace(load_detector(model), runtime=runtime)
+    with progress_bars() as report:
+        footage: dict[str, list[Scored]] = {}
+        looks: dict[str, Looks] = {}
+        for path in poses:
+            name = camera_of(path)
+            footage[name], looks[name] = look_at(fitted, path, format, fps, report)
+        calibration = find_thresholds(
+            footage,
+            model_sha256=modelfile.sha256(model),
+            alerts_per_hour=alerts_per_hour,
+            confidence=confidence,
+            rules=replace(RULES, min_s=min_seconds, gap_s=gap_seconds),
+        )
+    file.write(replace(calibration, looks=looks), where)
+    if plot is not None:
+        from stepvad.plots.calibration import draw
+
+        draw(calibration, plot)
+    if as_json:
+        print_json([_facts(calibration)])
+    else:
+        for sentence in _sentences(calibration):
+            typer.echo(sentence)
+    say(f"written: {where}")
+
+
+def calibrated_threshold(model: Path) -> float | None:
+    """The threshold of the calibration beside a model, if there is one and it is this model's."""
+    from stepvad import modelfile
+    from stepvad.calibration import file
+
+    path = file.beside(model)
+    if not path.exists():
+        return None
+    made = file.read(path)
+    if made.model_sha256 != modelfile.sha256(model):
+        say(f"warning: {path} is of another model and left alone; calibrate again")
+        return None
+    return made.threshold.value
+
+
+def camera_of(path: Path) -> str:
+    """The camera whose footage a path holds: its name."""
+    return path.resolve().stem if path.is_file() else path.resolve().name
+
+
+def look_at(
+    detector: Detector, path: Path, format: FormatName, fps: float | None, report: Report
+) -> tuple[list[Scored], Looks]:
+    """The scored clips of a path, and what they look like."""
+    from stepvad.calibration import Scored
+    from stepvad.calibration.drift import Looks, look
+
+    clips: list[Scored] = []
+    looks: list[Looks] = []
+    for clip in read_poses([path], format, report, fps=fps):
+        rate = clip.rate(fps)
+        scores, seen = look(detector, clip, rate, report=report)
+        clips.append(Scored(scores.windows, clip.n_frames, rate, _first_frame(clip)))
+        looks.append(seen)
+    return clips, Looks.join(looks)
+
+
+def _first_frame(clip: Clip) -> int:
+    """Where a clip begins for sure: poses of a part of a video keep their numbers."""
+    return min((int(track.frames[0]) for track in clip.tracks if len(track)), default=0)
+
+
+def _facts(calibration: Calibration) -> dict[str, object]:
+    return {
+        "threshold": asdict(calibration.threshold),
+        "cameras": {name: asdict(own) for name, own in calibration.cameras.items()},
+        "rules": asdict(calibration.rules),
+        "model_sha256": calibration.model_sha256,
+    }
+
+
+def _sentences(calibration: Calibration) -> Iterator[str]:
+    from stepvad.calibration.promise import hours_to_count, strictest
+
+    threshold = calibration.threshold
+    yield f"{threshold.hours:.3g} hours of normal footage, cameras: {len(calibration.counted)}"
+    yield _promise_words(threshold)
+    low, high = threshold.rate
+    yield (
+        f"the true rate there is {low:.2g} to {high:.2g} per hour (95 %); "
+        f"events left in the footage: {threshold.events}"
+    )
+    needed = hours_to_count(threshold.alerts_per_hour, threshold.confidence)
+    if threshold.how == "tail":
+        yield f"to see it with one's own eyes takes {needed:.3g} hours without an event"
+    yield f"the strictest promise from so much footage: {strictest(threshold.hours):.2g} per hour"
+    for camera in calibration.counted if len(calibration.counted) > 1 else ():
+        own = calibration.cameras.get(camera)
+        words = "too little footage, takes the threshold for all"
+        yield f"{camera}: {_promise_words(own) if own is not None else words}"
+
+
+def _promise_words(threshold: Threshold) -> str:
+    return (
+        f"threshold {threshold.value:.2f}: at most {threshold.alerts_per_hour:g} false events per "
+        f"hour of a camera, with {100 * threshold.confidence:g} % confidence; {HOW[threshold.how]}"
+    )

@@ -1,0 +1,171 @@
+"""stepvad extract: tracked poses from video files and cameras."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from stepvad.cli.engine import Threads
+from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
+from stepvad.errors import StepvadError
+
+if TYPE_CHECKING:
+    from stepvad.cli.recordings import Outcome
+
+Videos = Annotated[
+    list[str],
+    typer.Argument(help="Video files, and cameras as rtsp:// addresses or NAME=rtsp://…"),
+]
+Output = Annotated[
+    Path, typer.Option("-o", "--output", help="Directory that gets a .parquet file per video.")
+]
+DetectorName = Annotated[str, typer.Option(help="Finds people: a known name, or an ONNX file.")]
+PoseName = Annotated[str, typer.Option(help="Places joints: a known name, or an ONNX file.")]
+Engine = Annotated[
+    Literal["onnxruntime", "openvino"], typer.Option(help="What computes the networks.")
+]
+Frames = Annotated[
+    str, typer.Option(metavar="A:B", help="Frames from A up to B only; `:500` are the first 500.")
+]
+MinConfidence = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        max=1.0,
+        help="People whose joints have a lower mean confidence are left out: most are no people.",
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Videos at a time; else as many as there are cores.")
+]
+Duration = Annotated[
+    float | None, typer.Option(min=0.0, help="Seconds after which cameras end; else at Ctrl-C.")
+]
+Credentials = Annotated[
+    Path | None,
+    typer.Option(help="A file with one line user:password for the cameras, read by nobody else."),
+]
+
+
+def extract(
+    videos: Videos,
+    output: Output,
+    *,
+    detector: DetectorName = "yolox-nano",
+    pose: PoseName = "rtmpose-s",
+    engine: Engine = "onnxruntime",
+    frames: Frames = ":",
+    min_confidence: MinConfidence = 0.25,
+    jobs: Jobs = None,
+    threads: Threads = None,
+    duration: Duration = None,
+    credentials: Credentials = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the people of videos, their joints and who is who; no picture is kept.
+
+    All videos, with networks that are fetched once and kept:
+
+        stepvad extract monday.mp4 tuesday.mp4 -o poses/
+
+    The first 500 frames and the rest, with networks of your own:
+
+        stepvad extract lobby.mp4 -o poses/ --detector d.onnx --pose p.onnx --frames :500
+
+        stepvad extract lobby.mp4 -o poses/ --detector d.onnx --pose p.onnx --frames 500:
+
+    A camera for ten minutes, its user:password from the environment:
+
+        stepvad extract 'door=rtsp://${LOGIN}@10.0.0.5/live' -o poses/ --duration 600
+
+    Repeat a command that was stopped: finished videos are skipped, an unfinished one goes on where
+    it was. Ctrl-C ends cameras and keeps what they saw.
+    """
+    from stepvad.cli.recordings import Settings, extract_all, open_sources
+
+    first, end = _range(frames)
+    sources = open_sources(videos, credentials, first=first, end=end, duration_s=duration)
+    settings = Settings.of(
+        output, detector, pose, engine=engine, min_confidence=min_confidence, duration_s=duration
+    )
+    with progress_bars() as report:
+        outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)
+    _print(outcomes, as_json=as_json)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    for error in errors[:-1]:
+        say(f"error: {error.problem}\n\nhint: {error.hint}\n")
+    if errors:
+        raise errors[-1]
+    if any(outcome.state == "unfinished" for outcome in outcomes):
+        say("stopped; the same command goes on from here")
+        raise typer.Exit(130)
+
+
+def _range(frames: str) -> tuple[int, int | None]:
+    """`A:B` as the first frame and the one after the last."""
+    found = re.fullmatch(r"(\d*):(\d*)", frames)
+    first, end = (int(found[1] or 0), int(found[2]) if found[2] else None) if found else (0, 0)
+    if end is not None and end <= first:
+        raise StepvadError(
+            f"--frames: expected A:B with A below B, got {frames}",
+            hint="the first 500 frames are :500, the rest 500:",
+        )
+    return first, end
+
+
+def _print(outcomes: list[Outcome], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_facts(outcome) for outcome in outcomes])
+        return
+    columns = ["video", "frames", "people/frame", "tracks", "mean length", "unsure", "empty"]
+    rows = [_row(outcome) for outcome in outcomes]
+    print_table("poses of each video", [*columns, "frames/s", "notes"], rows)
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "video": outcome.name,
+        "file": str(outcome.file),
+        "state": outcome.state,
+    }
+    if outcome.error is not None:
+        facts["error"] = outcome.error.problem
+    return facts | (asdict(outcome.summary) if outcome.summary is not None else {})
+
+
+def _row(outcome: Outcome) -> list[str]:
+    summary = outcome.summary
+    if summary is None:
+        return [outcome.name, *["-"] * 7, outcome.state]
+    return [
+        outcome.name,
+        f"{summary.frames:,}",
+        f"{summary.people_per_frame:.2f}",
+        f"{summary.tracks:,}",
+        f"{summary.mean_track_length:.1f}",
+        f"{100 * summary.low_confidence:.1f} %",
+        f"{summary.empty_frames:,}",
+        "-" if summary.frames_per_s is None else f"{summary.frames_per_s:.1f}",
+        ", ".join(_notes(asdict(summary.counts), summary.lag_s)) or outcome.state,
+    ]
+
+
+def _notes(counts: dict[str, Any], lag_s: float | None) -> list[str]:
+    """What went wrong on the way, and how late a camera's last frame was."""
+    words = {
+        "skipped": "undecodable",
+        "resolution_changes": "changes of resolution",
+        "dropped": "dropped",
+        "reconnects": "reconnects",
+        "stalls": "stalls",
+    }
+    notes = [f"{counts[name]:,} {word}" for name, word in words.items() if counts.get(name)]
+    if counts.get("reconnects"):
+        notes.append(f"{counts['offline_s']:.0f} s offline")
+    if lag_s is not None:
+        notes.append(f"{lag_s:.1f} s behind")
+    return notes

@@ -1,0 +1,269 @@
+"""stepvad overlay: people in the colour of their scores, as a video."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.calibrate import calibrated_threshold
+from stepvad.cli.engine import RuntimeName, Threads, on_runtime
+from stepvad.cli.poses import Format, read_poses
+from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
+from stepvad.errors import DataError, StepvadError
+from stepvad.progress import Progress, Report
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from stepvad.poses import Clip
+    from stepvad.video.drawing import Image
+    from stepvad.video.overlay import Overlay, Size
+    from stepvad.video.source import VideoFile
+
+PoseFile = Annotated[Path, typer.Argument(help="A pose file with one clip.")]
+Output = Annotated[
+    Path,
+    typer.Option("-o", "--output", help="The video, as .mp4; or a directory for stills alone."),
+]
+Video = Annotated[
+    Path | None, typer.Option(help="The video that the poses are of; black without it.")
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="The truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
+]
+Stills = Annotated[
+    int, typer.Option(min=0, help="Pictures as .png of the moments of the highest scores.")
+]
+At = Annotated[
+    list[int] | None, typer.Option(min=0, help="A frame to keep as .png; may be given often.")
+]
+Frames = Annotated[
+    str, typer.Option(help="Frames to draw as A:B, from A up to before B; either may be left out.")
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        help="Score from which on skeletons are red; else that of the calibration beside the "
+        "model, or the clip's 99.9 % quantile, but at least 3."
+    ),
+]
+Pixels = Annotated[
+    str | None, typer.Option("--size", help="Size of the black picture as WIDTHxHEIGHT.")
+]
+Fps = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        max=1000,
+        help="Frames a second; by default those of the video or the poses, or else 25.",
+    ),
+]
+
+DEFAULT_FPS = 25.0
+"""Where nobody knows better."""
+APART_S = 1.0
+"""Least time between two stills of highest scores."""
+
+
+def overlay(
+    model: ModelFile,
+    poses: PoseFile,
+    output: Output,
+    *,
+    video: Video = None,
+    labels: Labels = None,
+    frames: Frames = ":",
+    stills: Stills = 0,
+    at: At = None,
+    threshold: Threshold = None,
+    size: Pixels = None,
+    fps: Fps = None,
+    format: Format = "auto",
+    runtime: RuntimeName = "auto",
+    threads: Threads = None,
+) -> None:
+    """Draw everybody in the colour of their score, with all scores over time below.
+
+    A skeleton is green up to score 0, the mean of training, and turns red and thicker; grey has no
+    score yet. The box has the colour of the track. Above it stands the mean confidence of the
+    window, below it the score. Drawn on black, so no pixel of a camera is kept:
+
+        stepvad overlay model.safetensors clip.parquet -o clip.mp4
+
+    On the video, with the three strangest moments as pictures beside it:
+
+        stepvad overlay model.safetensors clip.parquet -o clip.mp4 --video clip.avi --stills 3
+
+    With the truth shaded; pictures alone:
+
+        stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
+    """
+    from stepvad import baselines
+    from stepvad.formats import file_stem
+    from stepvad.video import overlay as overlays
+    from stepvad.video.drawing import opencv
+    from stepvad.video.source import open_video
+    from stepvad.video.writing import write_png
+
+    opencv()
+    _check_output(output, stills, at)
+    detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
+    source = None if video is None else open_video(video)
+    with progress_bars() as report:
+        clip = _read_clip(poses, format, report)
+        abnormal = None if labels is None else _truth(labels, clip)
+        if abnormal is not None:
+            clip = clip.with_length(len(abnormal))
+        pixels = _size(size, clip, source)
+        chosen = _frames(frames, clip)
+        rate = fps or (source and source.fps) or clip.fps or DEFAULT_FPS
+        scores = detector.score(clip, report=report)
+        scale = overlays.scale_of(scores, _positive(threshold) or calibrated_threshold(model))
+        drawn = overlays.Overlay(
+            clip, scores, size=pixels, scale=scale, frames=chosen, fps=rate, abnormal=abnormal
+        )
+        kept = _kept(drawn, chosen, stills, at, round(APART_S * rate))
+        wanted = kept if output.is_dir() else chosen
+        name = output / file_stem(clip.name) if output.is_dir() else output.with_suffix("")
+        with _recording(output, drawn.picture_size, rate) as record:
+            for done, (frame, picture) in enumerate(overlays.pictures(drawn, wanted, source), 1):
+                record(picture)
+                if frame in kept:
+                    write_png(picture, name.with_name(f"{name.name}-{frame:06}.png"))
+                report(Progress("drawing", done, len(wanted)))
+    say(f"red from {scale.red:.3g}: {scale.meaning}")
+    for frame in kept:
+        typer.echo(name.with_name(f"{name.name}-{frame:06}.png"))
+    if not output.is_dir():
+        typer.echo(output)
+
+
+def _check_output(output: Path, stills: int, at: list[int] | None) -> None:
+    """Refuse an output that could not be written, before the work and not after it."""
+    if output.is_dir():
+        if not stills and not at:
+            raise StepvadError(
+                f"{output}: expected stills to put into a directory, got none",
+                hint="ask for --stills 3 or --at 120, or name a video that ends in .mp4",
+            )
+        return
+    check_output(output)
+    if output.suffix.lower() != ".mp4":
+        raise StepvadError(
+            f"{output}: expected a name that ends in .mp4, or a directory that exists",
+            hint="name the video, or make the directory first",
+        )
+    from stepvad.video.writing import check_encoder
+
+    check_encoder()
+
+
+def _read_clip(path: Path, format: Format, report: Report) -> Clip:
+    """The one clip of a file, with somebody in it."""
+    clips = list(read_poses([path], format, report))
+    if len(clips) != 1:
+        raise DataError(
+            f"{path}: expected one clip, got {len(clips)}",
+            hint="write each into a file of its own with: stepvad convert",
+        )
+    if clips[0].n_poses == 0:
+        raise DataError(
+            f"{path}: expected at least one track, got none", hint="choose a clip with people in it"
+        )
+    return clips[0]
+
+
+def _truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
+    """Which frames of a clip are abnormal."""
+    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.formats import labels
+
+    if path.is_file():
+        return labels.of_file(path).abnormal
+    found = labels.find(open_dataset(path).labels, clip.name)
+    if found is None:
+        raise DataError(
+            f"{path}: expected labels of clip {clip.name}, got none",
+            hint="give the data set of the clip, or its mask as .npy",
+        )
+    return found.abnormal
+
+
+def _size(text: str | None, clip: Clip, video: VideoFile | None) -> Size:
+    """The size of a frame: the video's, the one asked for, or what the poses need."""
+    from stepvad.video import overlay as overlays
+
+    if text is not None and (video is not None or not re.fullmatch("[0-9]+x[0-9]+", text)):
+        raise StepvadError(
+            f"--size: expected a size like 1280x720, without --video, got {text}",
+            hint="a video has a size of its own",
+        )
+    if video is not None:
+        size = overlays.video_size(video)
+        overlays.check_video(clip, video, size)
+        if video.n_frames is not None and video.n_frames > clip.n_frames:
+            say(f"the poses end with frame {clip.n_frames - 1}, the video goes on and is not drawn")
+    elif text is not None:
+        width, _, height = text.partition("x")
+        size = int(width), int(height)
+    else:
+        size = overlays.canvas_size(clip)
+    return overlays.check_size(size, clip.name if video is None else str(video.path))
+
+
+def _frames(text: str, clip: Clip) -> range:
+    """The frames that `A:B` means."""
+    parts = re.fullmatch("([0-9]*):([0-9]*)", text)
+    if parts:
+        first, end = int(parts[1] or 0), int(parts[2] or clip.n_frames)
+        if first < end <= clip.n_frames:
+            return range(first, end)
+    raise StepvadError(
+        f"--frames: expected A:B with A below B, up to {clip.n_frames}, got {text}",
+        hint="frames count from 0, and B is the frame after the last",
+    )
+
+
+def _positive(threshold: float | None) -> float | None:
+    if threshold is not None and not 0 < threshold < float("inf"):
+        raise StepvadError(
+            f"--threshold: expected a number above 0, got {threshold}",
+            hint="0 is the mean of training, and green",
+        )
+    return threshold
+
+
+def _kept(
+    drawn: Overlay, frames: range, stills: int, at: list[int] | None, apart: int
+) -> list[int]:
+    """The frames to keep as pictures, in order."""
+    from stepvad.video.overlay import highest_moments
+
+    for frame in at or ():
+        if frame not in frames:
+            raise StepvadError(
+                f"--at: expected a frame from {frames[0]} to {frames[-1]}, got {frame}",
+                hint="frames count from 0; --frames limits them",
+            )
+    scores = drawn.cast.highest()[frames.start : frames.stop]
+    moments = [frames.start + moment for moment in highest_moments(scores, stills, apart)]
+    return sorted({*moments, *(at or ())})
+
+
+@contextmanager
+def _recording(path: Path, size: Size, fps: float) -> Iterator[Callable[[Image], None]]:
+    """Takes the pictures of a video; those for a directory are stills and go elsewhere."""
+    from stepvad.video.writing import recording
+
+    if path.is_dir():
+        yield lambda picture: None
+        return
+    with recording(path, size, fps) as record:
+        yield record

@@ -1,0 +1,343 @@
+"""Many videos and cameras become track files: several at a time, and stopped with Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import re
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Literal
+from urllib.parse import urlsplit
+
+from stepvad import modelfile
+from stepvad.atomic import replacing
+from stepvad.cli.terminal import notes_of, say
+from stepvad.errors import DataError, MissingExtraError, StepvadError
+from stepvad.formats import file_stem, tracks
+from stepvad.progress import Report
+from stepvad.runtime import threads_of
+from stepvad.video.camera import Camera
+from stepvad.video.extract import (
+    Extraction,
+    Summary,
+    Times,
+    extract_camera,
+    extract_file,
+    video_digest,
+)
+from stepvad.video.models import model_file
+from stepvad.video.networks import Runtime
+from stepvad.video.parts import Origin, Parts, check_origin
+from stepvad.video.pose import PoseEstimator, open_estimator
+from stepvad.video.source import VideoFile
+from stepvad.video.url import Url
+
+State = Literal["done", "finished before", "unfinished", "failed"]
+
+_CAMERA = re.compile(r"(?:([\w.-]+)=)?(.*://.*)", re.DOTALL)
+"""Whatever may be an address: one that is wrong must not be shown as if it were a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """A video file, and which of its frames."""
+
+    name: str
+    path: Path
+    first: int
+    end: int | None
+
+    def origin(self) -> Origin:
+        """What tells its poses from those of another video."""
+        frames = f"{self.first}:{'' if self.end is None else self.end}"
+        return {"video": self.path.name, "digest": video_digest(self.path), "frames": frames}
+
+
+@dataclass(frozen=True, slots=True)
+class CameraSource:
+    """A camera by name."""
+
+    name: str
+    url: Url
+
+    def origin(self) -> Origin:
+        """Its name: an address may tell too much."""
+        return {"camera": self.name}
+
+
+Source = FileSource | CameraSource
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a video: its track file and a summary, or an error."""
+
+    name: str
+    file: Path
+    state: State
+    summary: Summary | None = None
+    error: StepvadError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all videos share: where the poses go, and what finds them."""
+
+    output: Path
+    detector: Path
+    pose: Path
+    engine: Runtime
+    min_confidence: float
+    duration_s: float | None
+    origin: Origin
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def of(
+        cls,
+        output: Path,
+        detector: str,
+        pose: str,
+        *,
+        engine: Runtime,
+        min_confidence: float,
+        duration_s: float | None,
+    ) -> Settings:
+        """The settings with the networks' files, fetched if need be, and their checksums."""
+        if importlib.util.find_spec("pyarrow") is None:
+            raise MissingExtraError("extract", "video")
+        with notes_of("stepvad.video"):
+            files = model_file(detector), model_file(pose)
+        origin: Origin = {
+            "detector": modelfile.sha256(files[0]),
+            "pose": modelfile.sha256(files[1]),
+            "engine": engine,
+            "min_confidence": min_confidence,
+        }
+        return cls(output, *files, engine, min_confidence, duration_s, origin)
+
+    def file(self, name: str) -> Path:
+        """The track file of a video."""
+        return self.output / f"{name}.parquet"
+
+
+def open_sources(
+    videos: Sequence[str],
+    credentials: Path | None,
+    *,
+    first: int,
+    end: int | None,
+    duration_s: float | None,
+) -> list[Source]:
+    """The files and cameras that the words of a command line name, each by a name of its own."""
+    sources: list[Source] = []
+    for video in videos:
+        camera = _CAMERA.fullmatch(video)
+        if camera is None:
+            sources.append(_file_source(Path(video), first, end))
+        else:
+            url = Url(camera[2], credentials=credentials)
+            sources.append(CameraSource(camera[1] or _camera_name(url), url))
+    _check_names(sources)
+    cameras = sum(isinstance(source, CameraSource) for source in sources)
+    if cameras and (first, end) != (0, None):
+        raise StepvadError(
+            "--frames: expected video files only, got a camera",
+            hint="end a camera with --duration, or with Ctrl-C",
+        )
+    if not cameras and (duration_s is not None or credentials is not None):
+        raise StepvadError(
+            "--duration and --credentials: expected a camera, got video files only",
+            hint="choose a part of a video with --frames",
+        )
+    return sources
+
+
+def extract_all(
+    sources: Sequence[Source],
+    settings: Settings,
+    *,
+    jobs: int | None,
+    threads: int | None,
+    report: Report,
+) -> list[Outcome]:
+    """Extract the poses of all videos, in the order given; one that fails does not stop others."""
+    settings.output.mkdir(parents=True, exist_ok=True)
+    outcomes = {source.name: _finished(source, settings) for source in sources}
+    waiting = [source for source in sources if outcomes[source.name] is None]
+    waiting.sort(key=lambda source: isinstance(source, FileSource))  # cameras do not wait
+    if waiting:
+        at_once = _jobs(waiting, jobs)
+        share = max(threads_of(threads) // (1 if threads else at_once), 1)
+        estimators: SimpleQueue[PoseEstimator] = SimpleQueue()
+        for _ in range(at_once):
+            estimators.put(
+                open_estimator(
+                    settings.detector, settings.pose, runtime=settings.engine, threads=share
+                )
+            )
+        with notes_of("stepvad.video"):
+            found = _in_threads(waiting, settings, estimators, at_once, report)
+        outcomes |= {outcome.name: outcome for outcome in found}
+    return [outcome for outcome in outcomes.values() if outcome is not None]
+
+
+def _in_threads(
+    sources: Sequence[Source],
+    settings: Settings,
+    estimators: SimpleQueue[PoseEstimator],
+    jobs: int,
+    report: Report,
+) -> list[Outcome]:
+    """Every source in a thread: the networks compute outside of Python, side by side."""
+
+    def work(source: Source) -> Outcome:
+        estimator = estimators.get()
+        try:
+            return _outcome(source, settings, estimator, report)
+        finally:
+            estimators.put(estimator)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        running = [pool.submit(work, source) for source in sources]
+        try:
+            wait(running)
+        except KeyboardInterrupt:
+            settings.stop.set()
+            say("stopping; what was seen is kept")
+            wait(running)
+        finally:
+            settings.stop.set()
+    return [future.result() for future in running]
+
+
+def _outcome(
+    source: Source, settings: Settings, estimator: PoseEstimator, report: Report
+) -> Outcome:
+    file = settings.file(source.name)
+    if settings.stop.is_set():
+        return Outcome(source.name, file, "unfinished")
+    try:
+        origin = {**source.origin(), **settings.origin}
+        with Parts(_parts_directory(file), origin) as parts:
+            try:
+                extraction = _extract(source, settings, estimator, parts, report)
+            except StepvadError:
+                if parts.latest is None:
+                    parts.remove()
+                raise
+            if extraction is None:
+                return Outcome(source.name, file, "unfinished")
+            tracks.write([extraction.clip], file, origin=origin)
+            if isinstance(source, CameraSource):
+                _write_times(extraction.times, file.with_suffix(".times.csv"))
+            parts.remove()
+    except StepvadError as error:
+        return Outcome(source.name, file, "failed", error=error)
+    return Outcome(source.name, file, "done", extraction.summary)
+
+
+def _extract(
+    source: Source,
+    settings: Settings,
+    estimator: PoseEstimator,
+    parts: Parts,
+    report: Report,
+) -> Extraction | None:
+    match source:
+        case FileSource():
+            return extract_file(
+                VideoFile(source.path, camera=source.name),
+                estimator,
+                parts,
+                first=source.first,
+                end=source.end,
+                min_confidence=settings.min_confidence,
+                stop=settings.stop,
+                report=report,
+            )
+        case CameraSource():
+            return extract_camera(
+                Camera(source.name, source.url),
+                estimator,
+                parts,
+                duration_s=settings.duration_s,
+                min_confidence=settings.min_confidence,
+                stop=settings.stop,
+                report=report,
+            )
+
+
+def _finished(source: Source, settings: Settings) -> Outcome | None:
+    """A video whose poses are there already, of the same origin."""
+    file = settings.file(source.name)
+    if not file.exists():
+        return None
+    if isinstance(source, CameraSource):
+        raise DataError(
+            f"{file}: expected a new file for what the camera sees now, got one that exists",
+            hint="choose another output directory, or another name: NAME=rtsp://…",
+        )
+    check_origin(tracks.read_origin(file), {**source.origin(), **settings.origin}, file)
+    if _parts_directory(file).is_dir():  # killed after the file was written
+        Parts(_parts_directory(file), {}).remove()
+    return Outcome(source.name, file, "finished before")
+
+
+def _jobs(sources: Sequence[Source], jobs: int | None) -> int:
+    cameras = sum(isinstance(source, CameraSource) for source in sources)
+    if jobs is None:
+        affinity = getattr(os, "sched_getaffinity", None)
+        cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+        return max(min(len(sources), cores), cameras)
+    if jobs < cameras:
+        raise StepvadError(
+            f"--jobs: expected at least {cameras}, one for each camera, got {jobs}",
+            hint="leave --jobs out",
+        )
+    return min(jobs, len(sources))
+
+
+def _file_source(path: Path, first: int, end: int | None) -> FileSource:
+    """A file; the name of a part of it tells which."""
+    name = path.stem
+    if (first, end) != (0, None):
+        name += f"-{first}-{'end' if end is None else end}"
+    return FileSource(file_stem(name), path, first, end)
+
+
+def _camera_name(url: Url) -> str:
+    """Host and path of an address; without the path where that holds settings, or passwords."""
+    parts = urlsplit(str(url))
+    path = "" if "=" in parts.path else parts.path
+    return re.sub(r"[^\w.-]+", "-", f"{parts.hostname}{path}").strip("-.")
+
+
+def _check_names(sources: Sequence[Source]) -> None:
+    names = [source.name for source in sources]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise StepvadError(
+            f"{twice}: expected videos of distinct names, got two of it",
+            hint="extract them into different directories, or name cameras: NAME=rtsp://…",
+        )
+
+
+def _parts_directory(file: Path) -> Path:
+    return file.with_name(f".{file.stem}.parts")
+
+
+def _write_times(times: Times, path: Path) -> None:
+    """When each frame of a camera was, as CSV: seconds in the stream and since 1970."""
+    with replacing(path, DataError) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["frame", "connection", "stream_s", "clock_s"])
+        columns = (times.number, times.epoch, times.pts, times.wall)
+        for number, epoch, pts, wall in zip(*(c.tolist() for c in columns), strict=True):
+            writer.writerow([int(number), int(epoch), f"{pts:.6f}", f"{wall:.6f}"])

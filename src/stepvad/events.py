@@ -1,0 +1,178 @@
+"""From scores to events: one for each incident, whoever takes part, at any frame rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from stepvad.errors import ConfigError
+from stepvad.scoring import WindowScores
+
+Kind = Literal["new", "update", "end"]
+SLACK_S = 1e-6
+"""Times of frames are not exact; a rule is kept to within this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """When scores make an event. Times are in seconds."""
+
+    threshold: float
+    release: float = 0.8
+    """Share of the threshold below which a person is calm again."""
+    min_s: float = 0.4
+    """How long a person stays above before it counts."""
+    gap_s: float = 3.0
+    """Silence after which an event is over; what comes sooner belongs to it, whoever it is."""
+
+    def __post_init__(self) -> None:
+        """Refuse rules that make no events, or one without end."""
+        if not (np.isfinite(self.threshold) and self.threshold > 0):
+            raise ConfigError(
+                f"threshold: expected a number above 0, got {self.threshold}",
+                hint="0 is the mean of normal footage; calibrate finds a threshold",
+            )
+        if not 0 < self.release <= 1:
+            raise ConfigError(f"release: expected more than 0 and at most 1, got {self.release}")
+        for name, value in (("min_s", self.min_s), ("gap_s", self.gap_s)):
+            if not (np.isfinite(value) and value >= 0):
+                raise ConfigError(f"{name}: expected seconds from 0 on, got {value}")
+
+    @property
+    def calm(self) -> float:
+        """The score below which a person is calm again."""
+        return self.release * self.threshold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened: when, to whom and how strange it was at its peak."""
+
+    first_s: float
+    last_s: float
+    tracks: tuple[int, ...]
+    """In the order in which they joined."""
+    peak: float
+    peak_s: float
+    peak_track: int
+
+    def joined(self, other: Event) -> Event:
+        """Both as one."""
+        higher = other if other.peak > self.peak else self
+        return replace(
+            higher,
+            first_s=min(self.first_s, other.first_s),
+            last_s=max(self.last_s, other.last_s),
+            tracks=tuple(dict.fromkeys(self.tracks + other.tracks)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The life of an event: it is new, it grows, it is over."""
+
+    kind: Kind
+    event: Event
+
+
+class Watch:
+    """The events of one camera, as its scores come."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._alarmed: dict[int, Event] = {}
+        """What each person does who is above the threshold and not calm again."""
+        self._open: Event | None = None
+
+    def update(self, now_s: float, windows: WindowScores, fps: float) -> list[Change]:
+        """What these scores change, and what is over by now."""
+        changes: list[Change] = []
+        for track, frame, score in zip(
+            windows.track_id.tolist(), windows.frame.tolist(), windows.A.tolist(), strict=True
+        ):
+            changes += self.see(track, frame / fps, score)
+        changes += self.pass_time(now_s)
+        self._alarmed = {
+            track: event
+            for track, event in self._alarmed.items()
+            if not self._is_past(event, now_s)
+        }
+        return changes
+
+    def see(self, track: int, time_s: float, score: float) -> Iterator[Change]:
+        """What one score changes."""
+        stretch = self._stretch(track, time_s, score)
+        if stretch is None or stretch.last_s - stretch.first_s < self.rules.min_s - SLACK_S:
+            return
+        if self._open is not None:
+            yield from self.pass_time(time_s)
+        if self._open is None:
+            self._open = stretch
+            yield Change("new", stretch)
+            return
+        before, self._open = self._open, self._open.joined(stretch)
+        if (before.tracks, before.peak) != (self._open.tracks, self._open.peak):
+            yield Change("update", self._open)
+
+    def pass_time(self, now_s: float) -> Iterator[Change]:
+        """The end of an event that has been silent for long enough."""
+        if self._open is not None and self._is_past(self._open, now_s):
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Change]:
+        """The end of an event that is open, because the camera is gone."""
+        if self._open is not None:
+            yield Change("end", self._open)
+            self._open = None
+
+    def _is_past(self, event: Event, now_s: float) -> bool:
+        """Whether whatever happens now is no longer part of it."""
+        return now_s - event.last_s > self.rules.gap_s + SLACK_S
+
+    def _stretch(self, track: int, time_s: float, score: float) -> Event | None:
+        """What this person has been doing since the threshold was passed; None if calm."""
+        before = self._alarmed.pop(track, None)
+        if before is not None and self._is_past(before, time_s):
+            before = None
+        if not score >= (self.rules.threshold if before is None else self.rules.calm):
+            return None
+        now = Event(
+            first_s=time_s,
+            last_s=time_s,
+            tracks=(track,),
+            peak=score,
+            peak_s=time_s,
+            peak_track=track,
+        )
+        self._alarmed[track] = now if before is None else before.joined(now)
+        return self._alarmed[track]
+
+
+def find(windows: WindowScores, fps: float, rules: Rules) -> list[Event]:
+    """The events of a finished clip, as a `Watch` sees them."""
+    watch = Watch(rules)
+    changes: list[Change] = []
+    some = that_matter(windows, rules)
+    times = some.frame / fps
+    for track, time_s, score in zip(
+        some.track_id.tolist(), times.tolist(), some.A.tolist(), strict=True
+    ):
+        changes += watch.see(track, time_s, score)
+    changes += watch.finish()
+    return [change.event for change in changes if change.kind == "end"]
+
+
+def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
+    """Scores that are not calm and those right after them, in the order of time.
+
+    The events of these are the events of all, at this threshold and at any higher one.
+    """
+    by_track = np.lexsort((windows.frame, windows.track_id))
+    above = windows.A[by_track] >= np.float32(rules.calm) - 1e-6 * abs(rules.calm)
+    same = np.diff(windows.track_id[by_track], prepend=0) == 0
+    after = np.concatenate(([False], above[:-1])) & same if len(above) else above
+    kept = by_track[above | after]
+    return windows.part(kept[np.lexsort((windows.track_id[kept], windows.frame[kept]))])

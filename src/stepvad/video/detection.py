@@ -1,0 +1,127 @@
+"""Person detectors: YOLOX, and networks that remove double boxes themselves (RTMDet)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import ModelFileError
+from stepvad.video.networks import Array, Network
+from stepvad.video.people import Boxes, Floats, iou, no_boxes
+from stepvad.video.pixels import Image, letterbox
+
+PERSON = 0
+"""Number of the class *person* in COCO."""
+STRIDES = (8, 16, 32)
+"""Pixels between the cells of YOLOX's three grids."""
+RTMDET_MEAN = np.array([103.53, 116.28, 123.675], np.float32)
+RTMDET_STD = np.array([57.375, 57.12, 58.395], np.float32)
+"""What RTMDet was trained with, in blue, green, red."""
+
+
+@dataclass(frozen=True, slots=True)
+class PersonDetector:
+    """Boxes of people; those under `least_score` are left out."""
+
+    network: Network
+    size: tuple[int, int] = (416, 416)
+    least_score: float = 0.3
+    most_overlap: float = 0.45
+
+    def __post_init__(self) -> None:
+        """Refuse a network that finds no boxes."""
+        self.network.expect("yolox", "rtmdet", role="detector")
+
+    def __call__(self, images: Sequence[Image]) -> list[Boxes]:
+        """The people of every picture, best first, in pixels of the picture."""
+        if not images:
+            return []
+        size = self.network.size(self.size)
+        fitted, scales = zip(*(letterbox(image, size) for image in images), strict=True)
+        results = self.network(self._fed(np.stack(fitted)))
+        found = [self._read(outputs, size) for outputs in results]
+        return [
+            _inside(boxes, scale, image)
+            for boxes, scale, image in zip(found, scales, images, strict=True)
+        ]
+
+    def _fed(self, stack: NDArray[np.uint8]) -> Floats:
+        """Pictures as the network wants them: blue, green, red in front of rows and columns."""
+        channels = stack[..., ::-1].transpose(0, 3, 1, 2)
+        values = np.ascontiguousarray(channels, np.float32)
+        if self.network.kind() == "rtmdet":
+            values -= RTMDET_MEAN[:, None, None]
+            values /= RTMDET_STD[:, None, None]
+        return values
+
+    def _read(self, outputs: list[Array], size: tuple[int, int]) -> Boxes:
+        if self.network.kind() == "yolox":
+            boxes = decode_yolox(outputs[0], size, self.least_score)
+            return boxes.take(without_doubles(boxes, self.most_overlap))
+        names = [port.name for port in self.network.outputs]
+        dets, labels = (outputs[names.index(name)] for name in ("dets", "labels"))
+        return decode_rtmdet(dets, labels, self.least_score)
+
+
+def decode_yolox(output: Floats, size: tuple[int, int], least_score: float) -> Boxes:
+    """People in YOLOX's output `(cells, 85)`, in pixels of the network's input.
+
+    A row is x, y, w, h, objectness and 80 classes. With the cell g and its stride s the centre is
+    ((x, y) + g) s, the sides are exp(w, h) s, and the score is objectness times class.
+    """
+    scores = output[:, 4] * output[:, 5 + PERSON]
+    rows = np.flatnonzero(scores >= least_score)
+    cells, strides = grid(size)
+    if len(cells) != len(output):
+        raise ModelFileError(
+            f"expected {len(cells)} cells for pictures of {size}, got {len(output)}",
+            hint="give the size that the detector was exported for",
+        )
+    stride = strides[rows, None]
+    centre = (output[rows, :2] + cells[rows]) * stride
+    half = np.exp(np.minimum(output[rows, 2:4], 20)) * stride / 2
+    return Boxes(np.concatenate([centre - half, centre + half], axis=1), scores[rows])
+
+
+@cache
+def grid(size: tuple[int, int]) -> tuple[Floats, Floats]:
+    """Cells `(cells, 2)` as x and y, and their strides `(cells,)`, row by row, fine grid first."""
+    cells, strides = [], []
+    for stride in STRIDES:
+        columns, rows = size[0] // stride, size[1] // stride
+        y, x = np.divmod(np.arange(rows * columns), columns)
+        cells.append(np.stack([x, y], axis=1))
+        strides.append(np.full(rows * columns, stride))
+    return np.concatenate(cells).astype(np.float32), np.concatenate(strides).astype(np.float32)
+
+
+def decode_rtmdet(dets: Floats, labels: Array, least_score: float) -> Boxes:
+    """People among boxes `(N, 5)` (corners and score) with labels `(N,)`."""
+    rows = (dets[:, 4] >= least_score) & (labels == PERSON)
+    return Boxes(dets[rows, :4], dets[rows, 4])
+
+
+def without_doubles(boxes: Boxes, most_overlap: float) -> NDArray[np.int64]:
+    """Rows to keep, best first: none overlaps a better one by more than `most_overlap`."""
+    order = np.argsort(-boxes.scores, kind="stable")
+    overlap = iou(boxes.corners, boxes.corners) > most_overlap
+    kept: list[int] = []
+    for row in order.tolist():
+        if not overlap[row, kept].any():
+            kept.append(row)
+    return np.array(kept, np.int64)
+
+
+def _inside(boxes: Boxes, scale: Floats, image: Image) -> Boxes:
+    """Boxes in pixels of the picture, cut at its border; what lies outside is left out."""
+    if not len(boxes):
+        return no_boxes()
+    height, width = image.shape[:2]
+    border = np.array([width, height, width, height], np.float32)
+    corners: Floats = np.clip(boxes.corners / np.tile(scale, 2), 0, border)
+    some = (corners[:, 2:] > corners[:, :2]).all(axis=1)
+    return Boxes(corners[some], boxes.scores[some])

@@ -1,0 +1,235 @@
+"""Video to tracked poses: the networks frame by frame, then the tracker over all they saw."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+from stepvad.poses import Clip, tracks_of
+from stepvad.progress import Progress, Report, silent
+from stepvad.video.camera import Camera
+from stepvad.video.parts import Parts, Seen
+from stepvad.video.pose import PoseEstimator
+from stepvad.video.source import Counts, Frame, VideoFile, check_file
+from stepvad.video.tracker import Tracker
+
+MIN_CONFIDENCE = 0.25
+"""Mean confidence of a person's joints below which most boxes hold nobody."""
+EDGE_BYTES = 1 << 20
+"""Bytes at either end of a video that tell it from others of its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an extraction found, what it missed, and how fast the networks were."""
+
+    frames: int
+    people_per_frame: float
+    tracks: int
+    mean_track_length: float
+    low_confidence: float
+    """Share of the people found that were left out as too uncertain."""
+    empty_frames: int
+    """Frames without anybody in a track."""
+    frames_per_s: float | None = None
+    """Of the frames that the networks saw in this run; None if there were none."""
+    lag_s: float | None = None
+    """From the decoding of a camera's last frame to its poses."""
+    counts: Counts = field(default_factory=Counts)
+    """What became of the stream; of a camera these are `CameraCounts`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """When each frame was: number, connection, time in the stream and of the clock, all `(n,)`."""
+
+    number: NDArray[np.float64]
+    epoch: NDArray[np.float64]
+    pts: NDArray[np.float64]
+    wall: NDArray[np.float64]
+
+    def fps(self) -> float | None:
+        """The usual rate within a connection; None where no two frames tell."""
+        for seconds in (self.pts, self.wall):
+            steps = np.diff(seconds)[np.diff(self.epoch) == 0]
+            numbers = np.diff(self.number)[np.diff(self.epoch) == 0]
+            each_s = steps[steps > 0] / numbers[steps > 0]
+            if len(each_s):
+                return round(1 / float(np.median(each_s)), 3)
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extraction:
+    """The poses of a video, when its frames were, and a summary."""
+
+    clip: Clip
+    times: Times
+    summary: Summary
+
+
+def extract_file(
+    video: VideoFile,
+    estimator: PoseEstimator,
+    parts: Parts,
+    *,
+    first: int = 0,
+    end: int | None = None,
+    min_confidence: float = MIN_CONFIDENCE,
+    stop: threading.Event | None = None,
+    report: Report = silent,
+) -> Extraction | None:
+    """The poses of a video's frames from `first` up to `end`, with their numbers in the video.
+
+    Frames that the parts hold are decoded but not looked at again. After `stop` there is no
+    result, and the parts hold what was seen.
+    """
+    stop = stop or threading.Event()
+    total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
+    known = -1 if parts.latest is None else parts.latest.number
+
+    def wanted() -> Iterator[Frame]:
+        for frame in video:
+            if stop.is_set() or (end is not None and frame.number >= end):
+                return
+            if frame.number >= first and frame.number > known:
+                yield frame
+
+    def progress(frame: Frame) -> None:
+        report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
+
+    frames_per_s = _look(wanted(), estimator, parts, progress)
+    if stop.is_set():
+        return None
+    if parts.latest is None:
+        raise DataError(
+            f"{video.path}: expected frames from {first}, got a video of {video.counts.decoded}",
+            hint="choose frames that it has",
+        )
+    tracked = follow(parts, video.camera, fps=video.fps, min_confidence=min_confidence)
+    summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
+    return replace(tracked, summary=summary)
+
+
+def extract_camera(
+    camera: Camera,
+    estimator: PoseEstimator,
+    parts: Parts,
+    *,
+    duration_s: float | None = None,
+    min_confidence: float = MIN_CONFIDENCE,
+    stop: threading.Event | None = None,
+    report: Report = silent,
+) -> Extraction:
+    """The poses of a camera until `stop` is set or `duration_s` is over.
+
+    What the parts hold comes first, as an earlier connection.
+    """
+    stop = stop or threading.Event()
+    before = parts.latest
+    threading.Thread(target=_stop_later, args=(camera, stop, duration_s), daemon=True).start()
+    lag_s: list[float | None] = []
+
+    def frames() -> Iterator[Frame]:
+        for frame in camera:
+            if before is None:
+                yield frame
+            else:
+                number, epoch = before.number + 1 + frame.number, before.epoch + 1 + frame.epoch
+                yield replace(frame, number=number, epoch=epoch)
+
+    def progress(frame: Frame) -> None:
+        lag_s[:] = [time.time() - frame.wall]
+        counts = camera.counts
+        note = f"{counts.dropped} dropped, {counts.reconnects} reconnects"
+        report(Progress(camera.name, frame.number + 1, 0, note))
+
+    frames_per_s = _look(frames(), estimator, parts, progress)
+    if parts.latest is None:
+        raise DataError(
+            f"camera {camera.name}: expected frames, got none",
+            hint="check its address, its credentials and the network",
+        )
+    tracked = follow(parts, camera.name, fps=None, min_confidence=min_confidence)
+    summary = replace(
+        tracked.summary, frames_per_s=frames_per_s, lag_s=(lag_s or [None])[0], counts=camera.counts
+    )
+    return replace(tracked, summary=summary)
+
+
+def follow(
+    seen: Iterable[Seen], name: str, *, fps: float | None, min_confidence: float
+) -> Extraction:
+    """Tracks of the people seen, without those of low confidence.
+
+    Nobody is followed into another connection or resolution, so that no window spans two of them.
+    """
+    tracker, before = Tracker(), None
+    rows, times, certain = [], [], [np.empty(0, np.bool_)]
+    for frame in seen:
+        if before not in (None, (frame.epoch, frame.size)):
+            tracker.reset()
+        before = frame.epoch, frame.size
+        certain.append(frame.people.certain(min_confidence))
+        poses = tracker.update(frame.people.take(certain[-1]))
+        rows += [(pose.track_id, frame.number, pose.keypoints, pose.confidence) for pose in poses]
+        times.append((frame.number, frame.epoch, frame.pts, frame.wall))
+    when = Times(*(np.array(column, np.float64) for column in zip(*times, strict=True)))
+    tracks = tracks_of(*(np.array(column) for column in zip(*rows, strict=True))) if rows else ()
+    clip = Clip(name, when.fps() if fps is None else fps, int(when.number[-1]) + 1, tracks)
+    sure = np.concatenate(certain)
+    summary = Summary(
+        frames=len(times),
+        people_per_frame=clip.n_poses / len(times),
+        tracks=len(tracks),
+        mean_track_length=clip.n_poses / max(len(tracks), 1),
+        low_confidence=float((~sure).mean()) if len(sure) else 0.0,
+        empty_frames=len(times) - len({row[1] for row in rows}),
+    )
+    return Extraction(clip, when, summary)
+
+
+def video_digest(path: Path) -> str:
+    """Tells a video from others without reading all of it: its size and both its ends."""
+    check_file(path)
+    size = path.stat().st_size
+    sha = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        sha.update(file.read(EDGE_BYTES))
+        file.seek(max(size - EDGE_BYTES, 0), os.SEEK_SET)
+        sha.update(file.read(EDGE_BYTES))
+    return sha.hexdigest()
+
+
+def _look(
+    frames: Iterator[Frame],
+    estimator: PoseEstimator,
+    parts: Parts,
+    progress: Callable[[Frame], None],
+) -> float | None:
+    """Let the networks see every frame; how many a second from the first on, if there were any."""
+    started, looked_at = time.monotonic(), 0
+    for frame in frames:
+        if not looked_at:
+            started = time.monotonic()
+        (people,) = estimator.estimate([frame.image], estimator.detect([frame.image]))
+        height, width = frame.image.shape[:2]
+        parts.add(Seen(frame.number, frame.epoch, frame.pts, frame.wall, (width, height), people))
+        looked_at += 1
+        progress(frame)
+    parts.flush()
+    return looked_at / max(time.monotonic() - started, 1e-6) if looked_at else None
+
+
+def _stop_later(camera: Camera, stop: threading.Event, duration_s: float | None) -> None:
+    stop.wait(duration_s)
+    camera.stop()

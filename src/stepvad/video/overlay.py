@@ -1,0 +1,342 @@
+"""What a model sees in a clip, drawn frame by frame (Fig. 4, Supp. A)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad import skeletons
+from stepvad.errors import DataError
+from stepvad.poses import Clip
+from stepvad.scoring import Scores
+from stepvad.video import drawing
+from stepvad.video.drawing import Image, Scale, chip, ink_on, paste, track_colours
+from stepvad.video.source import VideoFile
+from stepvad.video.timeline import Spot, Timeline
+
+RED_QUANTILE = 0.999
+"""Share of a clip's window scores below which they are not red, where no threshold is given."""
+LEAST_RED = 3.0
+"""Red begins no lower: a calm clip stays green. Three standard deviations of training energies."""
+LEAST_CONFIDENCE = 0.1
+"""Joints below it are guesses: they are neither drawn nor part of the box."""
+LARGEST_SIDE = 4096
+"""Longest side of a picture, which every H.264 decoder can play."""
+SMALLEST_SIDE = 320
+"""Shortest width of a picture, for the words of the timeline to fit."""
+PLACES = 4
+"""Places tried for a number before it covers another."""
+OUTSIDE = 0.02
+"""Share of joints that may lie outside of the video that they are said to be of."""
+
+Size = tuple[int, int]
+"""Width and height in pixels."""
+Box = tuple[int, int, int, int]
+"""Left, top, right and bottom in pixels."""
+
+
+class Person(NamedTuple):
+    """Somebody in a frame: joints `(V, 2)`, which of them are seen `(V,)`, score and confidence.
+
+    Score and confidence are those of the window that ends here, NaN where there is none.
+    """
+
+    track_id: int
+    joints: NDArray[np.float32]
+    seen: NDArray[np.bool_]
+    score: float
+    confidence: float
+
+
+class Cast:
+    """Who is in each frame of a clip, with their scores; joints are those that the model sees."""
+
+    def __init__(self, clip: Clip, scores: Scores) -> None:
+        self._clip = clip
+        self.skeleton = skeletons.modelled(clip.skeleton)
+        counts = [len(track) for track in clip.tracks]
+        nothing = np.empty(0, np.int64)
+        frame = np.concatenate([nothing, *(track.frames for track in clip.tracks)])
+        order = np.argsort(frame, kind="stable")
+        self._frame = frame[order]
+        self._track = np.repeat(np.arange(len(counts)), counts)[order]
+        self._row = np.concatenate([nothing, *map(np.arange, counts)])[order]
+        self._window = _windows_of(clip, scores)[order]
+        self._score, self._confidence = scores.windows.A, scores.windows.c
+
+    def people(self, frame: int) -> list[Person]:
+        """Everybody in a frame, in the order of the tracks."""
+        first, end = np.searchsorted(self._frame, [frame, frame + 1])
+        return [self._person(at) for at in range(first, end)]
+
+    def highest(self) -> NDArray[np.float32]:
+        """The highest score of anybody who is seen in each frame, NaN where nobody has one."""
+        best = np.full(self._clip.n_frames, np.nan, np.float32)
+        scored = self._window >= 0
+        np.fmax.at(best, self._frame[scored], self._score[self._window[scored]])
+        return best
+
+    def _person(self, at: int) -> Person:
+        track, row = self._clip.tracks[self._track[at]], slice(self._row[at], self._row[at] + 1)
+        source = self._clip.skeleton
+        joints = skeletons.convert(track.keypoints[row], source, self.skeleton)[0]
+        sure = skeletons.convert(track.confidence[row], source, self.skeleton)[0]
+        seen = sure >= LEAST_CONFIDENCE  # NaN compares false
+        window = int(self._window[at])
+        if window < 0:
+            return Person(track.id, joints, seen, np.nan, np.nan)
+        score, confidence = float(self._score[window]), float(self._confidence[window])
+        return Person(track.id, joints, seen, score, confidence)
+
+
+class Overlay:
+    """The pictures of one scored clip: the frame with its people, and the timeline below.
+
+    `size` is that of the frame; the picture's own, which has even sides, is `picture_size`.
+    """
+
+    def __init__(
+        self,
+        clip: Clip,
+        scores: Scores,
+        *,
+        size: Size,
+        scale: Scale,
+        frames: range,
+        fps: float,
+        abnormal: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.cast, self._scale, self._size = Cast(clip, scores), scale, size
+        width = size[0] + size[0] % 2
+        self._unit = max(max(size) / 900, 1.0)
+        self._colours = track_colours(clip.tracks)
+        self._timeline = Timeline(
+            scores.windows,
+            scale,
+            frames,
+            self._colours,
+            name=clip.name,
+            width=width,
+            unit=min(self._unit, max(width / 560, 0.6)),
+            seconds=1 / fps,
+            abnormal=abnormal,
+        )
+        self._height = size[1] + size[1] % 2
+        self.picture_size: Size = (width, self._height + self._timeline.height)
+
+    def draw(self, frame: int, image: Image | None = None, *, onto: Image | None = None) -> Image:
+        """The picture of a frame, on its image or on black; `onto` is drawn over and returned."""
+        picture = self.empty_picture() if onto is None else onto
+        stage = picture[: self._size[1], : self._size[0]]
+        stage[:] = 0 if image is None else image
+        people = sorted(self.cast.people(frame), key=_by_score)
+        for person in people:
+            self._draw_figure(stage, person)
+        taken: list[Box] = []
+        for person in reversed(people):
+            if _scored(person):
+                self._draw_numbers(stage, person, taken)
+        spots = [Spot(person.track_id, person.score) for person in people if _scored(person)]
+        self._timeline.draw(picture[self._height :], frame, spots)
+        return picture
+
+    def empty_picture(self) -> Image:
+        """A black picture to draw onto."""
+        width, height = self.picture_size
+        return np.zeros((height, width, 3), np.uint8)
+
+    def check_image(self, image: Image, frame: int) -> None:
+        """Refuse a frame of another size than the first."""
+        if image.shape[:2] != self._size[::-1]:
+            raise DataError(
+                f"frame {frame} of the video: expected {self._size[0]}x{self._size[1]} pixels as "
+                f"before, got {image.shape[1]}x{image.shape[0]}",
+                hint="convert the video to one size, or leave it out to draw on black",
+            )
+
+    def _draw_figure(self, stage: Image, person: Person) -> None:
+        colour, level = self._scale.colour(person.score), self._scale.level(person.score)
+        width = self._unit * (2 + (level if _scored(person) else 0))
+        bones = self.cast.skeleton.bones
+        drawing.draw_box(stage, self._box(person), self._colours[person.track_id], 1.5 * self._unit)
+        drawing.draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
+
+    def _draw_numbers(self, stage: Image, person: Person, taken: list[Box]) -> None:
+        """Confidence above the box and score below; further off where another's number stands."""
+        left, top, right, bottom = self._box(person)
+        high, edge = round(18 * self._unit), round(3 * self._unit)
+        owner = self._colours[person.track_id]
+        for text, paper, row, up in (
+            (f"{person.confidence:.2f}", owner, top - high, True),
+            (f"{person.score:.1f}", self._scale.colour(person.score), bottom + 1, False),
+        ):
+            plate = chip(text, high, paper, ink_on(paper), edge, owner)
+            wide = plate.shape[1]
+            column = min(max((left + right - wide) // 2, 0), max(stage.shape[1] - wide, 0))
+            row = min(max(row, 0), stage.shape[0] - high)
+            spot = _free((column, row, column + wide, row + high), up, taken, stage.shape[0])
+            taken.append(spot)
+            paste(stage, plate, *spot[:2])
+
+    def _box(self, person: Person) -> Box:
+        """The rectangle around the joints seen, or around all if none is, and a little more."""
+        joints = person.joints[person.seen] if person.seen.any() else person.joints
+        low, high = joints.min(axis=0), joints.max(axis=0)
+        margin = 0.06 * float((high - low).max()) + 2 * self._unit
+        corners = np.clip(np.concatenate([low - margin, high + margin]), -20_000, 20_000)
+        left, top, right, bottom = corners.round().astype(int).tolist()
+        return left, top, right, bottom
+
+
+def pictures(
+    overlay: Overlay, frames: Collection[int], video: VideoFile | None = None
+) -> Iterator[tuple[int, Image]]:
+    """These frames of an overlay in order, one at a time, on the video's frames or on black.
+
+    Each is drawn over the one before, in the same array: copy what is to be kept.
+    """
+    canvas = overlay.empty_picture()  # one for all: many would leave the heap in pieces
+    if video is None:
+        yield from ((frame, overlay.draw(frame, onto=canvas)) for frame in sorted(frames))
+        return
+    last, number = max(frames), -1
+    for seen in video:
+        number = seen.number
+        if number in frames:
+            overlay.check_image(seen.image, number)
+            yield number, overlay.draw(number, seen.image, onto=canvas)
+        if number >= last:
+            return
+    raise DataError(
+        f"{video.path}: expected a frame {last}, got {number + 1} frames that decode",
+        hint="give the video that the poses are of, or choose earlier frames",
+    )
+
+
+def scale_of(scores: Scores, threshold: float | None = None) -> Scale:
+    """Red from the threshold on; without one, from the 99.9 % quantile of the clip's scores.
+
+    That quantile tells the strangest moments of a clip, and not whether they are strange; so it
+    counts from 3 on only.
+    """
+    if threshold is not None:
+        return Scale(threshold, "the threshold")
+    usual = float(np.quantile(scores.A, RED_QUANTILE)) if len(scores.A) else 0.0
+    if usual > LEAST_RED:
+        return Scale(usual, f"the clip's {100 * RED_QUANTILE:g} % quantile")
+    return Scale(LEAST_RED, "three standard deviations of training")
+
+
+def canvas_size(clip: Clip) -> Size:
+    """A picture that holds every joint of a clip, with some room, for poses without a video."""
+    reach = _reach(clip)
+    width, height = (max(int(np.ceil(1.03 * side)), SMALLEST_SIDE) for side in reach)
+    return check_size((width, height), f"clip {clip.name}")
+
+
+def check_size(size: Size, where: str) -> Size:
+    """Refuse a picture that is too large to play."""
+    if not SMALLEST_SIDE <= size[0] <= LARGEST_SIDE or not 16 <= size[1] <= LARGEST_SIDE:
+        raise DataError(
+            f"{where}: expected a picture of {SMALLEST_SIDE}x16 to {LARGEST_SIDE}x{LARGEST_SIDE}, "
+            f"got {size[0]}x{size[1]}",
+            hint="give the size of the video the poses are of",
+        )
+    return size
+
+
+def check_video(clip: Clip, video: VideoFile, size: Size) -> None:
+    """Refuse a video that the poses cannot be of: too short, or too small for the joints."""
+    if video.n_frames is not None and video.n_frames < clip.n_frames:
+        raise DataError(
+            f"{video.path}: expected the {clip.n_frames} frames that clip {clip.name} has, "
+            f"got {video.n_frames}",
+            hint="give the video that the poses are of",
+        )
+    sure = [track.keypoints[track.confidence >= LEAST_CONFIDENCE] for track in clip.tracks]
+    outside = sum(int(((joints < 0) | (joints > size)).any(axis=1).sum()) for joints in sure)
+    if outside > OUTSIDE * sum(map(len, sure)):
+        right, bottom = _reach(clip)
+        raise DataError(
+            f"{video.path}: expected a video that holds the joints of clip {clip.name}, which go "
+            f"to ({right:.0f}, {bottom:.0f}), got {size[0]}x{size[1]} pixels",
+            hint="give the video that the poses are of, in the size they were taken in",
+        )
+
+
+def video_size(video: VideoFile) -> Size:
+    """Width and height of a video, from its first frame."""
+    height, width = next(iter(video)).image.shape[:2]
+    return width, height
+
+
+def highest_moments(scores: NDArray[np.float32], n: int, apart: int) -> list[int]:
+    """The frames of the `n` highest scores that are at least `apart` frames from each other.
+
+    `scores` `(n_frames,)` may hold NaN; fewer frames come back if there are no more.
+    """
+    left = np.where(np.isnan(scores), -np.inf, scores)
+    moments: list[int] = []
+    while len(moments) < n and len(left) and left.max() > -np.inf:
+        top = int(left.argmax())
+        moments.append(top)
+        left[max(top - apart + 1, 0) : top + apart] = -np.inf
+    return moments
+
+
+def _reach(clip: Clip) -> tuple[float, float]:
+    """How far right and down joints go that are no guesses."""
+    right = bottom = 0.0
+    for track in clip.tracks:
+        joints = track.keypoints[track.confidence >= LEAST_CONFIDENCE]
+        if len(joints):
+            x, y = joints.max(axis=0).tolist()
+            right, bottom = max(right, x), max(bottom, y)
+    return right, bottom
+
+
+def _windows_of(clip: Clip, scores: Scores) -> NDArray[np.int64]:
+    """The row of the window that ends at each pose, track by track; -1 where there is none."""
+    windows = scores.windows
+    order = np.lexsort((windows.frame, windows.track_id))
+    track_id, frame = windows.track_id[order], windows.frame[order]
+    found = [np.empty(0, np.int64)]
+    for track in clip.tracks:
+        first, end = np.searchsorted(track_id, [track.id, track.id + 1])
+        if first == end:
+            found.append(np.full(len(track), -1))
+            continue
+        at = np.minimum(np.searchsorted(frame[first:end], track.frames), end - first - 1) + first
+        found.append(np.where(frame[at] == track.frames, order[at], -1))
+    return np.concatenate(found)
+
+
+def _free(spot: Box, up: bool, taken: list[Box], height: int) -> Box:
+    """The nearest place up or down from a spot that is not taken; the spot itself if none is."""
+    left, top, right, bottom = spot
+    tall = bottom - top
+    for _ in range(PLACES):
+        if not 0 <= top <= height - tall:
+            break
+        moved = left, top, right, top + tall
+        met = [box for box in taken if _meet(moved, box)]
+        if not met:
+            return moved
+        top = min(box[1] for box in met) - tall if up else max(box[3] for box in met)
+    return spot
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _scored(person: Person) -> bool:
+    return not np.isnan(person.score)
+
+
+def _by_score(person: Person) -> float:
+    """Who is drawn later stands in front: the highest score does."""
+    return person.score if _scored(person) else -np.inf

@@ -1,0 +1,176 @@
+"""What the networks saw, kept in parts, so that an extraction that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepvad.atomic import remove_leftovers, replacing
+from stepvad.errors import DataError
+from stepvad.video.people import Boxes, People
+
+PART_FRAMES = 50
+"""Frames of a part: what is lost at most, some seconds of work."""
+SETTINGS = "settings.json"
+UNREADABLE = (OSError, EOFError, ValueError, LookupError, DataError, zipfile.BadZipFile, zlib.error)
+"""What reading a damaged part raises."""
+
+Origin = Mapping[str, str | float | None]
+"""How poses came about: the networks, by checksum, and the settings."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """The people of one frame, before anybody follows them; `size` is width and height."""
+
+    number: int
+    epoch: int
+    pts: float | None
+    wall: float
+    size: tuple[int, int]
+    people: People
+
+
+class Parts:
+    """A directory of what was seen so far, frame by frame; `with` keeps what came last.
+
+    A part is there whole or not at all. Parts of another origin are refused: half a video by one
+    network and half by another would look like a change in how people move.
+    """
+
+    def __init__(self, directory: Path, origin: Origin) -> None:
+        self._directory = directory
+        self._waiting: list[Seen] = []
+        self._open(origin)
+        self._n_parts, self.latest = self._whole()
+
+    def __enter__(self) -> Parts:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.flush()
+
+    def __iter__(self) -> Iterator[Seen]:
+        """Every frame kept, in order."""
+        self.flush()
+        for number in range(self._n_parts):
+            yield from _decoded(self._file(number))
+
+    def add(self, seen: Seen) -> None:
+        """Keep one more frame."""
+        self._waiting.append(seen)
+        self.latest = seen
+        if len(self._waiting) >= PART_FRAMES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits to be written."""
+        if self._waiting:
+            with (
+                replacing(self._file(self._n_parts), DataError) as temporary,
+                temporary.open("wb") as file,
+            ):
+                np.savez(file, **_encoded(self._waiting))
+            self._n_parts += 1
+            self._waiting = []
+
+    def remove(self) -> None:
+        """Remove them all: the poses are where they belong."""
+        self._waiting = []
+        shutil.rmtree(self._directory)
+
+    def _file(self, number: int) -> Path:
+        return self._directory / f"{number:06}.npz"
+
+    def _open(self, origin: Origin) -> None:
+        """Make the directory, or see that it is of this origin."""
+        settings = self._directory / SETTINGS
+        if settings.is_file():
+            check_origin(_settings(settings), origin, self._directory)
+            remove_leftovers(self._directory)
+            return
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"{self._directory}: expected a place for a directory, got: {error.strerror}",
+                hint="choose another output directory",
+            ) from error
+        with replacing(settings, DataError) as temporary:
+            temporary.write_text(json.dumps(origin), "utf-8")
+
+    def _whole(self) -> tuple[int, Seen | None]:
+        """How many parts can be read from the first on, and their last frame; others go."""
+        number, latest = 0, None
+        while self._file(number).is_file():
+            try:
+                *_, latest = _decoded(self._file(number))
+            except UNREADABLE:
+                break
+            number += 1
+        for file in self._directory.glob("*.npz"):
+            if file.stem >= f"{number:06}":
+                file.unlink()
+        return number, latest
+
+
+def check_origin(found: Mapping[str, Any], expected: Origin, place: Path) -> None:
+    """Refuse poses that came about in another way."""
+    other = [name for name, value in expected.items() if found.get(name) != value]
+    if other:
+        name = other[0]
+        raise DataError(
+            f"{place}: expected {name} {expected[name]}, got poses made with {found.get(name)}",
+            hint="repeat the command that began it, choose another output directory, or remove it",
+        )
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        found = json.loads(file.read_text("utf-8"))
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _encoded(frames: Sequence[Seen]) -> dict[str, Any]:
+    people = [seen.people for seen in frames]
+    return {
+        "number": np.array([seen.number for seen in frames], np.int64),
+        "epoch": np.array([seen.epoch for seen in frames], np.int64),
+        "pts": np.array([np.nan if seen.pts is None else seen.pts for seen in frames]),
+        "wall": np.array([seen.wall for seen in frames]),
+        "size": np.array([seen.size for seen in frames], np.int64),
+        "n_people": np.array([len(some) for some in people], np.int64),
+        "corners": np.concatenate([some.boxes.corners for some in people]),
+        "scores": np.concatenate([some.boxes.scores for some in people]),
+        "keypoints": np.concatenate([some.keypoints for some in people]),
+        "confidence": np.concatenate([some.confidence for some in people]),
+    }
+
+
+def _decoded(file: Path) -> Iterator[Seen]:
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
+        part = {name: stored[name] for name in stored.files}
+    ends = np.cumsum(part["n_people"])
+    for at, end in enumerate(ends.tolist()):
+        rows = slice(end - int(part["n_people"][at]), end)
+        boxes = Boxes(part["corners"][rows], part["scores"][rows])
+        pts = float(part["pts"][at])
+        yield Seen(
+            int(part["number"][at]),
+            int(part["epoch"][at]),
+            None if np.isnan(pts) else pts,
+            float(part["wall"][at]),
+            (int(part["size"][at, 0]), int(part["size"][at, 1])),
+            People(boxes, part["keypoints"][rows], part["confidence"][rows]),
+        )

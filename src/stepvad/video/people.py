@@ -1,0 +1,92 @@
+"""The people of one picture: their boxes, and their joints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Where people are: corners `(N, 4)` as left, top, right, bottom in pixels, scores `(N,)`."""
+
+    corners: Floats
+    scores: Floats
+
+    def __post_init__(self) -> None:
+        """Check shapes and numbers."""
+        _set(self, "corners", (len(self.corners), 4))
+        _set(self, "scores", (len(self.corners),))
+
+    def __len__(self) -> int:
+        """Number of people."""
+        return len(self.corners)
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Boxes:
+        """Some of them, in this order."""
+        return Boxes(self.corners[rows], self.scores[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class People:
+    """Boxes with joints: keypoints `(N, V, 2)` in pixels and their confidence `(N, V)`."""
+
+    boxes: Boxes
+    keypoints: Floats
+    confidence: Floats
+
+    def __post_init__(self) -> None:
+        """Check shapes and numbers."""
+        V = self.keypoints.shape[1] if self.keypoints.ndim == 3 else 17
+        _set(self, "keypoints", (len(self.boxes), V, 2))
+        _set(self, "confidence", (len(self.boxes), V))
+
+    def __len__(self) -> int:
+        """Number of people."""
+        return len(self.boxes)
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> People:
+        """Some of them, in this order."""
+        return People(self.boxes.take(rows), self.keypoints[rows], self.confidence[rows])
+
+    def certain(self, least_confidence: float) -> NDArray[np.bool_]:
+        """Whose joints have this mean confidence at least, `(N,)`."""
+        return np.asarray(self.confidence.mean(axis=1) >= least_confidence)
+
+
+def no_boxes() -> Boxes:
+    """Nobody."""
+    return Boxes(np.empty((0, 4), np.float32), np.empty(0, np.float32))
+
+
+def iou(a: Floats, b: Floats) -> Floats:
+    """Overlap of boxes `(A, 4)` and `(B, 4)`: shared area over joint area, `(A, B)`."""
+    low = np.maximum(a[:, None, :2], b[None, :, :2])
+    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    shared = np.prod(np.maximum(high - low, 0), axis=2)
+    joint = _area(a)[:, None] + _area(b)[None] - shared
+    return np.asarray(shared / np.maximum(joint, np.finfo(np.float32).tiny), np.float32)
+
+
+def _area(boxes: Floats) -> Floats:
+    sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
+    return np.asarray(sides[:, 0] * sides[:, 1], np.float32)
+
+
+def _set(value: Boxes | People, name: str, shape: tuple[int, ...]) -> None:
+    array = np.ascontiguousarray(getattr(value, name), np.float32)
+    if array.shape != shape:
+        raise DataError(
+            f"{name} must have shape {shape}, got {array.shape}", hint="give one row per person"
+        )
+    if not np.isfinite(array).all():
+        raise DataError(
+            f"{name}: expected finite numbers, got NaN or infinity", hint="leave such people out"
+        )
+    object.__setattr__(value, name, array)

@@ -1,0 +1,100 @@
+"""Pictures made to the size of a network, and the way back to the picture's own pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import MissingExtraError
+
+Image = NDArray[np.uint8]
+"""One picture, `(H, W, 3)`, red, green, blue."""
+FILL = 114
+"""Grey around a letterboxed picture, as detectors are trained with."""
+MARGIN = 1.25
+"""Sides of a crop, in sides of the box."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A rectangle of whole pixels, which may reach beyond the picture."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def to_picture(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Points `(..., 2)` in 0..1 of the rectangle, in pixels of the picture."""
+        scale = np.array([self.width, self.height], np.float32)
+        return np.asarray(points * scale + np.array([self.left, self.top], np.float32), np.float32)
+
+
+def letterbox(image: Image, size: tuple[int, int]) -> tuple[Image, NDArray[np.float32]]:
+    """A picture fitted into the top left of `size`, and its scale in x and y.
+
+    A point of the result divided by the scale is the point of the picture.
+    """
+    height, width = image.shape[:2]
+    ratio = min(size[0] / width, size[1] / height)
+    fitted = max(1, round(width * ratio)), max(1, round(height * ratio))
+    box = np.full((size[1], size[0], 3), FILL, np.uint8)
+    box[: fitted[1], : fitted[0]] = _resize(image, fitted)
+    return box, np.array([fitted[0] / width, fitted[1] / height], np.float32)
+
+
+def region_around(box: NDArray[np.float32], image: Image, size: tuple[int, int]) -> Region:
+    """The rectangle of the shape of `size` around a box, 1.25 times as large.
+
+    For a square `size` its side is 1.25 times the longer side of the box.
+    """
+    height, width = image.shape[:2]
+    left, top, right, bottom = np.clip(box, 0, [width, height, width, height]).astype(float)
+    aspect = size[0] / size[1]
+    tall = MARGIN * max(bottom - top, (right - left) / aspect, 1.0)
+    wide = tall * aspect
+    return Region(
+        round((left + right - wide) / 2),
+        round((top + bottom - tall) / 2),
+        max(1, round(wide)),
+        max(1, round(tall)),
+    )
+
+
+def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
+    """The picture inside a region at this width and height; black beyond the picture's border."""
+    height, width = image.shape[:2]
+    left, top = max(region.left, 0), max(region.top, 0)
+    right = max(left, min(region.left + region.width, width))
+    bottom = max(top, min(region.top + region.height, height))
+    inside = image[top:bottom, left:right]
+    if inside.shape[:2] != (region.height, region.width):
+        whole = np.zeros((region.height, region.width, 3), np.uint8)
+        y, x = top - region.top, left - region.left
+        whole[y : y + bottom - top, x : x + right - left] = inside
+        inside = whole
+    return _resize(inside, size)
+
+
+def _resize(image: Image, size: tuple[int, int]) -> Image:
+    """Bilinear; a picture of even sides that shrinks a lot is halved first, by means of 2x2 pixels.
+
+    Means over other numbers of pixels would be smoother still, but take ten times as long.
+    """
+    cv2 = _cv2()
+    height, width = image.shape[:2]
+    while width >= 2 * size[0] and height >= 2 * size[1] and not (width % 2 or height % 2):
+        width, height = width // 2, height // 2
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
+    return cv2.resize(image, size, interpolation=cv2.INTER_LINEAR)
+
+
+def _cv2() -> Any:
+    try:
+        import cv2
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("poses from video", "video") from error
+    return cv2

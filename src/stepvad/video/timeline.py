@@ -1,0 +1,215 @@
+"""The strip under the picture: every track's score over time, and where in it the picture is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stepvad.scoring import WindowScores, stretches
+from stepvad.video.drawing import (
+    DARK,
+    LIGHT,
+    SUB,
+    Colour,
+    Image,
+    Scale,
+    chip,
+    fixed,
+    mixed,
+    opencv,
+    paste,
+    plate,
+)
+
+Run = tuple[int, NDArray[np.int64], NDArray[np.float32]]
+"""Id, frames and scores of a track over consecutive frames."""
+
+PAPER: Colour = (24, 24, 28)
+RULE: Colour = (74, 74, 80)
+QUIET: Colour = (168, 168, 172)
+TRUTH: Colour = (112, 40, 46)
+"""Behind frames that are truly abnormal."""
+RED_TEXT: Colour = (255, 96, 96)
+"""The score from which on skeletons are red; lighter than they, to be read."""
+FADED = 0.35
+"""What is left of a line's colour where it has yet to come."""
+HEADROOM = 1.2
+"""Height of the strip, in scores at which red begins, if no score is higher."""
+MOST_HEADROOM = 2.0
+"""The same if scores are much higher; they run along the upper edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Somebody's score now."""
+
+    track_id: int
+    score: float
+
+
+class Timeline:
+    """The strip for one clip; all that does not change is drawn once.
+
+    `unit` is the size of a fine line in pixels. `frames` are those shown, `colours` those of the
+    tracks, `seconds` the time of one frame, `abnormal` the truth, `(n_frames,)`.
+    """
+
+    def __init__(
+        self,
+        windows: WindowScores,
+        scale: Scale,
+        frames: range,
+        colours: Mapping[int, Colour],
+        *,
+        name: str,
+        width: int,
+        unit: float,
+        seconds: float,
+        abnormal: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._scale, self._frames, self._colours, self._unit = scale, frames, colours, unit
+        self._name, self._seconds = name.encode("ascii", "replace").decode(), seconds
+        self.height = 2 * round(78 * unit)
+        self._text = round(20 * unit)
+        self._left, self._right = round(60 * unit), width - 1 - round(14 * unit)
+        self._top, self._bottom = round(32 * unit), self.height - 1 - round(26 * unit)
+        self._tall = self._bottom - self._top
+        self._low, self._high = _limits(windows.A, scale.red)
+        self._behind = np.full((self.height, width, 3), PAPER, np.uint8)
+        self._draw_behind(abnormal)
+        inside = (windows.frame >= frames.start) & (windows.frame < frames.stop)
+        runs = list(_runs(windows, inside))
+        self._past = self._with_lines(runs, 1.0)
+        self._coming = self._with_lines(runs, FADED)
+
+    def place(self, frame: ArrayLike, score: ArrayLike) -> NDArray[np.float64]:
+        """Column and row of scores at frames, `(n, 2)`; a score too high is at the upper edge."""
+        frame, score = np.atleast_1d(frame), np.atleast_1d(score)
+        along = (frame - self._frames[0]) / max(len(self._frames) - 1, 1)
+        up = (np.clip(score, self._low, self._high) - self._low) / (self._high - self._low)
+        columns = self._left + along * (self._right - self._left)
+        return np.stack(np.broadcast_arrays(columns, self._bottom - up * self._tall), axis=1)
+
+    def column(self, frame: float) -> int:
+        """The column of a frame."""
+        return round(float(self.place(frame, 0.0)[0, 0]))
+
+    def row(self, score: float) -> int:
+        """The row of a score."""
+        return round(float(self.place(self._frames[0], score)[0, 1]))
+
+    def draw(self, strip: Image, frame: int, spots: list[Spot]) -> None:
+        """The strip as of a frame: what has been, what comes faded, a cursor and everybody now."""
+        cv2 = opencv()
+        now = self.column(frame)
+        strip[:, :now] = self._past[:, :now]
+        strip[:, now:] = self._coming[:, now:]
+        wide = max(round(self._unit), 1)
+        strip[self._top : self._bottom + 1, now : now + wide] = LIGHT
+        for spot in sorted(spots, key=lambda spot: spot.score):
+            (centre,) = fixed(self.place(frame, spot.score)).tolist()
+            for ink, radius in ((DARK, 4.5), (self._colours[spot.track_id], 3.2)):
+                size = round(radius * self._unit * (1 << SUB))
+                cv2.circle(strip, centre, size, ink, -1, cv2.LINE_AA, SUB)
+        words = f"frame {frame}   {clock(frame * self._seconds, tenths=True)}"
+        label = plate(words, self._text, PAPER, LIGHT)
+        paste(strip, label, self._left - self._text // 4, round(6 * self._unit))
+
+    def _draw_behind(self, abnormal: NDArray[np.bool_] | None) -> None:
+        """Axes, truth and words."""
+        behind, fine = self._behind, max(round(self._unit), 1)
+        behind[:fine] = RULE
+        right = self._right
+        if abnormal is not None:
+            self._shade(abnormal)
+            right = self._word("true anomaly", right, TRUTH, LIGHT) - self._text // 2
+        self._word(self._name, right, PAPER, QUIET)
+        for score, ink in ((0.0, QUIET), (self._scale.red, RED_TEXT)):
+            row = self.row(score)
+            behind[row : row + fine, self._left : self._right + 1] = RULE if score == 0 else ink
+            label = chip(f"{score:.1f}" if score else "0", self._text, PAPER, ink)
+            across = self._left - round(12 * self._unit) - label.shape[1]
+            paste(behind, label, across, row - self._text // 2)
+        self._draw_ramp()
+        self._draw_times()
+
+    def _shade(self, abnormal: NDArray[np.bool_]) -> None:
+        for first, end in stretches(abnormal):
+            if first < self._frames.stop and end > self._frames.start:
+                left = max(self.column(first - 0.5), self._left)
+                right = min(self.column(end - 0.5), self._right)
+                self._behind[self._top : self._bottom + 1, left : right + 1] = TRUTH
+
+    def _word(self, text: str, right: int, paper: Colour, ink: Colour) -> int:
+        """A word above the plot that ends at `right` and leaves the left half free."""
+        half = self._behind.shape[1] // 2
+        label = chip(text, self._text, paper, ink)
+        while text and right - label.shape[1] < half:
+            text = text[:-1]
+            label = chip(f"{text}..", self._text, paper, ink)
+        if text:
+            right -= label.shape[1]
+            paste(self._behind, label, right, round(6 * self._unit))
+        return right
+
+    def _draw_ramp(self) -> None:
+        """The colours of scores, as a bar along the axis."""
+        left, wide = self._left - round(10 * self._unit), round(6 * self._unit)
+        for row in range(self._top, self._bottom + 1):
+            share = (self._bottom - row) / self._tall
+            score = self._low + share * (self._high - self._low)
+            self._behind[row, left : left + wide] = self._scale.colour(score)
+
+    def _draw_times(self) -> None:
+        """A few times below the axis."""
+        frames, taken = self._frames, 0
+        for place in np.linspace(frames[0], frames[-1], 5).round().astype(int).tolist():
+            text = clock(place * self._seconds, tenths=len(frames) * self._seconds < 10)
+            label = chip(text, self._text, PAPER, QUIET)
+            left = min(self.column(place) - label.shape[1] // 2, self._right - label.shape[1])
+            if left >= taken:
+                paste(self._behind, label, left, self._bottom + round(4 * self._unit))
+                taken = left + label.shape[1]
+
+    def _with_lines(self, runs: list[Run], strength: float) -> Image:
+        """The strip with every track's line in a part of its colour."""
+        cv2 = opencv()
+        strip = self._behind.copy()
+        thick = max(round(1.4 * self._unit), 1)
+        for track_id, frame, score in runs:
+            points = fixed(self.place(frame, score))
+            colour = mixed(PAPER, self._colours[track_id], strength)
+            if len(points) == 1:
+                cv2.circle(strip, points[0].tolist(), thick << SUB, colour, -1, cv2.LINE_AA, SUB)
+            cv2.polylines(strip, [points], False, colour, thick, cv2.LINE_AA, SUB)
+        return strip
+
+
+def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[Run]:
+    """The tracks, one consecutive stretch at a time."""
+    order = np.lexsort((windows.frame, windows.track_id))
+    order = order[inside[order]]
+    track_id, frame, score = windows.track_id[order], windows.frame[order], windows.A[order]
+    broken = (np.diff(track_id) != 0) | (np.diff(frame) != 1)
+    for part in np.split(np.arange(len(order)), np.flatnonzero(broken) + 1):
+        if len(part):
+            yield int(track_id[part[0]]), frame[part], score[part]
+
+
+def _limits(scores: NDArray[np.float32], red: float) -> tuple[float, float]:
+    """The lowest and the highest score that the strip has room for."""
+    lowest, highest = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
+    high = min(max(1.05 * highest, HEADROOM * red), MOST_HEADROOM * red)
+    return max(min(lowest, -0.1 * high), -0.5 * high), high
+
+
+def clock(seconds: float, *, tenths: bool) -> str:
+    """A time as minutes and seconds, with hours if there are any."""
+    whole = round(seconds, 1) if tenths else round(seconds)
+    minutes, rest = divmod(whole, 60)
+    ending = f"{rest:04.1f}" if tenths else f"{rest:02.0f}"
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours}:{minutes:02}:{ending}" if hours else f"{minutes}:{ending}"

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad import read_clip
+from stepvad.cli.extract import extract
+from stepvad.config import Config
+from stepvad.formats import tracks
+from stepvad.skeletons import COCO17
+from stepvad.video.extract import MIN_CONFIDENCE
+from stepvad.video.models import DETECTOR, POSE
+from stepvad.windows import cut
+from tests.cli.conftest import Command
+from tests.video import graphs
+from tests.video.clips import N_FRAMES, broken, unusable_files, write_video
+from tests.video.servers import CANARY, RtspServer, has_rtsp_server, wait_until, web_server
+
+pytest.importorskip("av")
+pytest.importorskip("cv2")
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Options for networks that see two people in every picture, one of them unsure."""
+    directory = tmp_path_factory.mktemp("networks")
+    rows = {80: [0.5, 0.5, 0.0, 0.0, 1.0, 0.9], 81: [0.5, 0.5, 0.0, 0.0, 1.0, 0.8]}
+    joints = np.full((17, 3), 0.5, np.float32)
+    detector = graphs.yolox(directory / "d.onnx", rows)
+    pose = graphs.movenet(directory / "p.onnx", joints)
+    return ("--detector", str(detector), "--pose", str(pose))
+
+
+def test_a_video_becomes_a_track_file_once(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "lobby.avi")
+    run = stepvad("extract", video, "-o", tmp_path / "out", *networks)
+    assert run.code == 0, run.err
+    assert run.out.splitlines()[-1].split() == (
+        ["lobby", "30", "2.00", "2", "30.0", "0.0", "%", "0", run.out.split()[-2], "done"]
+    )
+    clip = read_clip(tmp_path / "out" / "lobby.parquet")
+    assert (clip.name, clip.fps, clip.n_frames, clip.skeleton) == ("lobby", 10, N_FRAMES, COCO17)
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["lobby.parquet"]
+
+    before = (tmp_path / "out" / "lobby.parquet").stat()
+    (fact,) = json.loads(stepvad("extract", video, "-o", tmp_path / "out", *networks, "--json").out)
+    assert (fact["video"], fact["state"]) == ("lobby", "finished before")
+    assert (tmp_path / "out" / "lobby.parquet").stat() == before
+
+
+def test_a_track_file_tells_how_its_poses_came_about(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "lobby.avi")
+    stepvad("extract", video, "-o", tmp_path, *networks, "--frames", ":9")
+    origin = tracks.read_origin(tmp_path / "lobby-0-9.parquet")
+    assert [*origin] == [
+        *("video", "digest", "frames", "detector", "pose", "engine", "min_confidence")
+    ]
+    assert (origin["video"], origin["frames"], origin["engine"]) == (
+        *("lobby.avi", "0:9"),
+        "onnxruntime",
+    )
+    assert len(origin["pose"]) == 64
+
+
+def test_the_first_frames_and_the_rest_are_two_files(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "lobby.avi")
+    for frames in (":10", "10:"):
+        assert stepvad("extract", video, "-o", tmp_path, *networks, "--frames", frames).code == 0
+    head, rest = (read_clip(tmp_path / f"lobby-{part}.parquet") for part in ("0-10", "10-end"))
+    assert head.tracks[0].frames.tolist() == list(range(10))
+    assert rest.tracks[0].frames.tolist() == list(range(10, N_FRAMES))
+
+
+def test_poses_made_otherwise_are_not_taken_for_finished(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "lobby.avi")
+    assert stepvad("extract", video, "-o", tmp_path, *networks).code == 0
+    run = stepvad("extract", video, "-o", tmp_path, *networks, "--min-confidence", "0.3")
+    assert run.code == 1
+    assert "expected min_confidence 0.3, got poses made with 0.25" in run.err
+    write_video(tmp_path / "lobby.avi", n_frames=20)
+    run = stepvad("extract", video, "-o", tmp_path, *networks)
+    assert run.code == 1
+    assert "expected digest" in run.err
+
+
+def test_unsure_people_are_left_out_and_counted(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "lobby.avi")
+    run = stepvad("extract", video, "-o", tmp_path, *networks, "--min-confidence", "0.6", "--json")
+    (fact,) = json.loads(run.out)
+    assert (fact["low_confidence"], fact["tracks"], fact["empty_frames"]) == (1, 0, N_FRAMES)
+    assert read_clip(tmp_path / "lobby.parquet").tracks == ()
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_both_engines_and_every_run_find_the_same_tracks(
+    stepvad: Command, data_dir: Path, tmp_path: Path
+) -> None:
+    """Byte for byte on one engine; within a tenth of a pixel and 0.01 of confidence on two."""
+    pytest.importorskip("openvino")
+    models, video = data_dir.parent / "models", data_dir.parent / "media" / "vtest.avi"
+    if not (models.is_dir() and video.is_file()):
+        pytest.skip(f"no networks at {models} or no clip at {video}")
+    options = ["--frames", ":40", "--detector", models / "yolox_nano.onnx"]
+    options += ["--pose", models / "movenet-lightning.onnx"]
+    for name, engine in (("a", "onnxruntime"), ("b", "onnxruntime"), ("c", "openvino")):
+        run = stepvad("extract", video, "-o", tmp_path / name, *options, "--engine", engine)
+        assert run.code == 0, run.err
+    files = [tmp_path / name / "vtest-0-40.parquet" for name in "abc"]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    here, there = read_clip(files[0]), read_clip(files[2])
+    assert len(here.tracks) >= 4
+    for one, other in zip(here.tracks, there.tracks, strict=True):
+        np.testing.assert_array_equal(one.frames, other.frames)
+        np.testing.assert_allclose(one.keypoints, other.keypoints, atol=0.1)
+        np.testing.assert_allclose(one.confidence, other.confidence, atol=0.01)
+
+
+def test_a_bad_video_does_not_stop_the_others(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    files = unusable_files(tmp_path)
+    bad = [files[kind] for kind in ("cut", "image", "sound", "empty", "text", "pipe", "missing")]
+    good = write_video(tmp_path / "good.avi")
+    damaged = broken(write_video(tmp_path / "damaged.avi"), "noise", tmp_path)
+    run = stepvad("extract", *bad, good, damaged, "-o", tmp_path / "out", *networks)
+    assert run.code == 1
+    assert run.err.count("error: ") == run.err.count("hint: ") == len(bad)
+    assert "Traceback" not in run.err
+    for file in bad:
+        assert f"{file}: expected" in run.err
+    assert "undecodable" in run.out
+    names = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert names == sorted(["good.parquet", f"{damaged.stem}.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["a.avi", "b/a.avi"], "a: expected videos of distinct names"),
+        (["a.avi", "--frames", "5"], "--frames: expected A:B with A below B"),
+        (["a.avi", "--frames", "9:5"], "--frames: expected A:B with A below B"),
+        (["a.avi", "--duration", "5"], "expected a camera, got video files only"),
+        (["rtsp://h/a", "--frames", ":5"], "expected video files only, got a camera"),
+        (["rtsp://h/a", "rtsp://h/b", "--jobs", "1"], "--jobs: expected at least 2"),
+        (["rtsp://u:canary-Zq7@/a"], "expected rtsp://"),
+        (["rtps://u:canary-Zq7@h/a"], "expected rtsp://"),
+        (["my door=rtsp://u:canary-Zq7@h/a"], "expected rtsp://"),
+        (["rtsp://${NO_SUCH_NAME}@h/a"], "expected the environment variable NO_SUCH_NAME"),
+        (["a.avi", "--detector", "nono"], "nono: expected a file or one of yolox-nano"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_the_work(
+    words: list[str], message: str, stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = stepvad("extract", "-o", tmp_path, *networks, *words)
+    assert run.code == 1
+    assert message in run.err
+    assert CANARY not in run.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_nobody_publishes_asks_for_its_path(
+    stepvad: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "cache"))
+    detector = graphs.yolox(tmp_path / "d.onnx", {})
+    words = ("--detector", detector, "--pose", "movenet-lightning")
+    run = stepvad("extract", write_video(tmp_path / "a.avi"), "-o", tmp_path, *words)
+    assert run.code == 1
+    assert "give the path of the ONNX file" in run.err
+
+
+def test_the_command_has_the_defaults_of_the_library() -> None:
+    defaults = {name: value.default for name, value in signature(extract).parameters.items()}
+    assert (defaults["detector"], defaults["pose"]) == (DETECTOR, POSE)
+    assert defaults["min_confidence"] == MIN_CONFIDENCE
+
+
+def start(*words: str | Path) -> subprocess.Popen[str]:
+    """The command line in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "stepvad", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_was_ended_goes_on_to_the_same_bytes(
+    end: signal.Signals, stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "long.avi", n_frames=3000)
+    assert stepvad("extract", video, "-o", tmp_path / "whole", *networks).code == 0
+    out = tmp_path / "out"
+    process = start("extract", video, "-o", out, *networks)
+    wait_until(lambda: len(list(out.glob(".long.parts/*.npz"))) >= 3)
+    process.send_signal(end)
+    printed, said = process.communicate(timeout=20)
+    kept = len(list(out.glob(".long.parts/*.npz")))
+    assert 3 <= kept < 60
+    assert not (out / "long.parquet").exists()
+    if end == signal.SIGINT:
+        assert process.returncode == 130
+        assert "the same command goes on from here" in said
+        assert "unfinished" in printed
+        assert "Traceback" not in said
+    assert stepvad("extract", video, "-o", out, *networks).code == 0
+    assert (out / "long.parquet").read_bytes() == (tmp_path / "whole/long.parquet").read_bytes()
+    assert [file.name for file in out.iterdir()] == ["long.parquet"]
+
+
+@pytest.mark.slow
+def test_two_videos_at_a_time_give_the_same_bytes(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    videos = [write_video(tmp_path / f"{name}.avi", n_frames=200) for name in "ab"]
+    for jobs in ("1", "2"):
+        run = stepvad("extract", *videos, "-o", tmp_path / jobs, *networks, "--jobs", jobs)
+        assert run.code == 0, run.err
+    for name in "ab":
+        one, two = (tmp_path / jobs / f"{name}.parquet" for jobs in ("1", "2"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+def check_nothing_is_told(directory: Path, *texts: str) -> None:
+    assert not any(CANARY in text for text in texts)
+    files = [file for file in directory.rglob("*") if file.is_file()]
+    assert files
+    assert not any(CANARY.encode() in file.read_bytes() for file in files)
+
+
+def test_a_camera_is_recorded_and_its_password_is_nowhere(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
+    monkeypatch.setenv("LOGIN", f"viewer:{CANARY}")
+    out = tmp_path / "out"
+    with web_server(clip) as address:
+        named = f"door={address.replace(f'viewer:{CANARY}', '${LOGIN}')}"
+        run = stepvad("extract", named, "-o", out, *networks, "--duration", "3")
+        assert run.code == 0, run.err
+        assert stepvad("extract", named, "-o", out, *networks, "--duration", "3").code == 1
+    assert sorted(file.name for file in out.iterdir()) == ["door.parquet", "door.times.csv"]
+    check_nothing_is_told(out, run.out, run.err)
+    clip_seen = read_clip(out / "door.parquet")
+    lines = (out / "door.times.csv").read_text().splitlines()
+    assert lines[0] == "frame,connection,stream_s,clock_s"
+    assert len(lines) > 8
+    assert clip_seen.n_frames == int(lines[-1].split(",")[0]) + 1
+
+
+def test_credentials_come_from_a_file(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"viewer:{CANARY}\n")
+    secret.chmod(0o600)
+    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
+    with web_server(clip) as address:
+        plain = address.replace(f"viewer:{CANARY}@", "")
+        words = ("--credentials", secret, "--duration", "2")
+        run = stepvad("extract", plain, "-o", tmp_path / "out", *networks, *words)
+    assert run.code == 0, run.err
+    check_nothing_is_told(tmp_path / "out", run.out, run.err)
+    assert (tmp_path / "out" / "127.0.0.1-a.ts.parquet").exists()
+
+
+@pytest.mark.slow
+def test_a_camera_that_dies_for_ten_seconds_leaves_a_gap_that_no_window_spans(
+    networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    if not has_rtsp_server():
+        pytest.skip("GStreamer's RTSP server is not installed")
+    clip = write_video(tmp_path / "a.mkv", codec="libx264")
+    server = RtspServer(clip, tmp_path / "server.log")
+    server.start()
+    out = tmp_path / "out"
+    try:
+        process = start("extract", f"door={server.address}", "-o", out, *networks, "--json")
+        wait_until(lambda: len(list(out.glob(".door.parts/*.npz"))) >= 1)
+        server.kill()
+        time.sleep(10)
+        server.start()
+        wait_until(lambda: len(list(out.glob(".door.parts/*.npz"))) >= 2)
+    finally:
+        server.kill()
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=20)
+    assert process.returncode == 0, said
+    (fact,) = json.loads(printed)
+    assert (fact["counts"]["reconnects"], fact["counts"]["stalls"]) == (1, 0)
+    assert 9 <= fact["counts"]["offline_s"] <= 20
+    check_nothing_is_told(out, printed, said)
+    check_gap(out)
+
+
+def check_gap(out: Path) -> None:
+    """Two connections at least ten seconds apart, and no window with frames of both."""
+    rows = np.loadtxt(out / "door.times.csv", delimiter=",", skiprows=1)
+    connection = dict(zip(rows[:, 0].astype(int), rows[:, 1].astype(int), strict=True))
+    assert np.diff(rows[:, 3]).max() > 9
+    assert len(set(connection.values())) == 2
+    clip = read_clip(out / "door.parquet")
+    config = Config()
+    index, _ = cut(clip, config, COCO17)
+    assert len(index) > 40
+    for last in index.frame.tolist():
+        covered = range(last - config.T + 1, last + 1)
+        assert len({connection[frame] for frame in covered if frame in connection}) == 1

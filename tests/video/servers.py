@@ -1,0 +1,97 @@
+"""Servers on the loopback interface that play a camera, and whether they gave away a password."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+CANARY = "canary-Zq7"
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+
+@contextmanager
+def web_server(body: bytes, *, status: int = 200) -> Iterator[str]:
+    """The address of a server that answers every request with the same bytes and hangs up."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://viewer:{CANARY}@127.0.0.1:{server.server_port}/a.ts"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def silent_server() -> Iterator[str]:
+    """The address of a server that accepts every client and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"rtsp://viewer:{CANARY}@127.0.0.1:{listener.getsockname()[1]}/a"
+
+
+def shows_nothing(*texts: object) -> bool:
+    return not any(CANARY in f"{text!s} {text!r}" for text in texts)
+
+
+def wait_until(happened: Callable[[], bool], limit_s: float = 20) -> float:
+    """Seconds until something happens."""
+    started = time.monotonic()
+    while not happened():
+        assert time.monotonic() - started < limit_s, "waited in vain"
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def has_rtsp_server() -> bool:
+    """Whether the system's Python has GStreamer's RTSP server."""
+    code = "import gi; gi.require_version('GstRtspServer', '1.0')"
+    return bool(shutil.which(SYSTEM_PYTHON)) and not subprocess.call(
+        [SYSTEM_PYTHON, "-c", code], stderr=subprocess.DEVNULL
+    )
+
+
+class RtspServer:
+    """A real RTSP server in a process of its own."""
+
+    def __init__(self, clip: Path, log: Path) -> None:
+        self.port = free_port()
+        self.address = f"rtsp://viewer:{CANARY}@127.0.0.1:{self.port}/camera"
+        script = Path(__file__).with_name("rtsp_server.py")
+        self._command = [SYSTEM_PYTHON, str(script), str(clip), str(self.port), "viewer", CANARY]
+        self._log = log
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        wait_until(self._listens)
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
