@@ -135,6 +135,13 @@ def test_scores_and_figures_are_the_same_without_torch(base: Path, people: Path)
         assert_same(here, there)
 
 
+def test_explanations_add_up_without_torch(base: Path, people: Path) -> None:
+    model, poses = people / "model.safetensors", people / "people" / "pose" / "test"
+    (found,) = json.loads(succeed(base / "stepvad", "explain", model, poses, "--json"))
+    total = found["base"] + sum(map(sum, found["contributions"]))
+    assert abs(total - found["score"]) < 1e-4
+
+
 def assert_same(a: Any, b: Any, where: str = "") -> None:
     """Equal values, numbers to 1e-6."""
     assert type(a) is type(b), where

@@ -104,6 +104,16 @@ class Clip:
         for track in self.tracks:
             self._check_track(track, seen)
 
+    def rate(self, fps: float | None = None) -> float:
+        """Frames per second: those given, or else the clip's own; an error if nobody knows."""
+        known = fps or self.fps
+        if known is None:
+            raise DataError(
+                f"clip {self.name}: expected to know its frames per second, got none",
+                hint="say it with --fps",
+            )
+        return known
+
     def _check_track(self, track: Track, seen: set[int]) -> None:
         if track.id in seen:
             raise DataError(

@@ -65,6 +65,13 @@ def test_events_are_counted_by_block_at_every_level() -> None:
         assert counted.totals[levels == level] == len(find(clip.windows, clip.fps, rules))
 
 
+def test_what_was_not_watched_is_no_footage() -> None:
+    clip = replace(scored([0.0] * 2000 + [3.0] * 10 + [0.0] * 1990), first_frame=1000)
+    counted = Counted.of([clip], np.array([2.0, 4.0]), RULES)
+    assert counted.hours.tolist() == pytest.approx([300 / 3600])
+    assert counted.events.tolist() == [[1, 0]]
+
+
 def test_a_lower_level_never_has_fewer_events() -> None:
     """A long one that falls apart at a higher level is counted as its parts at the lower too."""
     clip = scored([3.0] * 10 + [1.0] * 50 + [3.0] * 10)

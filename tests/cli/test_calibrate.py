@@ -32,7 +32,7 @@ def test_it_says_what_it_promises_and_on_what_grounds(
     assert "the strictest promise from so much footage" in run.out
     made = file.read(tmp_path / "c.json")
     assert f"threshold {made.threshold.value:.2f}" in run.out
-    assert made.threshold.hours == pytest.approx(0.24, rel=0.05)
+    assert made.threshold.hours == pytest.approx(0.222, rel=0.02)
     assert (tmp_path / "rates.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -55,7 +55,7 @@ def test_it_refuses_what_the_footage_cannot_carry(
 ) -> None:
     run = stepvad("calibrate", model, normal, "--fps", "25", "--alerts-per-hour", "0.01")
     assert run.code == 1
-    assert "alerts_per_hour: expected at least 0.42 from 0.24 hours of footage, got 0.01" in run.err
+    assert "alerts_per_hour: expected at least 0.45 from 0.22 hours of footage, got 0.01" in run.err
     assert "record 10 hours of normal footage" in run.err
     assert not file.beside(model).exists()
 
@@ -65,3 +65,21 @@ def test_it_needs_to_know_the_time(stepvad: Command, model: Path, normal: Path) 
     assert run.code == 1
     assert "expected to know its frames per second, got none" in run.err
     assert "--fps" in run.err
+
+
+def test_recent_footage_is_compared_with_that_of_calibration(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(model.read_bytes())
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    assert run.code == 1
+    assert "own.calibration.json: expected a calibration, got: No such file" in run.err
+    assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
+    words = ("calibrate", own, normal, "--fps", "25", "--alerts-per-hour", "8")
+    assert stepvad(*words).code == 0
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    assert run.code == 0, run.err
+    assert "no change beyond chance (p = 1; 60 blocks of camera train, 60 now)" in run.out
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "25", "--json")
+    assert json.loads(run.out)["changed"] is False

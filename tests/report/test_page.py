@@ -238,6 +238,13 @@ def test_a_calm_clip_has_a_page_too(case: Case) -> None:
         assert not page.every("tbody")
 
 
+def test_only_frames_that_were_watched_count_as_footage(case: Case) -> None:
+    late = replace(case, first_frame=case.scores.n_frames - 250)
+    head = read(render(late)).every("header")[0].text
+    assert " in 10 s of footage" in head
+    assert "250 frames at 25 a second" in head
+
+
 def test_a_page_without_explanations_lists_all(detector: Detector, yard: Clip) -> None:
     page = read(render(case_of(detector, yard, most=0)))
     assert not page.every("article")

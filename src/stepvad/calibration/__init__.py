@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stepvad.calibration.counting import Counted, Scored, levels_of
+from stepvad.calibration.drift import Looks
 from stepvad.calibration.promise import Threshold, threshold_for
 from stepvad.errors import DataError
 from stepvad.events import Rules
@@ -29,6 +30,8 @@ class Calibration:
     """Of those cameras whose own footage carries the promise."""
     counted: Mapping[str, Counted] = field(default_factory=dict)
     """Events of each camera at all levels, so that more footage can join."""
+    looks: Mapping[str, Looks] = field(default_factory=dict)
+    """What the footage of each camera looked like, to tell when that has changed."""
 
     def rules_of(self, camera: str) -> Rules:
         """How events of a camera are made: by its own threshold, or else by that for all."""

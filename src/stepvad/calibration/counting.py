@@ -28,6 +28,13 @@ class Scored:
     windows: WindowScores
     n_frames: int
     fps: float
+    first_frame: int = 0
+    """The first that was watched: what was before it is no footage without events."""
+
+    @property
+    def watched_s(self) -> tuple[float, float]:
+        """From when to when somebody could have been seen."""
+        return self.first_frame / self.fps, self.n_frames / self.fps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,8 +120,8 @@ def _count(
     clip: Scored, levels: NDArray[np.float64], rules: Rules
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Events of one clip by block and level, and the hours of its blocks."""
-    seconds = clip.n_frames / clip.fps
-    edges = np.linspace(0.0, seconds, max(round(seconds / BLOCK_S), 1) + 1)
+    begin, end = clip.watched_s
+    edges = np.linspace(begin, end, max(round((end - begin) / BLOCK_S), 1) + 1)
     some = that_matter(clip.windows, replace(rules, threshold=float(levels[0])))
     events = np.zeros((len(edges) - 1, len(levels)), dtype=np.int64)
     for number, level in enumerate(levels.tolist()):

@@ -11,6 +11,7 @@ import numpy as np
 
 from stepvad.atomic import replacing
 from stepvad.calibration import Calibration, Counted, Threshold
+from stepvad.calibration.drift import Looks
 from stepvad.errors import DataError
 from stepvad.events import Rules
 
@@ -33,6 +34,8 @@ def write(calibration: Calibration, path: Path) -> None:
         "cameras": {name: asdict(own) for name, own in calibration.cameras.items()},
         "levels": next(iter(calibration.counted.values())).levels.tolist(),
         "blocks": {name: _blocks(counted) for name, counted in calibration.counted.items()},
+        "looks": {name: _rows(looks) for name, looks in calibration.looks.items()},
+        "looks_at": next((list(looks.names) for looks in calibration.looks.values()), []),
     }
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -54,6 +57,7 @@ def read(path: Path) -> Calibration:
             threshold=_threshold(facts["threshold"]),
             cameras={name: _threshold(own) for name, own in facts["cameras"].items()},
             counted={name: _counted(levels, some) for name, some in facts["blocks"].items()},
+            looks={name: _looks(facts["looks_at"], rows) for name, rows in facts["looks"].items()},
         )
     except OSError as error:
         raise DataError(
@@ -80,6 +84,14 @@ def _counted(levels: np.ndarray[Any, np.dtype[np.float64]], blocks: list[list[An
     for row, (_, some) in zip(events, blocks, strict=True):
         row[: len(some)] = some
     return Counted(levels, events, np.asarray([hours for hours, _ in blocks], dtype=np.float64))
+
+
+def _rows(looks: Looks) -> list[list[float]]:
+    return [[float(f"{value:.6g}") for value in row] for row in looks.values.tolist()]
+
+
+def _looks(names: list[str], rows: list[list[float]]) -> Looks:
+    return Looks(tuple(names), np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names)))
 
 
 def _threshold(facts: dict[str, Any]) -> Threshold:

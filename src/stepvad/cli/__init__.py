@@ -52,9 +52,11 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
 
 VERBS = (
-    *(extract, fit, calibrate, score, explain, report, overlay),
-    *(evaluate, convert, inspect, export, distill),
+    *(extract, fit, calibrate, score, overlay, evaluate, explain, report),
+    *(convert, inspect, export, distill),
 )
+"""In the order of their use."""
+
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,6 +10,7 @@ import typer
 
 from stepvad.cli.compare import compare
 from stepvad.cli.pictures import PICTURES
+from stepvad.cli.promises import promises
 from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
@@ -76,6 +77,9 @@ def mocap(
     split: Annotated[int, typer.Option(min=1, max=2, help="Whose motions are tested on.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
     size: Annotated[Literal["full", "small"], typer.Option(help="How many clips.")] = "full",
+    train_clips: Annotated[
+        int | None, typer.Option(min=1, help="More or fewer clips of normal motion.")
+    ] = None,
     archive: Annotated[
         Path | None, typer.Option(help="CMU's motions, if not below STEPVAD_DATA.")
     ] = None,
@@ -102,7 +106,7 @@ def mocap(
         made = make(
             split=1 if split == 1 else 2,
             seed=seed,
-            size=SIZES[size],
+            size=SIZES[size] if train_clips is None else replace(SIZES[size], train=train_clips),
             archive=archive,
             report=report,
         )
@@ -117,6 +121,7 @@ for study in STUDIES:
     benchmark.command()(study)
 for picture in PICTURES:
     benchmark.command()(picture)
+benchmark.command()(promises)
 benchmark.command()(reproduce)
 
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.engine import RuntimeName, on_runtime
+from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.poses import Format, FormatName, Poses, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
-from stepvad.errors import DataError
 from stepvad.progress import Report
 
 if TYPE_CHECKING:
-    from stepvad.baselines import Fitted
     from stepvad.calibration import Calibration, Scored, Threshold
+    from stepvad.calibration.drift import Looks
+    from stepvad.detector import Detector
+    from stepvad.poses import Clip
 
 
 def calibrate(
@@ -60,16 +61,20 @@ def calibrate(
 
     It promises nothing that the footage cannot carry, and says how much more is needed.
     """
-    from stepvad import baselines, modelfile
+    from stepvad import modelfile
     from stepvad.calibration import RULES, file
     from stepvad.calibration import calibrate as find_thresholds
 
     where = output if output is not None else file.beside(model)
     for path in filter(None, (where, plot)):
         check_output(path)
-    fitted = on_runtime(baselines.load(model), runtime, None, verbose=False)
+    fitted = replace(load_detector(model), runtime=runtime)
     with progress_bars() as report:
-        footage = {_camera(path): [*_scored(fitted, path, format, fps, report)] for path in poses}
+        footage: dict[str, list[Scored]] = {}
+        looks: dict[str, Looks] = {}
+        for path in poses:
+            name = camera_of(path)
+            footage[name], looks[name] = look_at(fitted, path, format, fps, report)
         calibration = find_thresholds(
             footage,
             model_sha256=modelfile.sha256(model),
@@ -77,7 +82,7 @@ def calibrate(
             confidence=confidence,
             rules=replace(RULES, min_s=min_seconds, gap_s=gap_seconds),
         )
-    file.write(calibration, where)
+    file.write(replace(calibration, looks=looks), where)
     if plot is not None:
         from stepvad.plots.calibration import draw
 
@@ -105,23 +110,31 @@ def calibration_of(model: Path) -> Calibration | None:
     return made
 
 
-def _camera(path: Path) -> str:
+def camera_of(path: Path) -> str:
+    """The camera whose footage a path holds: its name."""
     return path.resolve().stem if path.is_file() else path.resolve().name
 
 
-def _scored(
-    fitted: Fitted, path: Path, format: FormatName, fps: float | None, report: Report
-) -> Iterator[Scored]:
+def look_at(
+    detector: Detector, path: Path, format: FormatName, fps: float | None, report: Report
+) -> tuple[list[Scored], Looks]:
+    """The scored clips of a path, and what they look like."""
     from stepvad.calibration import Scored
+    from stepvad.calibration.drift import Looks, look
 
+    clips: list[Scored] = []
+    looks: list[Looks] = []
     for clip in read_poses([path], format, report, fps=fps):
-        rate = fps or clip.fps
-        if rate is None:
-            raise DataError(
-                f"clip {clip.name}: expected to know its frames per second, got none",
-                hint="say it with --fps",
-            )
-        yield Scored(fitted.score(clip, report=report).windows, clip.n_frames, rate)
+        rate = clip.rate(fps)
+        scores, seen = look(detector, clip, rate, report=report)
+        clips.append(Scored(scores.windows, clip.n_frames, rate, first_frame(clip)))
+        looks.append(seen)
+    return clips, Looks.join(looks)
+
+
+def first_frame(clip: Clip) -> int:
+    """Where a clip begins for sure: poses of a part of a video keep their numbers."""
+    return min((int(track.frames[0]) for track in clip.tracks if len(track)), default=0)
 
 
 def _facts(calibration: Calibration) -> dict[str, object]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.engine import engine_words
-from stepvad.cli.poses import Format, read_poses
+from stepvad.cli.calibrate import camera_of, look_at
+from stepvad.cli.engine import engine_words, load_detector
+from stepvad.cli.poses import Format, FormatName, read_poses
 from stepvad.cli.terminal import AsJson, mended_words, print_json, progress_bars
 from stepvad.config import Config
 
@@ -34,12 +35,21 @@ METHODS: dict[Method, str] = {
 }
 STUDENT = "student: a small network that learned the scores of another model"
 KINDS = {"autoencoder": "an autoencoder", "vae": "a variational autoencoder"}
+CHANGES = 5
+"""Of a drift, those that are told."""
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
 
 
 def inspect(
     path: Annotated[Path, typer.Argument(help="A model file, a pose file, or a directory.")],
     *,
+    drift: Annotated[
+        Path | None,
+        typer.Option(help="Recent normal footage: has it changed since the calibration?"),
+    ] = None,
+    fps: Annotated[
+        float | None, typer.Option(help="With --drift: frames per second, if poses do not tell.")
+    ] = None,
     format: Format = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +60,14 @@ def inspect(
         stepvad inspect model.safetensors
 
         stepvad inspect poses/
+
+    Whether a calibration still fits, by the footage of the last minutes or hours:
+
+        stepvad inspect model.safetensors --drift today/door
     """
+    if drift is not None:
+        _inspect_drift(path, drift, format, fps, as_json=as_json)
+        return
     if path.suffix == ".safetensors":
         from stepvad import baselines, modelfile
 
@@ -69,6 +86,31 @@ def inspect(
         typer.echo(sentence)
     if path.suffix == ".safetensors":
         typer.echo(f"File          format {facts['format']}, sha256 {facts['sha256']}")
+
+
+def _inspect_drift(
+    model: Path, recent: Path, format: FormatName, fps: float | None, *, as_json: bool
+) -> None:
+    from stepvad.calibration import file
+    from stepvad.calibration.drift import Looks, compare
+
+    calibration = file.read(file.beside(model))
+    with progress_bars() as report:
+        _, now = look_at(load_detector(model), recent, format, fps, report)
+    camera = camera_of(recent)
+    own = calibration.looks.get(camera)
+    before = own if own is not None else Looks.join([*calibration.looks.values()])
+    found = compare(before, now)
+    if as_json:
+        print_json(
+            {"p": found.p, "changed": found.is_real, "changes": [*map(asdict, found.changes)]}
+        )
+        return
+    verdict = "changed: calibrate again" if found.is_real else "no change beyond chance"
+    whose = f"camera {camera}" if own is not None else "all cameras"
+    typer.echo(f"{verdict} (p = {found.p:.2g}; {len(before)} blocks of {whose}, {len(now)} now)")
+    for change in found.changes[: CHANGES if found.is_real else 0]:
+        typer.echo(f"  {change.name}: {change.before:.3g} before, {change.now:.3g} now")
 
 
 def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int) -> dict[str, Any]:

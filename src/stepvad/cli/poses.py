@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.terminal import say
+from stepvad.cli.terminal import notes_of, say
 from stepvad.errors import DataError
 from stepvad.progress import Progress, Report
 
@@ -118,7 +116,7 @@ def read_training_poses(
 def _looked_at(clips: Iterator[Clip]) -> Iterator[Clip]:
     """The same clips, with the readers' notes and a warning if people do not stand upright."""
     n_poses = n_upright = 0
-    with _readers_notes():
+    with notes_of("stepvad.formats", once=True):
         for clip in clips:
             upright = clip.n_upright()
             if upright is not None:
@@ -129,33 +127,3 @@ def _looked_at(clips: Iterator[Clip]) -> Iterator[Clip]:
             f"warning: only {n_upright:,} of {n_poses:,} poses have their ankles below the nose; "
             "if people should stand upright, x and y may be swapped (--format poselift swaps them)"
         )
-
-
-@contextmanager
-def _readers_notes() -> Iterator[None]:
-    """What the readers notice goes to stderr, each thing once."""
-    logger = logging.getLogger("stepvad.formats")
-    handler = logging.StreamHandler()
-    handler.addFilter(_Once())
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-
-
-class _Once(logging.Filter):
-    """Lets each kind of message through once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this message's wording is new."""
-        new = str(record.msg) not in self._seen
-        self._seen.add(str(record.msg))
-        return new

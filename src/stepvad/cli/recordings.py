@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import importlib.util
-import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal
 from urllib.parse import urlsplit
 
+from stepvad import modelfile
 from stepvad.atomic import replacing
-from stepvad.cli.terminal import say
+from stepvad.cli.terminal import notes_of, say
 from stepvad.errors import DataError, MissingExtraError, StepvadError
 from stepvad.formats import file_stem, tracks
 from stepvad.progress import Report
@@ -114,11 +112,11 @@ class Settings:
         """The settings with the networks' files, fetched if need be, and their checksums."""
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtraError("extract", "video")
-        with _notes_of_the_library():
+        with notes_of("stepvad.video"):
             files = model_file(detector), model_file(pose)
         origin: Origin = {
-            "detector": _sha256(files[0]),
-            "pose": _sha256(files[1]),
+            "detector": modelfile.sha256(files[0]),
+            "pose": modelfile.sha256(files[1]),
             "engine": engine,
             "min_confidence": min_confidence,
         }
@@ -184,7 +182,7 @@ def extract_all(
                     settings.detector, settings.pose, runtime=settings.engine, threads=share
                 )
             )
-        with _notes_of_the_library():
+        with notes_of("stepvad.video"):
             found = _in_threads(waiting, settings, estimators, at_once, report)
         outcomes |= {outcome.name: outcome for outcome in found}
     return [outcome for outcome in outcomes.values() if outcome is not None]
@@ -335,10 +333,6 @@ def _parts_directory(file: Path) -> Path:
     return file.with_name(f".{file.stem}.parts")
 
 
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def _write_times(times: Times, path: Path) -> None:
     """When each frame of a camera was, as CSV: seconds in the stream and since 1970."""
     with replacing(path, DataError) as temporary, temporary.open("w", newline="") as file:
@@ -347,18 +341,3 @@ def _write_times(times: Times, path: Path) -> None:
         columns = (times.number, times.epoch, times.pts, times.wall)
         for number, epoch, pts, wall in zip(*(c.tolist() for c in columns), strict=True):
             writer.writerow([int(number), int(epoch), f"{pts:.6f}", f"{wall:.6f}"])
-
-
-@contextmanager
-def _notes_of_the_library() -> Iterator[None]:
-    """What the library says of downloads and cameras goes to stderr."""
-    logger = logging.getLogger("stepvad.video")
-    handler = logging.StreamHandler()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrate import calibration_of
+from stepvad.cli.calibrate import calibration_of, first_frame
 from stepvad.cli.engine import RuntimeName, Threads, load_detector, on_runtime
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.calibration import Threshold
@@ -74,12 +74,7 @@ def report(
     scorer = on_runtime(detector, runtime, threads, verbose=False)
     with progress_bars() as bars:
         clip = read_clip(poses, format, bars)
-        rate = fps or clip.fps
-        if rate is None:
-            raise DataError(
-                f"clip {clip.name}: expected to know its frames per second, got none",
-                hint="say it with --fps",
-            )
+        rate = clip.rate(fps)
         abnormal = None if labels is None else read_truth(labels, clip)
         if abnormal is not None:
             clip = clip.with_length(len(abnormal))
@@ -96,6 +91,7 @@ def report(
             threshold=promise,
             incidents=incidents,
             abnormal=abnormal,
+            first_frame=first_frame(clip),
         )
     )
     with replacing(output) as temporary:

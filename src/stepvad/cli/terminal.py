@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import math
 import os
 import sys
@@ -152,3 +153,33 @@ def _strict(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+@contextmanager
+def notes_of(part: str, *, once: bool = False) -> Iterator[None]:
+    """What a part of the library notices goes to stderr; if asked, each kind of thing once."""
+    logger, handler = logging.getLogger(part), logging.StreamHandler()
+    if once:
+        handler.addFilter(_Once())
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Once(logging.Filter):
+    """Lets each kind of message through once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this message's wording is new."""
+        new = str(record.msg) not in self._seen
+        self._seen.add(str(record.msg))
+        return new

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.detector import Detector
 from stepvad.explain.ghosts import standardised
-from stepvad.folded import Folded
-from stepvad.modelfile import Model
 from stepvad.pcspace import PCSpace
 from stepvad.scoring import scale_weights
 
@@ -40,8 +39,7 @@ class Attribution:
 
 
 def attribute(
-    folded: Folded,
-    model: Model,
+    detector: Detector,
     space: PCSpace,
     x: NDArray[np.float32],
     weight: NDArray[np.float32],
@@ -54,10 +52,10 @@ def attribute(
     outside the K components adds up to nothing.
     """
     pi_x = space.project(x)
-    E, E_normal = standardised(folded, model, pi_x), standardised(folded, model, normal)
-    scales = scale_weights(E, model.config.aggregation)
+    E, E_normal = standardised(detector, pi_x), standardised(detector, normal)
+    scales = scale_weights(E, detector.config.aggregation)
     energy, below = (np.sum(scales * values, axis=1) for values in (E, E_normal))
-    g = _mean_gradient(folded, model, scales, normal, pi_x, energy - below)
+    g = _mean_gradient(detector, scales, normal, pi_x, energy - below)
     _, _, V, T = x.shape
     difference = x - space.reconstruct(normal, (2, V, T))
     by_coordinate = ((g / space.scale) @ space.W_K.T).reshape(x.shape) * difference
@@ -67,8 +65,7 @@ def attribute(
 
 
 def _mean_gradient(
-    folded: Folded,
-    model: Model,
+    detector: Detector,
     scales: NDArray[np.float64],
     start: NDArray[np.float32],
     end: NDArray[np.float32],
@@ -78,7 +75,7 @@ def _mean_gradient(
     g = np.zeros(start.shape)
     rows, nodes = np.arange(len(start)), NODES
     while len(rows):
-        g[rows] = _quadrature(folded, model, scales[rows], start[rows], end[rows], nodes)
+        g[rows] = _quadrature(detector, scales[rows], start[rows], end[rows], nodes)
         along = np.sum(g[rows] * (end[rows] - start[rows]), axis=1)
         missing = np.abs(along - rise[rows])
         nodes *= 2
@@ -87,8 +84,7 @@ def _mean_gradient(
 
 
 def _quadrature(
-    folded: Folded,
-    model: Model,
+    detector: Detector,
     scales: NDArray[np.float64],
     start: NDArray[np.float32],
     end: NDArray[np.float32],
@@ -101,8 +97,10 @@ def _quadrature(
     way = end - start
     lines = start[window, None] + place[:, None] * way[window, None]  # (n, nodes, K)
     K = start.shape[1]
-    _, grad_f = folded.slopes(lines.reshape(-1, K), np.repeat(scale, nodes))
+    _, grad_f = detector.network.folded.slopes(lines.reshape(-1, K), np.repeat(scale, nodes))
     mean = np.einsum("j,njk->nk", share, grad_f.reshape(-1, nodes, K).astype(np.float64))
     g = np.zeros(start.shape)
-    np.add.at(g, window, (scales[window, scale] / np.sqrt(model.E_var[scale]))[:, None] * mean)
+    np.add.at(
+        g, window, (scales[window, scale] / np.sqrt(detector.model.E_var[scale]))[:, None] * mean
+    )
     return g

@@ -161,26 +161,26 @@ class _Batch:
         cls, detector: Detector, space: PCSpace, index: WindowIndex, rows: NDArray[np.int64]
     ) -> _Batch:
         """The windows in these rows: their ghosts, their scores taken apart, both in pixels."""
-        config, model, folded = detector.config, detector.model, detector.network.folded
+        config = detector.config
         windows = index.windows(rows)
         observed = index.keypoints[index.start[rows][:, None] + np.arange(config.T)]
         pi_x, weight = space.project(windows.x), windows.weight(config)
-        normal = ghosts.nearest_normal(folded, model, pi_x)
+        normal = ghosts.nearest_normal(detector, space, pi_x)
         shape = (2, detector.skeleton.V, config.T)
         seen, ghost = (
             place(space.reconstruct(points, shape), observed, config) for points in (pi_x, normal)
         )
         return cls(
             detector,
-            attribute(folded, model, space, windows.x, weight, normal),
+            attribute(detector, space, windows.x, weight, normal),
             windows.track_id,
             windows.frame,
             weight,
             observed,
             seen,
             ghosts.align(ghost, seen, detector.skeleton),
-            ghosts.standardised(folded, model, normal).max(axis=1),
-            ghosts.standardised(folded, model, pi_x).max(axis=1) > ghosts.NORMAL_RANGE,
+            ghosts.standardised(detector, normal).max(axis=1),
+            ghosts.standardised(detector, pi_x).max(axis=1) > ghosts.NORMAL_RANGE,
         )
 
     def explanation(self, n: int, clip: Clip) -> Explanation:

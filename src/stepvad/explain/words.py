@@ -29,7 +29,7 @@ SLOW = 0.01
 LYING, LEANING = 55.0, 20.0
 """Degrees from upright: of the spine alone, and more than normal."""
 CROUCHED = 0.75
-"""Height of the hips above the ankles beside the normal one."""
+"""Height of the hips above the lower foot beside the normal one."""
 ACROSS = 0.05
 """Width of the shoulders, in heights of the body, from which it says which way somebody faces."""
 WAY = 0.15
@@ -195,8 +195,9 @@ def _faces_away(observed: _View, ghost: _View, height: float) -> bool:
 
 
 def _hips(view: _View) -> float:
-    """Height of the hips above the ankles, the median over the frames."""
-    return float(np.median((view.middle("ankle") - view.middle("hip"))[:, 1]))
+    """Height of the hips above the lower foot, the median over the frames."""
+    feet = np.maximum(view.joint("left_ankle")[:, 1], view.joint("right_ankle")[:, 1])
+    return float(np.median(feet - view.middle("hip")[:, 1]))
 
 
 def _direction(

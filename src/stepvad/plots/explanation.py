@@ -27,7 +27,7 @@ LARGEST_DOT = 170.0
 """Area of the dot of the joint that contributes most, in square points."""
 STRIP_INCHES = 2.5
 NOSE = COCO17.joints.index("nose")
-WRAPPED = 96
+WRAPPED = 108
 """Characters of a line of words."""
 
 

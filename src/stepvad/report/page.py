@@ -61,11 +61,13 @@ class Case:
     incidents: Sequence[Incident]
     abnormal: NDArray[np.bool_] | None = None
     """Frames that are labelled as abnormal, `(n_frames,)`."""
+    first_frame: int = 0
+    """Where the footage begins; a part of a video keeps the numbers of its frames."""
 
     @property
-    def seconds(self) -> float:
-        """How long the clip is."""
-        return self.scores.n_frames / self.fps
+    def watched_s(self) -> float:
+        """How much footage there is."""
+        return (self.scores.n_frames - self.first_frame) / self.fps
 
 
 def render(case: Case) -> str:
@@ -114,8 +116,8 @@ def _digest(text: str) -> str:
 def _summary(case: Case) -> str:
     """The page in a sentence."""
     if not case.incidents:
-        return f"No event in {_duration(case.seconds)} of footage."
-    found = f"{_count(len(case.incidents), 'event')} in {_duration(case.seconds)} of footage"
+        return f"No event in {_duration(case.watched_s)} of footage."
+    found = f"{_count(len(case.incidents), 'event')} in {_duration(case.watched_s)} of footage"
     top = max(case.incidents, key=lambda incident: incident.event.peak)
     which = "It" if len(case.incidents) == 1 else f"The strangest, event {top.number},"
     peak = f"{_number(top.event.peak)} at {_time(top.event.peak_s)}"
@@ -125,7 +127,7 @@ def _summary(case: Case) -> str:
 def _facts(case: Case) -> Iterator[tuple[str, str]]:
     """Clip, threshold and model, as terms and descriptions."""
     people = len(np.unique(case.scores.windows.track_id))
-    n_frames = f"{case.scores.n_frames:,} frames at {case.fps:g} a second"
+    n_frames = f"{case.scores.n_frames - case.first_frame:,} frames at {case.fps:g} a second"
     yield "Clip", f"{n_frames}, {_count(people, 'track')} with scores"
     yield "Threshold", f"{_number(case.rules.threshold)}, {_promise(case)}"
     config, origin = case.model.config, case.model.origin
@@ -187,9 +189,9 @@ def _entry(mark: str, words: str) -> str:
 def _reading(case: Case) -> str:
     """What scores are, and what was left out of the timeline."""
     n_frames, windows = case.scores.n_frames, case.scores.windows
-    each_s = case.seconds / min(n_frames, timeline.BINS) if n_frames else 0.0
     said = [SCORE]
     if n_frames > timeline.BINS:
+        each_s = n_frames / timeline.BINS / case.fps
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
     high = timeline.Scale.of(windows.A, n_frames, case.rules.threshold).high
     if len(windows) and windows.A.max() > high:

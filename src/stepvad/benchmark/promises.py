@@ -1,0 +1,185 @@
+"""Whether thresholds keep what they promise, on normal footage that they have not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepvad.benchmark.datasets import Dataset
+from stepvad.calibration import RULES, Counted, Scored
+from stepvad.calibration.counting import levels_of
+from stepvad.calibration.promise import threshold_for
+from stepvad.config import Compute, Config
+from stepvad.detector import Detector
+from stepvad.errors import DataError
+from stepvad.events import Rules, find
+from stepvad.formats.labels import FrameLabels
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+from stepvad.scoring import frame_scores, stretches
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One promised rate over many splits of the footage."""
+
+    rate: float
+    promised: int
+    """Splits in which the footage carried the promise."""
+    refused: int
+    kept: float
+    """Share of the promises whose unseen part has no more events than promised."""
+    observed: float
+    """Events per hour of all unseen parts together."""
+    interval: tuple[float, float]
+    """Of the unseen parts, 95 %."""
+    threshold: float
+    """The median."""
+    tail: float
+    """Share of the promises for which the tail had to be continued."""
+
+
+def keep_promises(
+    counted: Counted,
+    rates: Sequence[float],
+    *,
+    splits: int = 40,
+    share: float = 0.3,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[Line]:
+    """Calibrate on a share of the blocks, chosen at random, and count on all the others."""
+    return [
+        _line(counted, rate, splits=splits, share=share, confidence=confidence, seed=seed)
+        for rate in rates
+    ]
+
+
+def _line(
+    counted: Counted, rate: float, *, splits: int, share: float, confidence: float, seed: int
+) -> Line:
+    rng = np.random.default_rng(seed)
+    thresholds, observed, hours, tails = [], [], [], []
+    for _ in range(splits):
+        order = rng.permutation(len(counted.hours))
+        seen, unseen = (
+            replace(counted, events=counted.events[rows], hours=counted.hours[rows])
+            for rows in np.split(order, [round(share * len(order))])
+        )
+        try:
+            threshold = threshold_for(seen, rate, confidence=confidence)
+        except DataError:
+            continue
+        thresholds.append(threshold.value)
+        tails.append(threshold.how == "tail")
+        observed.append(unseen.at(threshold.value))
+        hours.append(unseen.total_hours)
+    if not thresholds:
+        nothing = float("nan")
+        return Line(rate, 0, splits, nothing, nothing, (nothing, nothing), nothing, nothing)
+    events, exposure = np.array(observed), np.array(hours)
+    low, high = np.quantile(events / exposure, (0.025, 0.975))
+    return Line(
+        rate=rate,
+        promised=len(thresholds),
+        refused=splits - len(thresholds),
+        kept=float((events <= rate * exposure).mean()),
+        observed=float(events.sum() / exposure.sum()),
+        interval=(float(low), float(high)),
+        threshold=float(np.median(thresholds)),
+        tail=float(np.mean(tails)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one threshold finds of true events, and what it costs."""
+
+    threshold: float
+    recall: float
+    """Share of the true events that an event tells of."""
+    false_per_hour: float
+    """On normal footage."""
+
+
+def at_threshold(
+    threshold: float,
+    normal: Counted,
+    test: Sequence[tuple[Scored, FrameLabels]],
+    rules: Rules,
+    T: int,
+) -> Found:
+    """Recall on labelled clips and false events on normal footage at one threshold."""
+    chosen = replace(rules, threshold=threshold)
+    hits = [hit for clip, labels in test for hit in _hits(clip, labels, chosen, T)]
+    return Found(threshold, float(np.mean(hits)), normal.at(threshold) / normal.total_hours)
+
+
+def _hits(clip: Scored, labels: FrameLabels, rules: Rules, T: int) -> list[bool]:
+    """For each true event, whether one is found that overlaps it; windows end up to T later."""
+    events = find(clip.windows, clip.fps, rules)
+    return [
+        any(
+            event.first_s * clip.fps < end + T and event.last_s * clip.fps >= first
+            for event in events
+        )
+        for first, end in stretches(labels.abnormal & labels.counted)
+    ]
+
+
+def percentile_of_frames(clips: Sequence[Scored], T: int, percent: float) -> float:
+    """The threshold that a percentile of frame scores gives, as people choose it."""
+    scores = [frame_scores(clip.windows, clip.n_frames, T) for clip in clips]
+    return float(np.nanpercentile(np.concatenate(scores), percent))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """A fit, the events of normal footage that it has not seen, and labelled clips, scored."""
+
+    counted: Counted
+    test: Sequence[tuple[Scored, FrameLabels]]
+    T: int
+    highest: float
+    """The highest score of the training clips."""
+    p99: float
+    """The 99th percentile of normal frames."""
+
+    def found(self, threshold: float) -> Found:
+        """What a threshold finds and costs."""
+        return at_threshold(threshold, self.counted, self.test, RULES, self.T)
+
+
+def measure(
+    dataset: Dataset,
+    normal: Sequence[Clip] | None,
+    config: Config,
+    *,
+    fps: float | None = None,
+    seed: int = 0,
+    compute: Compute = Compute(),
+    report: Report = silent,
+) -> Measured:
+    """Fit on the training clips, or on half of them where there is no other normal footage."""
+    train = [*dataset.train_clips()]
+    if normal is None:
+        order = np.random.default_rng(seed).permutation(len(train))
+        half = len(train) // 2
+        normal, train = ([train[i] for i in some] for some in (order[:half], order[half:]))
+    detector = Detector.fit(train, config, report=report, compute=compute)
+
+    def scored(clip: Clip) -> Scored:
+        scores = detector.score(clip, report=report)
+        return Scored(scores.windows, clip.n_frames, clip.rate(fps))
+
+    clips = [scored(clip) for clip in normal]
+    levels = levels_of([clip.windows.A for clip in clips])
+    return Measured(
+        counted=Counted.of(clips, levels, RULES),
+        test=[(scored(clip), labels) for clip, labels in dataset.test_clips()],
+        T=config.T,
+        highest=max(float(scored(clip).windows.A.max(initial=0.0)) for clip in train),
+        p99=percentile_of_frames(clips, config.T, 99.0),
+    )
