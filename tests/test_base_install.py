@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -60,6 +61,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     succeed(HERE / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", directory, ROOT)
     (found,) = directory.glob("*.whl")
     return found
+
+
+def test_the_wheel_holds_the_parts_of_a_report(wheel: Path) -> None:
+    with ZipFile(wheel) as inside:
+        names = {*inside.namelist()}
+    assert {f"stepvad/report/page.{part}" for part in ("css", "html", "js")} <= names
 
 
 @pytest.fixture(scope="module")

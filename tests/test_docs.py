@@ -143,6 +143,16 @@ def test_the_guide_to_your_own_footage_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_guide_to_an_alert_runs(tmp_path: Path) -> None:
+    for block in blocks(DOCS / "guides" / "explain-an-alert.md"):
+        check_output(block, run(block, tmp_path))
+    page = (tmp_path / "alert.html").read_text("utf-8")
+    assert "<article" in page
+    assert "promises at most 5 false events per hour" in page
+    assert len((DOCS / "images" / "report.png").read_bytes()) < 200_000
+
+
+@pytest.mark.slow
 def test_the_page_on_walkers_shows_what_its_commands_print(tmp_path: Path) -> None:
     for block in blocks(DOCS / "benchmarks" / "walkers.md"):
         check_output(block, run(block, tmp_path))
@@ -204,7 +214,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert len(every) > 10
     assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
-    tested |= {"methods.md", "runtimes.md", "explanations.md"}
+    tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 

@@ -199,7 +199,7 @@ def _times(scale: Scale, seconds: float, top: float) -> Iterator[str]:
 
 
 def _numbers(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[str]:
-    """The numbers of events, those of the highest peaks first where there is no room for all."""
+    """The numbers of events above the plot; where there is no room, the highest peaks first."""
     taken: list[float] = []
     for incident in sorted(incidents, key=lambda incident: -incident.event.peak):
         x = min(max(sum(_reach(incident, scale, fps)) / 2, 1.6), 98.4)
@@ -210,6 +210,6 @@ def _numbers(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterato
         target = f"event-{n}" if incident.look else f"row-{n}"
         yield (
             f'<a href="#{target}" aria-label="event {n}"><circle class="number" cx="{x:.2f}%" '
-            f'cy="11" r="10"/><text class="number" x="{x:.2f}%" y="15" text-anchor="middle">'
+            f'cy="-12" r="10"/><text class="number" x="{x:.2f}%" y="-8" text-anchor="middle">'
             f"{n}</text></a>"
         )
