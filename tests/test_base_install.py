@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -60,6 +61,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     succeed(HERE / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", directory, ROOT)
     (found,) = directory.glob("*.whl")
     return found
+
+
+def test_the_wheel_holds_the_parts_of_a_report(wheel: Path) -> None:
+    with ZipFile(wheel) as inside:
+        names = {*inside.namelist()}
+    assert {f"stepvad/report/page.{part}" for part in ("css", "html", "js")} <= names
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +140,13 @@ def test_scores_and_figures_are_the_same_without_torch(base: Path, people: Path)
         here = json.loads(succeed(HERE / "stepvad", *words, "--json"))
         there = json.loads(succeed(base / "stepvad", *words, "--json"))
         assert_same(here, there)
+
+
+def test_explanations_add_up_without_torch(base: Path, people: Path) -> None:
+    model, poses = people / "model.safetensors", people / "people" / "pose" / "test"
+    (found,) = json.loads(succeed(base / "stepvad", "explain", model, poses, "--json"))
+    total = found["base"] + sum(map(sum, found["contributions"]))
+    assert abs(total - found["score"]) < 1e-4
 
 
 def assert_same(a: Any, b: Any, where: str = "") -> None:

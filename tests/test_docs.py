@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import stepvad
-from stepvad import Config, autoencoder, baselines
+from stepvad import Config, autoencoder, baselines, explain
 from stepvad.benchmark import walkers
 from stepvad.folded import weight_shapes
 from stepvad.formats.labels import shanghaitech
@@ -143,6 +143,16 @@ def test_the_guide_to_your_own_footage_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_guide_to_an_alert_runs(tmp_path: Path) -> None:
+    for block in blocks(DOCS / "guides" / "explain-an-alert.md"):
+        check_output(block, run(block, tmp_path))
+    page = (tmp_path / "alert.html").read_text("utf-8")
+    assert "<article" in page
+    assert "promises at most 5 false events per hour" in page
+    assert len((DOCS / "images" / "report.png").read_bytes()) < 200_000
+
+
+@pytest.mark.slow
 def test_the_page_on_walkers_shows_what_its_commands_print(tmp_path: Path) -> None:
     for block in blocks(DOCS / "benchmarks" / "walkers.md"):
         check_output(block, run(block, tmp_path))
@@ -177,6 +187,18 @@ def test_the_page_on_runtimes_runs(tmp_path: Path) -> None:
     assert (tmp_path / "model.bin").exists()
 
 
+@pytest.mark.slow
+def test_the_page_on_explanations_runs(tmp_path: Path) -> None:
+    walkers.write_dataset(tmp_path / "people", seed=4, train_clips=2, test_clips=2, seconds=8.0)
+    (tmp_path / "people" / "pose" / "test").rename(tmp_path / "poses")
+    config = Config(K=12, width=16, max_steps=8)
+    train = stepvad.read_clips(tmp_path / "people" / "pose" / "train")
+    stepvad.Detector.fit(train, config).save(tmp_path / "model.safetensors")
+    (block,) = blocks(DOCS / "concepts" / "explanations.md")
+    assert "Noise scale " in run(block, tmp_path)
+    assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
+
+
 MEASURED = (
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
     *("promises.md", "video.md"),
@@ -192,7 +214,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert len(every) > 10
     assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
-    tested |= {"methods.md", "runtimes.md"}
+    tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 
@@ -220,6 +242,12 @@ def test_the_page_on_python_holds_the_names_of_the_baselines() -> None:
     )
     (listed,) = re.findall(r"members: \[(.*)\]", text)
     assert sorted(listed.split(", ")) == sorted(baselines.__all__)
+
+
+def test_the_page_on_python_holds_the_names_of_explanations() -> None:
+    text = (DOCS / "reference" / "api.md").read_text("utf-8").partition("::: stepvad.explain\n")[2]
+    listed = re.findall(r"members: \[(.*)\]", text)[0]
+    assert sorted(listed.split(", ")) == sorted(explain.__all__)
 
 
 def test_the_page_on_methods_tells_every_method_and_constant() -> None:

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.skeletons import BUILT_IN, COCO17, STEP18, Skeleton, convert, modelled, of_size
+from stepvad.skeletons import (
+    BUILT_IN,
+    COCO17,
+    STEP18,
+    Skeleton,
+    convert,
+    give_back,
+    modelled,
+    of_size,
+    restore,
+)
 
 
 def test_the_built_in_skeletons_have_17_and_18_joints() -> None:
@@ -102,3 +112,24 @@ def test_a_bone_that_leads_nowhere_is_refused(bone: tuple[int, int]) -> None:
     with pytest.raises(DataError, match=r"skeleton s: bones must join joints 0 to 1, got") as error:
         Skeleton("s", ("a", "b"), (bone,))
     assert error.value.hint == "number the joints from 0"
+
+
+def test_places_come_back_as_they_were() -> None:
+    places = np.random.default_rng(0).normal(size=(3, 17, 2)).astype(np.float32)
+    there = convert(places, COCO17, STEP18)
+    np.testing.assert_array_equal(restore(there, COCO17, STEP18), places)
+    np.testing.assert_array_equal(restore(places, COCO17, COCO17), places)
+
+
+def test_the_share_of_the_neck_goes_to_both_shoulders_and_nothing_is_lost() -> None:
+    shares = np.zeros((1, 18))
+    shares[0, STEP18.joints.index("neck")] = 3.0
+    shares[0, STEP18.joints.index("left_wrist")] = 1.0
+    shares[0, STEP18.joints.index("left_shoulder")] = 0.25
+    got = dict(zip(COCO17.joints, give_back(shares, COCO17, STEP18)[0], strict=True))
+    assert {joint: share for joint, share in got.items() if share} == {
+        "left_shoulder": 1.75,
+        "right_shoulder": 1.5,
+        "left_wrist": 1.0,
+    }
+    np.testing.assert_array_equal(give_back(shares, STEP18, STEP18), shares)

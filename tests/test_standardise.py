@@ -11,6 +11,7 @@ from stepvad.poses import Track
 from stepvad.skeletons import COCO17, STEP18, of_size
 from stepvad.windows import (
     Counts,
+    place,
     prepare,
     standardise,
 )
@@ -42,6 +43,17 @@ def test_standardised_windows_do_not_depend_on_place_and_distance() -> None:
     np.testing.assert_allclose(
         standardise(moved, config(4))[0], standardise(x, config(4))[0], atol=1e-4
     )
+
+
+@pytest.mark.parametrize("profile", ["step", "stgnf"])
+def test_placing_undoes_standardising(profile: Literal["step", "stgnf"]) -> None:
+    keypoints = np.random.default_rng(0).normal(300, 40, size=(4, 5, 3, 2)).astype(np.float32)
+    settings = config(5, profile=profile)
+    x, _ = standardise(keypoints.transpose(0, 3, 2, 1), settings)
+    np.testing.assert_allclose(place(x, keypoints, settings), keypoints, rtol=1e-5)
+    larger = place(2 * x, keypoints, settings)
+    np.testing.assert_allclose(larger.mean(axis=(1, 2)), keypoints.mean(axis=(1, 2)), rtol=1e-4)
+    np.testing.assert_allclose(np.ptp(larger[..., 0]), 2 * np.ptp(keypoints[..., 0]), rtol=0.2)
 
 
 def test_profile_stgnf_first_divides_x_by_856_and_y_by_480() -> None:

@@ -87,6 +87,38 @@ class Folded:
             s = s + y if skip else y
             yield s
 
+    def slopes(self, pi_x: Array, scale: NDArray[np.int64]) -> tuple[Array, Array]:
+        """f_θ(z, σ) `(N,)` and ∇_z f_θ(z, σ) `(N, K)` at points `(N, K)`, each at its own scale.
+
+        With a_i what GELU gets in block i, and g the slope of f in s: every block makes it
+        g + W_iᵀ (g ⊙ GELU'(a_i)), or in a plain MLP the second part alone.
+        """
+        parts = [
+            self._slopes(pi_x[i : i + ROWS], scale[i : i + ROWS]) for i in range(0, len(pi_x), ROWS)
+        ]
+        f = np.concatenate([np.empty(0, np.float32), *(part[0] for part in parts)])
+        grad_f = np.concatenate([np.empty((0, pi_x.shape[1]), np.float32), *(p[1] for p in parts)])
+        return f, grad_f
+
+    def _slopes(self, pi_x: Array, scale: NDArray[np.int64]) -> tuple[Array, Array]:
+        a, *skip = self.entry(pi_x)
+        s, inner = gelu_and_slope(a + self.b[0, scale])
+        slopes = [inner]
+        for h in skip:
+            s = h + s
+        for W, b in zip(self.W, self.b[1:], strict=True):
+            y, inner = gelu_and_slope(s @ W.T + b[scale])
+            s = s + y if skip else y
+            slopes.append(inner)
+        g = np.broadcast_to(self.head, s.shape)
+        for W, inner in zip(self.W[::-1], slopes[:0:-1], strict=True):
+            through = (g * inner) @ W
+            g = g + through if skip else through
+        grad_f = (g * slopes[0]) @ self.W_1z
+        if self.W_z is not None:
+            grad_f = grad_f + g @ self.W_z
+        return (s @ self.head + self.constant[scale]).astype(np.float32), grad_f
+
     def measure_ranges(self, pi_x: Array) -> Array:
         """Largest |s| before each product, `(blocks - 1, width)`, over windows π(x) `(N, K)`."""
         peaks = np.zeros(self.W.shape[:2], dtype=np.float32)
@@ -124,6 +156,14 @@ def gelu(a: NDArray[Float]) -> NDArray[Float]:
     """The exact a Φ(a), in the precision of `a`."""
     half = a.dtype.type(0.5)
     return a * (erf(a * np.sqrt(half)) + 1) * half
+
+
+def gelu_and_slope(a: NDArray[Float]) -> tuple[NDArray[Float], NDArray[Float]]:
+    """GELU(a) = a Φ(a) and its slope Φ(a) + a φ(a), in the precision of `a`."""
+    half = a.dtype.type(0.5)
+    Phi = (erf(a * np.sqrt(half)) + 1) * half
+    phi = np.exp(-half * a * a) * np.sqrt(half / a.dtype.type(np.pi))
+    return a * Phi, Phi + a * phi
 
 
 def weight_shapes(config: Config) -> dict[str, tuple[int, ...]]:

@@ -110,6 +110,23 @@ def aggregate(E: NDArray[np.float32], aggregation: Aggregation) -> NDArray[np.fl
             return E[:, aggregation]
 
 
+def scale_weights(E: NDArray[np.float32], aggregation: Aggregation) -> NDArray[np.float64]:
+    """What each scale counts, w `(N, L)`, such that `aggregate` gives Σ_i w_i E_i."""
+    match aggregation:
+        case "max":
+            kept, weight = E.argmax(axis=1)[:, None], 1.0
+        case "sum":
+            return np.ones(E.shape)
+        case "top2" | "top3":
+            largest = int(aggregation[-1])
+            kept, weight = np.argsort(E, axis=1)[:, -largest:], 1 / largest
+        case _:
+            kept, weight = np.full((len(E), 1), aggregation), 1.0
+    w = np.zeros(E.shape)
+    np.put_along_axis(w, kept, weight, axis=1)
+    return w
+
+
 def frame_scores(
     windows: WindowScores,
     n_frames: int,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
+
+Float = TypeVar("Float", np.float32, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +168,25 @@ def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> 
     neck = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / np.float32(2)
     with_neck = np.concatenate([joints, neck[:, None]], axis=1)
     return with_neck[:, STEP18_OF_COCO17]
+
+
+def restore(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:
+    """Places of joints, `(n, V, …)`, back from what `convert` makes of them: the neck goes."""
+    if source.joints == target.joints:
+        return joints
+    return joints[:, [target.joints.index(joint) for joint in source.joints]]
+
+
+def give_back(
+    shares: NDArray[np.float64], source: Skeleton, target: Skeleton
+) -> NDArray[np.float64]:
+    """Shares of a whole, `(n, V, …)`, back from the joints `convert` makes to those it is given.
+
+    The neck's share goes to both shoulders, which it is the mean of, so the whole stays the same.
+    """
+    restored = restore(shares, source, target)
+    if source.joints != target.joints:
+        half = shares[:, target.joints.index("neck")] / 2
+        restored[:, LEFT_SHOULDER] += half
+        restored[:, RIGHT_SHOULDER] += half
+    return restored

@@ -343,12 +343,37 @@ def standardise(
     A spread below `spread_floor` of the spread of x counts as that much; a window without any
     spread stays at zero. Each window is computed alone, so a batch gives the same bits.
     """
+    rows, _, scale, flat = _centred(x, config)
+    scaled = rows / scale[:, None, None] + 0.0  # -0 becomes 0, so that equal windows are equal bits
+    return scaled.reshape(x.shape).astype(np.float32), flat
+
+
+def place(
+    x: NDArray[np.float32], keypoints: NDArray[np.float32], config: Config
+) -> NDArray[np.float32]:
+    """Standardised windows `(N, 2, V, T)` in pixels `(N, T, V, 2)`.
+
+    They go where, and get as large as, the windows of `keypoints (N, T, V, 2)` are: with these very
+    windows it undoes `standardise`.
+    """
+    _, mean, scale, _ = _centred(keypoints.transpose(0, 3, 2, 1), config)
+    rows = x.reshape(len(x), 2, -1) * scale[:, None, None] + mean
+    if config.profile == "stgnf":
+        rows = rows * np.reshape(STGNF_SIZE, (2, 1))
+    return rows.reshape(x.shape).transpose(0, 3, 2, 1).astype(np.float32)
+
+
+def _centred(
+    x: NDArray[np.float32], config: Config
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
+    """Windows about their mean `(N, 2, V T)`, the mean `(N, 2, 1)`, their scale, who is flat."""
     x = np.ascontiguousarray(x, dtype=np.float64)
     if config.profile == "stgnf":
         x = x / np.reshape(STGNF_SIZE, (2, 1, 1))
     rows = x.reshape(len(x), 2, x.shape[2] * x.shape[3])  # sums run along the last, dense axis
     rounding = ROUNDING * np.abs(rows).max(axis=2)
-    rows = rows - rows.mean(axis=2, keepdims=True)
+    mean = rows.mean(axis=2, keepdims=True)
+    rows = rows - mean
     spread = np.sqrt(np.square(rows).mean(axis=2))  # (N, 2)
     still = spread <= rounding
     rows[still], spread[still] = 0, 0
@@ -357,5 +382,4 @@ def standardise(
     flat = spread_y <= floor
     scale = np.where(flat, floor, spread_y)
     scale[scale == 0] = 1.0
-    scaled = rows / scale[:, None, None] + 0.0  # -0 becomes 0, so that equal windows are equal bits
-    return scaled.reshape(x.shape).astype(np.float32), flat
+    return rows, mean, scale, flat

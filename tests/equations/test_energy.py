@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import erf
 from torch import Tensor, nn
 
-from stepvad.config import Config
+from stepvad.config import Config, Network
 from stepvad.energy import Block, Energy
 from stepvad.folded import ROWS, fold, gelu, weight_shapes
 from stepvad.progress import silent
@@ -213,3 +213,23 @@ def test_a_plain_network_has_neither_skip_nor_modulation() -> None:
     assert {name: tuple(w.shape) for name, w in f.state_dict().items()} == weight_shapes(
         replace(SMALL, network="vanilla")
     )
+
+
+@pytest.mark.parametrize("kind", ["modulated", "vanilla"])
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_the_folded_gradient_is_that_of_automatic_differentiation(
+    kind: Network, blocks: int
+) -> None:
+    config = replace(SMALL, network=kind, blocks=blocks)
+    f = network(config)
+    rng = np.random.default_rng(1)
+    z = rng.normal(size=(ROWS + 7, 5)).astype(np.float32)
+    scale = rng.integers(config.L, size=len(z))
+    inputs = torch.tensor(z, requires_grad=True)
+    sigma = torch.tensor(config.sigmas[scale][:, None], dtype=torch.float32)
+    energy = f(inputs, sigma)
+    (expected,) = torch.autograd.grad(energy.sum(), inputs)
+    got, slopes = fold(to_numpy(f.state_dict()), config).slopes(z, scale)
+    np.testing.assert_allclose(got, energy.detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(slopes, expected.numpy(), rtol=1e-3, atol=1e-5)
+    assert got.dtype == slopes.dtype == np.float32

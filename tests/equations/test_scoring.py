@@ -17,6 +17,7 @@ from stepvad.scoring import (
     fill_uncovered,
     frame_scores,
     person_scores,
+    scale_weights,
     smooth,
     smooth_scored,
     standardise_energies,
@@ -84,6 +85,8 @@ def test_aggregations(aggregation: Aggregation, expected: tuple[float, float]) -
     np.testing.assert_allclose(aggregate(E, aggregation), expected, rtol=1e-6)
     weighted = anomaly_score(E, floats(0.5, 1), aggregation)
     np.testing.assert_allclose(weighted, [0.5 * expected[0], expected[1]], rtol=1e-6)
+    by_scale = scale_weights(E, aggregation)
+    np.testing.assert_allclose((by_scale * E).sum(axis=1), expected, rtol=1e-6)
 
 
 def test_aggregation_of_no_windows_is_empty() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,10 @@ from stepvad.calibration.tail import FEWEST, Tails, base_level
 from stepvad.errors import ConfigError, DataError
 
 How = Literal["counted", "tail"]
+HOW: Mapping[How, str] = {
+    "counted": "the footage itself shows it",
+    "tail": "the footage is too short to show it: its tail is continued",
+}
 BEYOND = 10.0
 """The tail promises rates down to one event in so many times the hours of the footage."""
 
@@ -35,6 +40,14 @@ class Threshold:
     """That this footage still has at the threshold."""
     rate: tuple[float, float]
     """Where the true number of events per hour is, with 95 % confidence."""
+
+    @property
+    def words(self) -> str:
+        """What it promises, and on what grounds."""
+        return (
+            f"at most {self.alerts_per_hour:g} false events per hour of a camera, with "
+            f"{100 * self.confidence:g} % confidence; {HOW[self.how]}"
+        )
 
 
 def threshold_for(

@@ -11,11 +11,13 @@ from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
+from stepvad.cli.explain import explain
 from stepvad.cli.export import export
 from stepvad.cli.extract import extract
 from stepvad.cli.fit import fit
 from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
+from stepvad.cli.report import report
 from stepvad.cli.score import score
 from stepvad.errors import StepvadError
 
@@ -49,7 +51,13 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
         raise typer.Exit
 
 
-for verb in (extract, fit, calibrate, score, overlay, evaluate, convert, inspect, export, distill):
+VERBS = (
+    *(extract, fit, calibrate, score, overlay, evaluate, explain, report),
+    *(convert, inspect, export, distill),
+)
+"""In the order of their use."""
+
+for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(benchmark, name="benchmark")
 

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from stepvad.detector import Detector
     from stepvad.poses import Clip
 
-HOW = {
-    "counted": "the footage itself shows it",
-    "tail": "the footage is too short to show it: its tail is continued",
-}
-
 
 def calibrate(
     model: ModelFile,
@@ -100,8 +95,8 @@ def calibrate(
     say(f"written: {where}")
 
 
-def calibrated_threshold(model: Path) -> float | None:
-    """The threshold of the calibration beside a model, if there is one and it is this model's."""
+def calibration_of(model: Path) -> Calibration | None:
+    """The calibration beside a model, if there is one and it is this model's."""
     from stepvad import modelfile
     from stepvad.calibration import file
 
@@ -112,7 +107,7 @@ def calibrated_threshold(model: Path) -> float | None:
     if made.model_sha256 != modelfile.sha256(model):
         say(f"warning: {path} is of another model and left alone; calibrate again")
         return None
-    return made.threshold.value
+    return made
 
 
 def camera_of(path: Path) -> str:
@@ -132,12 +127,12 @@ def look_at(
     for clip in read_poses([path], format, report, fps=fps):
         rate = clip.rate(fps)
         scores, seen = look(detector, clip, rate, report=report)
-        clips.append(Scored(scores.windows, clip.n_frames, rate, _first_frame(clip)))
+        clips.append(Scored(scores.windows, clip.n_frames, rate, first_frame(clip)))
         looks.append(seen)
     return clips, Looks.join(looks)
 
 
-def _first_frame(clip: Clip) -> int:
+def first_frame(clip: Clip) -> int:
     """Where a clip begins for sure: poses of a part of a video keep their numbers."""
     return min((int(track.frames[0]) for track in clip.tracks if len(track)), default=0)
 
@@ -173,7 +168,4 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
 
 
 def _promise_words(threshold: Threshold) -> str:
-    return (
-        f"threshold {threshold.value:.2f}: at most {threshold.alerts_per_hour:g} false events per "
-        f"hour of a camera, with {100 * threshold.confidence:g} % confidence; {HOW[threshold.how]}"
-    )
+    return f"threshold {threshold.value:.2f}: {threshold.words}"

@@ -10,33 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrate import calibrated_threshold
+from stepvad.cli.calibrate import calibration_of
 from stepvad.cli.engine import RuntimeName, Threads, on_runtime
-from stepvad.cli.poses import Format, read_poses
+from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
-from stepvad.errors import DataError, StepvadError
-from stepvad.progress import Progress, Report
+from stepvad.errors import StepvadError
+from stepvad.progress import Progress
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from stepvad.poses import Clip
     from stepvad.video.drawing import Image
     from stepvad.video.overlay import Overlay, Size
     from stepvad.video.source import VideoFile
 
-PoseFile = Annotated[Path, typer.Argument(help="A pose file with one clip.")]
 Output = Annotated[
     Path,
     typer.Option("-o", "--output", help="The video, as .mp4; or a directory for stills alone."),
 ]
 Video = Annotated[
     Path | None, typer.Option(help="The video that the poses are of; black without it.")
-]
-Labels = Annotated[
-    Path | None,
-    typer.Option(help="The truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
 ]
 Stills = Annotated[
     int, typer.Option(min=0, help="Pictures as .png of the moments of the highest scores.")
@@ -117,15 +109,15 @@ def overlay(
     detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
     source = None if video is None else open_video(video)
     with progress_bars() as report:
-        clip = _read_clip(poses, format, report)
-        abnormal = None if labels is None else _truth(labels, clip)
+        clip = read_clip(poses, format, report)
+        abnormal = None if labels is None else read_truth(labels, clip)
         if abnormal is not None:
             clip = clip.with_length(len(abnormal))
         pixels = _size(size, clip, source)
         chosen = _frames(frames, clip)
         rate = fps or (source and source.fps) or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
-        scale = overlays.scale_of(scores, _positive(threshold) or calibrated_threshold(model))
+        scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
         drawn = overlays.Overlay(
             clip, scores, size=pixels, scale=scale, frames=chosen, fps=rate, abnormal=abnormal
         )
@@ -163,37 +155,6 @@ def _check_output(output: Path, stills: int, at: list[int] | None) -> None:
     from stepvad.video.writing import check_encoder
 
     check_encoder()
-
-
-def _read_clip(path: Path, format: Format, report: Report) -> Clip:
-    """The one clip of a file, with somebody in it."""
-    clips = list(read_poses([path], format, report))
-    if len(clips) != 1:
-        raise DataError(
-            f"{path}: expected one clip, got {len(clips)}",
-            hint="write each into a file of its own with: stepvad convert",
-        )
-    if clips[0].n_poses == 0:
-        raise DataError(
-            f"{path}: expected at least one track, got none", hint="choose a clip with people in it"
-        )
-    return clips[0]
-
-
-def _truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
-    """Which frames of a clip are abnormal."""
-    from stepvad.benchmark.datasets import open_dataset
-    from stepvad.formats import labels
-
-    if path.is_file():
-        return labels.of_file(path).abnormal
-    found = labels.find(open_dataset(path).labels, clip.name)
-    if found is None:
-        raise DataError(
-            f"{path}: expected labels of clip {clip.name}, got none",
-            hint="give the data set of the clip, or its mask as .npy",
-        )
-    return found.abnormal
 
 
 def _size(text: str | None, clip: Clip, video: VideoFile | None) -> Size:
@@ -238,6 +199,11 @@ def _positive(threshold: float | None) -> float | None:
             hint="0 is the mean of training, and green",
         )
     return threshold
+
+
+def _calibrated(model: Path) -> float | None:
+    made = calibration_of(model)
+    return None if made is None else made.threshold.value
 
 
 def _kept(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepvad.cli.tables import write_table
-from stepvad.cli.terminal import ModelFile, check_output, print_table, progress_bars, say
-from stepvad.errors import MissingExtraError, StepvadError
+from stepvad.cli.terminal import (
+    ModelFile,
+    check_matplotlib,
+    check_output,
+    check_picture,
+    print_table,
+    progress_bars,
+    say,
+)
+from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +54,7 @@ def traversal(
     from stepvad.config import Config
     from stepvad.plots.sequences import Row, draw_sequences
 
-    _check_picture(output)
+    check_picture(output)
     config, dataset = Config(T=T, K=K), open_dataset(data)
     with progress_bars() as report:
         space, footage = pictures.fit_space(dataset, config, report)
@@ -91,7 +98,7 @@ def lowpass(
     from stepvad.config import Config
     from stepvad.plots.sequences import Row, draw_sequences
 
-    _check_picture(output)
+    check_picture(output)
     config, dataset = Config(T=T), open_dataset(data)
     with progress_bars() as report:
         space, footage = pictures.fit_space(dataset, config, report)
@@ -133,7 +140,7 @@ def reconstruction(
     from stepvad.config import Config
     from stepvad.footage import Footage
 
-    _check_picture(output)
+    check_picture(output)
     if table is not None:
         check_output(table)
     config, dataset = Config(T=T), open_dataset(data)
@@ -173,7 +180,7 @@ def timelines(
     from stepvad.formats import file_stem
     from stepvad.plots.timeline import draw_timeline
 
-    _check_matplotlib()
+    check_matplotlib()
     if output.exists() and not output.is_dir():
         raise StepvadError(
             f"{output}: expected a directory, got a file", hint="choose another name"
@@ -224,19 +231,6 @@ def _lowest(error: NDArray[np.float64]) -> float | None:
     """The K of the lowest error, if more components make it worse."""
     best = int(error.argmin()) + 1
     return best if best < len(error) else None
-
-
-def _check_picture(path: Path) -> None:
-    """Refuse a picture that could not be drawn, before the work and not after it."""
-    _check_matplotlib()
-    check_output(path)
-    if path.suffix.lower() != ".png":
-        raise StepvadError(f"{path}: expected a name that ends in .png", hint="name the picture so")
-
-
-def _check_matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError("plot", "plots")
 
 
 PICTURES = (traversal, lowpass, reconstruction, timelines)

@@ -13,11 +13,19 @@ from stepvad.errors import DataError
 from stepvad.progress import Progress, Report
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from stepvad.poses import Clip
 
 FormatName = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
 Format = Annotated[FormatName, typer.Option("--format", help="Layout of the pose files.")]
 Poses = Annotated[list[Path], typer.Argument(help="Pose files, or directories of them.")]
+PoseFile = Annotated[Path, typer.Argument(help="A pose file with one clip.")]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="The truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
+]
 TrainingPoses = Annotated[
     list[Path],
     typer.Argument(help="Pose files, directories of them, or data sets for their training clips."),
@@ -57,6 +65,37 @@ def read_poses(
             report(Progress("reading", number, len(files), file.name))
 
     return _looked_at(clips())
+
+
+def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
+    """The one clip of a file, with somebody in it."""
+    clips = list(read_poses([path], format, report))
+    if len(clips) != 1:
+        raise DataError(
+            f"{path}: expected one clip, got {len(clips)}",
+            hint="write each into a file of its own with: stepvad convert",
+        )
+    if clips[0].n_poses == 0:
+        raise DataError(
+            f"{path}: expected at least one track, got none", hint="choose a clip with people in it"
+        )
+    return clips[0]
+
+
+def read_truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
+    """Which frames of a clip are abnormal."""
+    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.formats import labels
+
+    if path.is_file():
+        return labels.of_file(path).abnormal
+    found = labels.find(open_dataset(path).labels, clip.name)
+    if found is None:
+        raise DataError(
+            f"{path}: expected labels of clip {clip.name}, got none",
+            hint="give the data set of the clip, or its mask as .npy",
+        )
+    return found.abnormal
 
 
 def read_training_poses(

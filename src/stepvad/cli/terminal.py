@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import math
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.errors import StepvadError
+from stepvad.errors import MissingExtraError, StepvadError
 from stepvad.progress import Progress, Report
 
 if TYPE_CHECKING:
@@ -127,6 +128,20 @@ def check_output(path: Path) -> None:
             f"{path}: expected a file name in a directory that exists and can be written",
             hint="make the directory first, or choose another name",
         )
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before the work and not after it."""
+    check_matplotlib()
+    check_output(path)
+    if path.suffix.lower() != ".png":
+        raise StepvadError(f"{path}: expected a name that ends in .png", hint="name the picture so")
+
+
+def check_matplotlib() -> None:
+    """Refuse to draw without the library that draws."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("plot", "plots")
 
 
 def _strict(value: Any) -> Any:

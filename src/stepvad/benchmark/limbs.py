@@ -1,0 +1,57 @@
+"""Normal windows with one limb moved abnormally, to see whether an explanation finds the limb."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.explain.parts import BODY, LIMBS
+from stepvad.skeletons import Skeleton
+
+Kind = Literal["raised", "shaken", "displaced"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+RAISED_DEGREES = (70.0, 170.0)
+"""How far a limb is turned about where it begins, either way."""
+SHAKEN = (0.2, 0.4)
+"""How far to either side the end of a limb is shaken, in heights of the body; its joint half."""
+PERIOD = (6.0, 14.0)
+"""Frames that one shake takes."""
+DISPLACED = (0.25, 0.6)
+"""How far a limb is moved away, in heights of the body."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moved:
+    """A window's keypoints `(T, V, 2)` in pixels after one limb was moved."""
+
+    keypoints: NDArray[np.float32]
+    limb: str
+    kind: Kind
+
+
+def move_limb(
+    keypoints: NDArray[np.float32], skeleton: Skeleton, rng: np.random.Generator
+) -> Moved:
+    """A window `(T, V, 2)` with a random limb moved in a random way; the others stay."""
+    limb, kind = str(rng.choice([*LIMBS])), KINDS[rng.integers(len(KINDS))]
+    joints = [skeleton.joints.index(joint) for joint in BODY[limb]]
+    root = keypoints[:, [skeleton.joints.index(LIMBS[limb][0])]]
+    height = float(np.median(np.ptp(keypoints[..., 1], axis=1)))
+    angle = rng.uniform(0, 2 * np.pi)
+    direction = height * np.array([np.cos(angle), np.sin(angle)])
+    moved = keypoints.astype(np.float64)
+    match kind:
+        case "raised":
+            turn = np.radians(rng.uniform(*RAISED_DEGREES)) * rng.choice([-1, 1])
+            rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+            moved[:, joints] = root + (moved[:, joints] - root) @ rotation
+        case "shaken":
+            phase = 2 * np.pi * (np.arange(len(moved)) / rng.uniform(*PERIOD) + rng.uniform())
+            reach = rng.uniform(*SHAKEN) * np.array([0.5, 1.0])  # elbow or knee, then the end
+            moved[:, joints] += np.sin(phase)[:, None, None] * reach[:, None] * direction
+        case "displaced":
+            moved[:, joints] += rng.uniform(*DISPLACED) * direction
+    return Moved(moved.astype(np.float32), limb, kind)

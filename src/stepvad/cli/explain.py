@@ -1,0 +1,157 @@
+"""stepvad explain: why a window scores high, in words, numbers and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.poses import Format, Poses, read_poses
+from stepvad.cli.terminal import (
+    AsJson,
+    ModelFile,
+    check_picture,
+    print_json,
+    print_table,
+    progress_bars,
+    say,
+)
+from stepvad.errors import ConfigError, StepvadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stepvad.detector import Detector
+    from stepvad.explain import Explanation, Place
+    from stepvad.poses import Clip
+    from stepvad.progress import Report
+
+Picture = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Film strips of the windows, as .png.")
+]
+TrackId = Annotated[int | None, typer.Option(help="The person to explain, with --frame.")]
+FrameNumber = Annotated[int | None, typer.Option(help="Last frame of the window to explain.")]
+Top = Annotated[int, typer.Option(min=1, max=20, help="People to explain, by their highest score.")]
+
+
+def explain(
+    model: ModelFile,
+    poses: Poses,
+    output: Picture = None,
+    *,
+    track: TrackId = None,
+    frame: FrameNumber = None,
+    top: Top = 1,
+    format: Format = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Say why a window scores high: which parts of the body, when, and what would be normal.
+
+    The window with the highest score of all clips, as a picture too:
+
+        stepvad explain model.safetensors poses/ -o why.png
+
+    The three people with the highest scores, each at their worst:
+
+        stepvad explain model.safetensors poses/ --top 3
+
+    One person at one moment:
+
+        stepvad explain model.safetensors clip.json --track 3 --frame 120
+
+    What all parts of the body contribute, the base included, adds up to the score.
+    """
+    from stepvad import baselines
+    from stepvad.detector import Detector
+    from stepvad.explain import explain as explain_places
+
+    if (track is None) != (frame is None):
+        raise StepvadError(
+            "explain: expected --track and --frame together, got one of them",
+            hint="give both, or neither for the highest score",
+        )
+    if output is not None:
+        check_picture(output)
+    detector = baselines.load(model)
+    if not isinstance(detector, Detector):
+        raise ConfigError(
+            f"{model}: expected a model with an energy to explain, got one of distances",
+            hint="fit a model of method step",
+        )
+    with progress_bars() as report:
+        clips = read_poses(poses, format, report)
+        if track is not None and frame is not None:
+            explained = explain_places(detector, _only(clips), [(track, frame)])
+        else:
+            explained = _highest(detector, clips, top, report)
+    if output is not None:
+        from stepvad.plots.explanation import draw_explanations
+
+        draw_explanations(explained, output)
+        say(f"drawn to {output}")
+    if as_json:
+        print_json([explanation.as_dict() for explanation in explained])
+        return
+    for explanation in explained:
+        _print(explanation)
+
+
+def _highest(
+    detector: Detector, clips: Iterable[Clip], top: int, report: Report
+) -> list[Explanation]:
+    """The windows of all clips that score highest, the highest first."""
+    from stepvad.explain import explain, highest
+
+    best: list[tuple[float, Clip, Place]] = []
+    for clip in clips:
+        found = highest(detector.score(clip, report=report), top)
+        best = sorted([*best, *((score, clip, place) for score, place in found)], key=_falling)[
+            :top
+        ]
+    if not best:
+        raise StepvadError(
+            f"expected a person in {detector.config.T} consecutive frames, got none",
+            hint="explain footage that has scores",
+        )
+    return [explain(detector, clip, [place])[0] for _, clip, place in best]
+
+
+def _falling(found: tuple[float, Clip, Place]) -> float:
+    return -found[0]
+
+
+def _only(clips: Iterable[Clip]) -> Clip:
+    """The clip that a track and a frame are of."""
+    clip, *others = clips
+    if others:
+        raise StepvadError(
+            f"explain: expected one clip with --track and --frame, got {1 + len(others)}",
+            hint="give one pose file",
+        )
+    return clip
+
+
+def _print(explanation: Explanation) -> None:
+    """Words, then what they rest on, then the parts of the body."""
+    frames = f"frames {explanation.frames[0]}-{explanation.frames[-1]}"
+    typer.echo(f"{explanation.clip}, track {explanation.track}, {frames}")
+    for phrase in explanation.words or ("nothing unusual",):
+        typer.echo(f"  {phrase}")
+    sigmas = ", ".join(f"{sigma:.2f}" for sigma in explanation.scales)
+    ghost = "in the normal range" if explanation.ghost_is_normal else "outside the normal range"
+    typer.echo(
+        f"Score         {explanation.score:.2f}: {explanation.energy:.2f} before a confidence of "
+        f"{explanation.confidence:.2f} took {explanation.taken_off:.2f} off\n"
+        f"Noise scale   {sigmas} decided\n"
+        f"Nearest       a normal motion with a highest energy of {explanation.ghost_energy:.2f}, "
+        f"{ghost}"
+    )
+    rows = [
+        [part.name, f"{part.contribution:+.2f}", f"{100 * part.share:.0f} %",
+         f"{part.first_frame}-{part.last_frame}"]
+        for part in explanation.parts
+    ]  # fmt: skip
+    rows.append(["base: the nearest normal motion", f"{explanation.base:+.2f}", "", ""])
+    rows.append(["score", f"{explanation.score:+.2f}", "", ""])
+    print_table("", ["part", "adds", "share", "mostly in frames"], rows)

@@ -1,0 +1,132 @@
+"""stepvad report: the events of a clip as one page that anyone can open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.calibrate import calibration_of, first_frame
+from stepvad.cli.engine import RuntimeName, Threads, load_detector, on_runtime
+from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
+from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
+from stepvad.errors import StepvadError
+
+if TYPE_CHECKING:
+    from stepvad.calibration import Threshold
+    from stepvad.events import Rules
+
+Output = Annotated[Path, typer.Option("-o", "--output", help="The page, as .html.")]
+ByHand = Annotated[
+    float | None,
+    typer.Option("--threshold", help="Score of an event, in place of the calibration's."),
+]
+Camera = Annotated[
+    str | None, typer.Option(help="The camera of the clip, if the calibration has several.")
+]
+Events = Annotated[
+    int, typer.Option(min=0, max=200, help="Events to explain and animate, by their peak.")
+]
+Fps = Annotated[
+    float | None,
+    typer.Option(min=0.1, max=1000, help="Frames per second, where the pose file does not tell."),
+]
+
+
+def report(
+    model: ModelFile,
+    poses: PoseFile,
+    output: Output,
+    *,
+    threshold: ByHand = None,
+    camera: Camera = None,
+    labels: Labels = None,
+    events: Events = 20,
+    fps: Fps = None,
+    format: Format = "auto",
+    runtime: RuntimeName = "auto",
+    threads: Threads = None,
+) -> None:
+    """Write a page on the events of a clip: when, who, what was unusual, and how it looked.
+
+    By the threshold of the calibration beside the model:
+
+        stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
+
+        stepvad report model.safetensors tuesday.parquet -o tuesday.html
+
+    The page is one file without pictures, which a browser opens as it is: skeletons move, with
+    the joints that raise the score and the nearest normal motion. It prints, too.
+
+    With the truth beside it, by a threshold of one's own:
+
+        stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
+    """
+    from stepvad import modelfile
+    from stepvad.atomic import replacing
+    from stepvad.report import Case, investigate, render
+
+    _check_page(output)
+    rules, promise = _rules(model, threshold, camera)
+    detector = load_detector(model)
+    scorer = on_runtime(detector, runtime, threads, verbose=False)
+    with progress_bars() as bars:
+        clip = read_clip(poses, format, bars)
+        rate = clip.rate(fps)
+        abnormal = None if labels is None else read_truth(labels, clip)
+        if abnormal is not None:
+            clip = clip.with_length(len(abnormal))
+        scores = scorer.score(clip, report=bars)
+        incidents = investigate(detector, clip, scores, rules, fps=rate, most=events, report=bars)
+    page = render(
+        Case(
+            scores=scores,
+            fps=rate,
+            model=detector.model,
+            model_name=model.name,
+            model_sha256=modelfile.sha256(model),
+            rules=rules,
+            threshold=promise,
+            incidents=incidents,
+            abnormal=abnormal,
+            first_frame=first_frame(clip),
+        )
+    )
+    with replacing(output) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+    say(f"events: {len(incidents)}, from a score of {rules.threshold:.3g} on")
+    typer.echo(output)
+
+
+def _check_page(output: Path) -> None:
+    """Refuse a page that could not be written, before the work and not after it."""
+    check_output(output)
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise StepvadError(f"{output}: expected a name that ends in .html", hint="name the page so")
+
+
+def _rules(
+    model: Path, threshold: float | None, camera: str | None
+) -> tuple[Rules, Threshold | None]:
+    """How events are made, and what their threshold promises."""
+    from stepvad.calibration import RULES, file
+
+    made = calibration_of(model)
+    if camera is not None and (made is None or camera not in made.counted):
+        known = "no calibration" if made is None else ", ".join(made.counted)
+        raise StepvadError(
+            f"--camera: expected a camera of the calibration, got {camera!r}; it has {known}",
+            hint="cameras are the directories that calibrate was given",
+        )
+    if threshold is not None:
+        return replace(RULES if made is None else made.rules, threshold=threshold), None
+    if made is None:
+        raise StepvadError(
+            f"{file.beside(model)}: expected a calibration beside the model, got none",
+            hint="make one with: stepvad calibrate MODEL NORMAL_POSES --alerts-per-hour 0.5, "
+            "or choose a --threshold",
+        )
+    rules = made.rules if camera is None else made.rules_of(camera)
+    return rules, made.threshold if camera is None else made.cameras.get(camera, made.threshold)

@@ -1,0 +1,158 @@
+"""The nearest normal motion: a window led down the learned energy until it is normal (Sec. 3.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.detector import Detector
+from stepvad.explain.parts import BODY, parts_of
+from stepvad.pcspace import PCSpace
+from stepvad.scoring import standardise_energies
+from stepvad.skeletons import Skeleton
+
+GOAL = 0.0
+"""Where a descent stops: at every scale no more than the mean energy of the training windows."""
+NORMAL_RANGE = 2.0
+"""Standardised energy up to which a window is in the normal range, at every scale.
+
+Two standard deviations above the mean: about 95 of 100 training windows are.
+"""
+STEP = 0.7
+"""Share of the way to the goal, along the gradient, that one step goes."""
+LONGEST = 4.0
+"""How far a step of one part goes at most, in whitened components."""
+MARGIN = 1e-3
+"""How far below the goal a step aims, so that the last one arrives."""
+PART_STEPS = 12
+MAX_STEPS = 50
+COURSES = 2
+"""Slow courses over the window that a part alone may be moved by: constant, and one way."""
+
+
+def nearest_normal(
+    detector: Detector, space: PCSpace, pi_x: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The end of a descent from each point `(N, K)`, itself where it is at the goal already.
+
+    It starts with the one part of the body that lowers the energy most when it alone moves, so that
+    what is unusual about an arm is not mended by legs; then everything moves.
+    """
+    z = pi_x.copy()
+    rows = np.flatnonzero(standardised(detector, z).max(axis=1) > GOAL)
+    z[rows] = move_all(detector, move_one_part(detector, space, z[rows]))
+    return z
+
+
+def move_all(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Down from each point `(N, K)` to the goal, or to the lowest point on the way.
+
+    Each step lowers the energy of the scale that is the farthest above the goal: with E the
+    standardised energy and g its gradient, z becomes z - step (E - goal) g / |g|², where a linear
+    energy would be that share nearer to the goal. max_i E_i may rise on the way, as two scales take
+    turns where it is low.
+    """
+    z, best = pi_x.copy(), pi_x.copy()
+    lowest = np.full(len(z), np.inf, dtype=np.float32)
+    rows = np.arange(len(z))
+    for _ in range(MAX_STEPS):
+        E = standardised(detector, z[rows])
+        highest = E.max(axis=1)
+        lower = rows[highest < lowest[rows]]
+        lowest[rows] = np.minimum(lowest[rows], highest)
+        best[lower] = z[lower]
+        rows, E = rows[highest > GOAL], E[highest > GOAL]
+        if not len(rows):
+            break
+        worst = E.argmax(axis=1)
+        _, g = _slopes(detector, z[rows], worst)
+        z[rows] -= _step(E.max(axis=1), g, np.square(g).sum(axis=1))
+    return best
+
+
+def move_one_part(
+    detector: Detector, space: PCSpace, pi_x: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """From each point `(N, K)` where moving one part of the body leads, the part that helps most.
+
+    The same steps at the scale that decides, for each part along the gradient in its own
+    coordinates, slow in time.
+    """
+    ways = _ways_of_parts(detector, space)
+    (N, K), P = pi_x.shape, len(ways)
+    scale = standardised(detector, pi_x).argmax(axis=1)
+    z = np.repeat(pi_x[:, None], P, axis=1)  # (N, P, K)
+    best, lowest = z.copy(), np.full((N, P), np.inf, dtype=np.float32)
+    for _ in range(PART_STEPS):
+        E, g = _slopes(detector, z.reshape(N * P, K), np.repeat(scale, P))
+        E, g = E.reshape(N, P), g.reshape(z.shape)
+        lower = lowest > E
+        best[lower], lowest[lower] = z[lower], E[lower]
+        if (lowest <= GOAL).all():
+            break
+        for part, way in enumerate(ways):
+            along: NDArray[np.float32] = g[:, part] @ way
+            step = _step(E[:, part], along @ way.T, np.square(along).sum(axis=1))
+            length = np.maximum(np.linalg.norm(step, axis=1, keepdims=True), LONGEST)
+            z[:, part] -= np.where(E[:, part, None] > GOAL, step * (LONGEST / length), 0)
+    return best[np.arange(N), lowest.argmin(axis=1)]
+
+
+def standardised(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The energies of Eq. 8, `(N, L)`, in float32 and numpy, whatever the runtime."""
+    model = detector.model
+    return standardise_energies(detector.network.folded.energies(pi_x), model.E_mean, model.E_var)
+
+
+def _slopes(
+    detector: Detector, z: NDArray[np.float32], scale: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """E_i `(N,)` and its gradient `(N, K)`, standardised, at points with a scale each."""
+    f, grad_f = detector.network.folded.slopes(z, scale)
+    spread = np.sqrt(detector.model.E_var[scale])
+    E = (f - detector.model.E_mean[scale]) / spread
+    return E.astype(np.float32), (grad_f / spread[:, None]).astype(np.float32)
+
+
+def _step(
+    E: NDArray[np.float32], direction: NDArray[np.float32], slope: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """How far to go along each direction `(N, K)` along which the energy rises by `slope (N,)`."""
+    share = STEP * (E - GOAL + MARGIN) / np.maximum(slope, np.finfo(np.float32).tiny)
+    return (share[:, None] * direction).astype(np.float32)
+
+
+def _ways_of_parts(detector: Detector, space: PCSpace) -> list[NDArray[np.float32]]:
+    """How each part alone moves points of PC-space, `(K, ways)`: a joint by one of the courses."""
+    T, V = detector.config.T, detector.skeleton.V
+    course = np.cos(np.pi / T * np.outer(np.arange(T) + 0.5, np.arange(min(COURSES, T))))
+    course /= np.linalg.norm(course, axis=0)
+    by_coordinate = (space.W_K / space.scale).reshape(2, V, T, -1)
+    by_course = np.einsum("xvtk,tc->vxck", by_coordinate, course)  # (V, 2, courses, K)
+    return [
+        np.ascontiguousarray(by_course[joints].reshape(-1, by_course.shape[3]).T, np.float32)
+        for joints in parts_of(detector.skeleton).values()
+    ]
+
+
+def align(
+    ghost: NDArray[np.float32], observed: NDArray[np.float32], skeleton: Skeleton
+) -> NDArray[np.float32]:
+    """Ghosts `(N, T, V, 2)` as large as the people they belong to, and where these stand.
+
+    A window is known up to its place and size. Both are chosen such that bones are as long as the
+    observed ones, all frames together, and that the torsos' middles coincide.
+    """
+    torso = [v for v, joint in enumerate(skeleton.joints) if joint in BODY["torso"]]
+    long, short = (_bone_lengths(windows, skeleton) for windows in (observed, ghost))
+    size = np.divide(long, short, out=np.ones_like(long), where=(long > 0) & (short > 0))
+    here, there = (w[:, :, torso or slice(None)].mean(axis=(1, 2)) for w in (ghost, observed))
+    moved = (ghost - here[:, None, None]) * size[:, None, None, None] + there[:, None, None]
+    return moved.astype(np.float32)
+
+
+def _bone_lengths(windows: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float64]:
+    """The length of all bones in all frames together, `(N,)`."""
+    bones = np.array(skeleton.bones, dtype=np.int64).reshape(-1, 2)
+    ends = windows[:, :, bones].astype(np.float64)  # (N, T, bones, 2, 2)
+    return np.linalg.norm(ends[..., 1, :] - ends[..., 0, :], axis=-1).sum(axis=(1, 2))

@@ -1,0 +1,352 @@
+"""The page itself: one HTML file that needs nothing else, the same bytes for the same case."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.metadata import version
+from importlib.resources import files
+from itertools import zip_longest
+from string import Template
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.calibration import Threshold
+from stepvad.events import Event, Rules
+from stepvad.explain import Explanation
+from stepvad.modelfile import Model
+from stepvad.plots import style
+from stepvad.report import timeline
+from stepvad.report.incidents import Incident, Look
+from stepvad.report.motion import Motion
+from stepvad.scoring import Scores
+from stepvad.video.timeline import clock
+
+SHA256_SHOWN = 12
+"""Digits of a model's digest that name it."""
+MOST_SCALES = 3
+"""Noise scales named one by one."""
+MOST_TRACKS = 6
+"""People of an event named one by one."""
+SCORE = (
+    "Scores are standard deviations above the mean of normal motion, weighted by the confidence of "
+    "the poses: 0 is usual, higher is stranger."
+)
+MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
+INSIDE = (
+    "No picture of a camera: only the name of the clip, scores of its people over time, and for "
+    "the events shown the joints of one person each, as numbers. The page is whole as it is, asks "
+    "no server for anything and opens without one. Joints can still tell who somebody is: "
+    "handle it as you would the poses themselves."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Case:
+    """What a page tells of: a scored clip, by which model and by which threshold."""
+
+    scores: Scores
+    fps: float
+    model: Model
+    model_name: str
+    model_sha256: str
+    rules: Rules
+    threshold: Threshold | None
+    """What the rules' threshold promises; None if somebody chose it."""
+    incidents: Sequence[Incident]
+    abnormal: NDArray[np.bool_] | None = None
+    """Frames that are labelled as abnormal, `(n_frames,)`."""
+    first_frame: int = 0
+    """Where the footage begins; a part of a video keeps the numbers of its frames."""
+
+    @property
+    def watched_s(self) -> float:
+        """How much footage there is."""
+        return (self.scores.n_frames - self.first_frame) / self.fps
+
+
+def render(case: Case) -> str:
+    """The page as HTML."""
+    sheet = Template(_read("page.css")).substitute(
+        {name: value for name, value in vars(style).items() if isinstance(value, str)}
+    )
+    script = _read("page.js")
+    shown = [_article(one, one.look, case) for one in case.incidents if one.look is not None]
+    return Template(_read("page.html")).substitute(
+        policy=f"default-src 'none'; style-src {_digest(sheet)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'",
+        version=escape(version("stepvad")),
+        style=sheet,
+        script=script,
+        clip=escape(case.scores.clip),
+        n_events=_count(len(case.incidents), "event"),
+        summary=_summary(case),
+        facts=_list(_facts(case)),
+        timeline=timeline.draw(
+            case.scores.windows,
+            case.incidents,
+            n_frames=case.scores.n_frames,
+            fps=case.fps,
+            threshold=case.rules.threshold,
+            abnormal=case.abnormal,
+        ),
+        key="".join(_key(case)),
+        reading=_reading(case),
+        list=_table(case),
+        marks=_marks() if shown else "",
+        incidents="\n".join(shown),
+        inside=INSIDE,
+    )
+
+
+def _read(name: str) -> str:
+    return files("stepvad.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """How a policy names a text that may run or style."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _summary(case: Case) -> str:
+    """The page in a sentence."""
+    if not case.incidents:
+        return f"No event in {_duration(case.watched_s)} of footage."
+    found = f"{_count(len(case.incidents), 'event')} in {_duration(case.watched_s)} of footage"
+    top = max(case.incidents, key=lambda incident: incident.event.peak)
+    which = "It" if len(case.incidents) == 1 else f"The strangest, event {top.number},"
+    peak = f"{_number(top.event.peak)} at {_time(top.event.peak_s)}"
+    return f"{found}. {which} has its peak score of {peak}."
+
+
+def _facts(case: Case) -> Iterator[tuple[str, str]]:
+    """Clip, threshold and model, as terms and descriptions."""
+    people = len(np.unique(case.scores.windows.track_id))
+    n_frames = f"{case.scores.n_frames - case.first_frame:,} frames at {case.fps:g} a second"
+    yield "Clip", f"{n_frames}, {_count(people, 'track')} with scores"
+    yield "Threshold", f"{_number(case.rules.threshold)}, {_promise(case)}"
+    config, origin = case.model.config, case.model.origin
+    sha256 = f"sha256 <code>{case.model_sha256[:SHA256_SHOWN]}</code>"
+    settings = [
+        f"windows of {config.T} frames ({config.T / case.fps:.2g} s)",
+        _count(config.K, "component"),
+        f"{_count(config.L, 'noise scale')} from {config.sigma_low:g} to {config.sigma_high:g}",
+        f"fitted on {_count(origin.clips, 'clip')}",
+    ]
+    yield "Model", f"{escape(case.model_name)}, {sha256}: {', '.join(settings)}"
+
+
+def _promise(case: Case) -> str:
+    """What the threshold is good for, and what an event is."""
+    if case.threshold is None:
+        words = "chosen by hand, which promises nothing about false events"
+    else:
+        hours = f"{case.threshold.hours:.2g} hours of normal footage"
+        words = f"from {hours}, promises {escape(case.threshold.words).replace(' %', '&nbsp;%')}"
+    rules = case.rules
+    return (
+        f"{words}. Somebody has to stay there for {rules.min_s:g} s to make an event; what follows "
+        f"within {rules.gap_s:g} s is part of it."
+    )
+
+
+def _key(case: Case) -> Iterator[str]:
+    """What the marks of the timeline mean."""
+    line = '<path class="{0}" d="M0 6h22"/>'
+    rect = '<rect class="{0}" width="22" height="12"/>'
+    dashed = '<line class="threshold" x1="0" x2="22" y1="6" y2="6"/>'
+    marks = [
+        (line.format("person"), "each person"),
+        (line.format("odd"), "who makes an event"),
+        (dashed, f"threshold {_number(case.rules.threshold)}"),
+        (rect.format("band"), "event"),
+    ]
+    if case.abnormal is not None:
+        marks.append((rect.format("truth"), "labelled as abnormal"))
+    yield from (_entry(mark, words) for mark, words in marks)
+
+
+def _marks() -> str:
+    """What the marks of the skeletons mean."""
+    line = '<path class="{0}" d="M2 6h18"/>'
+    marks = [
+        (line.format("bone"), "observed"),
+        (line.format("ghost"), "nearest normal motion"),
+        ('<circle class="heat" cx="11" cy="6" r="5"/>', "joint that raises the score"),
+    ]
+    return f'<ul class="key">{"".join(_entry(mark, words) for mark, words in marks)}</ul>'
+
+
+def _entry(mark: str, words: str) -> str:
+    return f'<li><svg viewBox="0 0 22 12" aria-hidden="true">{mark}</svg>{words}</li>'
+
+
+def _reading(case: Case) -> str:
+    """What scores are, and what was left out of the timeline."""
+    n_frames, windows = case.scores.n_frames, case.scores.windows
+    said = [SCORE]
+    if n_frames > timeline.BINS:
+        each_s = n_frames / timeline.BINS / case.fps
+        said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
+    high = timeline.Scale.of(windows.A, n_frames, case.rules.threshold).high
+    if len(windows) and windows.A.max() > high:
+        said.append(f"Scores above {_number(high)} are drawn at the upper edge.")
+    return " ".join(said)
+
+
+def _table(case: Case) -> str:
+    """All events, a row for each."""
+    if not case.incidents:
+        return "<p>Nobody stayed above the threshold for long enough.</p>"
+    rows = "\n".join(map(_row, case.incidents))
+    left = sum(incident.look is None for incident in case.incidents)
+    note = (
+        f'<p class="note">The {left} events with the lowest peaks are listed only; '
+        "<code>--events</code> says how many are shown.</p>"
+        if left
+        else ""
+    )
+    return (
+        '<table><thead><tr><th>#</th><th class="when">when</th><th class="who">who</th>'
+        '<th class="peak">peak</th><th class="what">what is unusual</th></tr></thead>'
+        f"<tbody>\n{rows}\n</tbody></table>{note}"
+    )
+
+
+def _row(incident: Incident) -> str:
+    n, event, look = incident.number, incident.event, incident.look
+    number = f"{n}" if look is None else f'<a href="#event-{n}">{n}</a>'
+    what = "" if look is None else next(iter(_said(look)))
+    return (
+        f'<tr id="row-{n}"><td>{number}</td><td class="when">{_span(event)}</td>'
+        f'<td class="who">{_who(event)}</td><td class="peak">{_number(event.peak)}</td>'
+        f'<td class="what">{what}</td></tr>'
+    )
+
+
+def _said(look: Look) -> list[str]:
+    """What is unusual, a phrase for each thing."""
+    if not look.findings:
+        return ["No single part of the body stands out"]
+    return [escape(_sentence(finding.says)) for finding in look.findings]
+
+
+def _article(incident: Incident, look: Look, case: Case) -> str:
+    """One event that was looked into."""
+    n, event = incident.number, incident.event
+    motion = Motion.of(look)
+    says = "".join(f"<li>{words}</li>" for words in _words(look, case))
+    times = event.peak / case.rules.threshold
+    label = f"skeleton of track {event.peak_track} around the peak of event {n}"
+    return (
+        f'<article class="event" id="event-{n}" aria-labelledby="title-{n}">'
+        f'<header><h3 id="title-{n}">Event {n} · {_span(event)}</h3><p>{_who(event)} · score '
+        f"{_number(event.peak)} at {_time(event.peak_s)}, {times:.2g}× the threshold</p></header>\n"
+        f'<div class="motion" data-label="{label}">{motion.strip(case.fps)}'
+        f'<script type="application/json">{_json(motion.as_dict(case.fps))}</script></div>\n'
+        f'<div class="told"><ul class="words">{says}</ul>{_parts(look.peak)}'
+        f"<dl>{_list(_grounds(look.peak, case))}</dl></div></article>"
+    )
+
+
+def _words(look: Look, case: Case) -> Iterator[str]:
+    """What is unusual, with its times."""
+    for words, finding in zip_longest(_said(look), look.findings):
+        if finding is None:
+            yield words
+            continue
+        first, last = _time(finding.first_frame / case.fps), _time(finding.last_frame / case.fps)
+        when = first if first == last else f"{first}{DASH}{last}"
+        yield f'{words} <span class="small">{when}</span>'
+
+
+def _parts(peak: Explanation) -> str:
+    """How much of the score is due to which part of the body."""
+    rows = "".join(
+        f'<span>{escape(part.name)}</span><svg aria-hidden="true">'
+        f'<rect width="{100 * part.share:.1f}%" height="100%"/></svg>'
+        f"<span>{100 * part.share:.0f} %</span>"
+        for part in peak.parts
+        if part.share >= 0.005
+    )
+    title = "Share of the peak score, by part of the body"
+    return f'<div><p class="small">{title}</p><div class="parts">{rows}</div></div>'
+
+
+def _grounds(peak: Explanation, case: Case) -> Iterator[tuple[str, str]]:
+    """What the peak score rests on, as terms and descriptions."""
+    sigmas = case.model.config.sigmas.tolist()
+    scales = ", ".join(
+        f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
+        for sigma in peak.scales
+    )
+    if len(peak.scales) > MOST_SCALES:
+        scales = f"{len(peak.scales)} of {len(sigmas)} together"
+    yield "Deciding noise scale", scales
+    yield (
+        "Confidence of poses",
+        (
+            f"{peak.confidence:.2f}: of {_number(peak.energy)} it leaves {_number(peak.score)}"
+            if peak.confidence < 1
+            else "1.00: it takes nothing off"
+        ),
+    )
+    yield (
+        "Nearest normal motion",
+        (
+            f"scores {_number(peak.ghost_energy)} in place of {_number(peak.energy)}"
+            + ("" if peak.ghost_is_normal else ", which is still outside the normal range")
+        ),
+    )
+
+
+def _list(pairs: Iterator[tuple[str, str]]) -> str:
+    return "".join(f"<dt>{term}</dt><dd>{words}</dd>" for term, words in pairs)
+
+
+def _json(value: object) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _who(event: Event) -> str:
+    """The person of the peak first, then others."""
+    others = [track for track in event.tracks if track != event.peak_track]
+    if not others:
+        return f"track {event.peak_track}"
+    if len(others) >= MOST_TRACKS:
+        return f"tracks {event.peak_track} and {len(others)} others"
+    return f"tracks {', '.join(map(str, [event.peak_track, *others]))}"
+
+
+def _span(event: Event) -> str:
+    return f"{_time(event.first_s)}{DASH}{_time(event.last_s)}"
+
+
+def _time(seconds: float) -> str:
+    return clock(seconds, tenths=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return clock(seconds, tenths=False) + (" h" if seconds >= 3600 else " min")
+
+
+def _number(value: float) -> str:
+    """Two decimals below 10, one below 100, none above."""
+    digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{round(value, digits) + 0.0:,.{digits}f}".replace("-", MINUS)  # -0 becomes 0
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]

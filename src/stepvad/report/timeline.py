@@ -1,0 +1,215 @@
+"""The scores of everybody over time as inline SVG, light enough for an hour of a crowd.
+
+Places along the clip are shares of the width and the rest is in pixels, so that words keep their
+size on a phone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.report.incidents import Incident
+from stepvad.scoring import WindowScores, stretches
+from stepvad.video.timeline import clock
+
+BINS = 1000
+"""Points along the width; each is the highest score within."""
+HEIGHT = 170.0
+"""Of the plot, in pixels."""
+LANE = 9.0
+"""Height of the lane of the truth, in pixels."""
+MOST = 5.0
+"""Scores above so many thresholds are drawn at the upper edge."""
+TICKS = 6
+"""At most so many times along the axis."""
+STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
+NEAR = 0.035
+"""Share of the width within which the numbers of two events would cover each other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lines:
+    """Scores downsampled: track, bin and highest score of each point, and where lines begin."""
+
+    track: NDArray[np.int64]
+    place: NDArray[np.int64]
+    score: NDArray[np.float32]
+    begins: NDArray[np.bool_]
+    bins: int
+
+
+def downsample(windows: WindowScores, n_frames: int, *, bins: int = BINS) -> Lines:
+    """The highest score of each person in each of `bins` equal parts of the clip.
+
+    A line ends where a person has no score for a frame or more.
+    """
+    bins = max(min(bins, n_frames), 1)
+    order = np.lexsort((windows.frame, windows.track_id))
+    track, frame, A = windows.track_id[order], windows.frame[order], windows.A[order]
+    place = frame * bins // max(n_frames, 1)
+    broken = np.ones(len(A), dtype=np.bool_)
+    broken[1:] = (np.diff(track) != 0) | (np.diff(frame) != 1)
+    starts = broken.copy()
+    starts[1:] |= np.diff(place) != 0
+    first = np.flatnonzero(starts)
+    score = np.maximum.reduceat(A, first) if len(first) else A
+    return Lines(track[first], place[first], score, broken[first], bins)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From frames and scores to places in the plot."""
+
+    n_frames: int
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, scores: NDArray[np.float32], n_frames: int, threshold: float) -> Scale:
+        """One that holds all scores, but for those far above the threshold."""
+        highest = float(scores.max()) if len(scores) else 0.0
+        lowest = float(scores.min()) if len(scores) else 0.0
+        high = min(max(1.08 * highest, 1.4 * threshold), MOST * threshold)
+        return cls(n_frames, max(min(1.08 * lowest, 0.0), -0.4 * high), high)
+
+    def y(self, score: float) -> float:
+        """Pixels from the top."""
+        inside = min(max(score, self.low), self.high)
+        return HEIGHT * (self.high - inside) / (self.high - self.low)
+
+    def x(self, frame: float) -> float:
+        """Share of the width, in 0..100."""
+        return 100 * min(max(frame / max(self.n_frames, 1), 0.0), 1.0)
+
+
+def draw(
+    windows: WindowScores,
+    incidents: Sequence[Incident],
+    *,
+    n_frames: int,
+    fps: float,
+    threshold: float,
+    abnormal: NDArray[np.bool_] | None,
+) -> str:
+    """The whole picture."""
+    lines = downsample(windows, n_frames)
+    scale = Scale.of(lines.score, n_frames, threshold)
+    below = HEIGHT + (LANE + 4 if abnormal is not None else 0)
+    people = len(np.unique(windows.track_id))
+    return "\n".join(
+        [
+            f'<svg class="timeline" width="100%" height="{below + 22:g}" role="img" '
+            f'aria-label="Scores of {people} people over {clock(n_frames / fps, tenths=False)}; '
+            f'{len(incidents)} events">',
+            *_bands(incidents, scale, fps),
+            _plot(lines, incidents, scale, fps),
+            *_levels(scale, threshold),
+            *(_lane(abnormal, scale) if abnormal is not None else ()),
+            *_times(scale, n_frames / fps, below),
+            *_numbers(incidents, scale, fps),
+            "</svg>",
+        ]
+    )
+
+
+def _bands(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[str]:
+    """Events as shaded stretches of time."""
+    for incident in incidents:
+        left, right = _reach(incident, scale, fps)
+        yield (
+            f'<rect class="band" x="{left:.2f}%" y="0" width="{right - left:.2f}%" '
+            f'height="{HEIGHT:g}"/>'
+        )
+
+
+def _reach(incident: Incident, scale: Scale, fps: float) -> tuple[float, float]:
+    """Where an event begins and ends, its last frame included."""
+    event = incident.event
+    return scale.x(event.first_s * fps), scale.x(event.last_s * fps + 1)
+
+
+def _plot(lines: Lines, incidents: Sequence[Incident], scale: Scale, fps: float) -> str:
+    """Everybody thin, and those who make an event stronger while they do."""
+    inside = np.zeros(len(lines.place), dtype=np.bool_)
+    for incident in incidents:
+        event = incident.event
+        first, last = (
+            int(second * fps * lines.bins / max(scale.n_frames, 1) + 1e-6)
+            for second in (event.first_s, event.last_s)
+        )
+        during = (lines.place >= first) & (lines.place <= last)
+        inside |= during & np.isin(lines.track, event.tracks)
+    return (
+        f'<svg width="100%" height="{HEIGHT:g}" viewBox="0 0 {10 * BINS} {HEIGHT:g}" '
+        f'preserveAspectRatio="none"><path class="person" d="{_path(lines, scale)}"/>'
+        f'<path class="odd" d="{_path(lines, scale, inside)}"/></svg>'
+    )
+
+
+def _path(lines: Lines, scale: Scale, kept: NDArray[np.bool_] | None = None) -> str:
+    """Lines through the points kept; a point alone is a short stroke."""
+    rows = np.arange(len(lines.place)) if kept is None else np.flatnonzero(kept)
+    begins = lines.begins[rows] | (np.diff(rows, prepend=-2) != 1)
+    width = 10 * BINS / lines.bins
+    x = ((lines.place[rows] + 0.5) * width).round().astype(np.int64).tolist()
+    y = [scale.y(score) for score in lines.score[rows].tolist()]
+    ends = [*begins[1:].tolist(), True]
+    parts = []
+    for at, (across, down, begin) in enumerate(zip(x, y, begins.tolist(), strict=True)):
+        parts.append(f"{'M' if begin else 'L'}{across} {down:.1f}")
+        if begin and ends[at]:
+            parts.append(f"h{max(round(width / 2), 4)}")
+    return "".join(parts)
+
+
+def _levels(scale: Scale, threshold: float) -> Iterator[str]:
+    """Score 0, which is the mean of training, and the threshold."""
+    for score, name, words in ((0.0, "zero", "0"), (threshold, "threshold", f"{threshold:.3g}")):
+        y = scale.y(score)
+        yield f'<line class="{name}" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text class="{name}" x="2" y="{y - 3:.1f}">{words}</text>'
+
+
+def _lane(abnormal: NDArray[np.bool_], scale: Scale) -> Iterator[str]:
+    """What is labelled as abnormal, below the plot."""
+    yield f'<rect class="lane" x="0" y="{HEIGHT + 4:g}" width="100%" height="{LANE:g}"/>'
+    for first, end in stretches(abnormal):
+        left, right = scale.x(first), scale.x(end)
+        yield (
+            f'<rect class="truth" x="{left:.2f}%" y="{HEIGHT + 4:g}" '
+            f'width="{right - left:.2f}%" height="{LANE:g}"/>'
+        )
+
+
+def _times(scale: Scale, seconds: float, top: float) -> Iterator[str]:
+    """Times below, as many as fit on a phone."""
+    step = next((step for step in STEPS_S if seconds / step <= TICKS), seconds / TICKS)
+    for n in range(int(seconds / step) + 1):
+        x = 100 * n * step / seconds if seconds else 0.0
+        anchor = "start" if x < 3 else "end" if x > 97 else "middle"
+        yield f'<line class="tick" x1="{x:.2f}%" x2="{x:.2f}%" y1="{top:g}" y2="{top + 4:g}"/>'
+        yield (
+            f'<text class="time" x="{x:.2f}%" y="{top + 17:g}" text-anchor="{anchor}">'
+            f"{clock(n * step, tenths=step < 1)}</text>"
+        )
+
+
+def _numbers(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[str]:
+    """The numbers of events above the plot; where there is no room, the highest peaks first."""
+    taken: list[float] = []
+    for incident in sorted(incidents, key=lambda incident: -incident.event.peak):
+        x = min(max(sum(_reach(incident, scale, fps)) / 2, 1.6), 98.4)
+        if any(abs(x - other) < 100 * NEAR for other in taken):
+            continue
+        taken.append(x)
+        n = incident.number
+        target = f"event-{n}" if incident.look else f"row-{n}"
+        yield (
+            f'<a href="#{target}" aria-label="event {n}"><circle class="number" cx="{x:.2f}%" '
+            f'cy="-12" r="10"/><text class="number" x="{x:.2f}%" y="-8" text-anchor="middle">'
+            f"{n}</text></a>"
+        )

@@ -1,0 +1,165 @@
+"""Explanations of windows and events, over the joints of the clip and in its pixels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.encoder import Encoder
+from stepvad.errors import ConfigError, DataError
+from stepvad.explain import explain, explain_event, ghosts, highest
+from stepvad.explain.attribution import attribute
+from stepvad.explain.explanation import Explanation
+from stepvad.pcspace import PCSpace
+from stepvad.poses import Clip
+from stepvad.skeletons import COCO17, STEP18
+from stepvad.windows import cut
+
+
+@pytest.fixture(scope="module")
+def top(detector: Detector, odd_clip: Clip) -> Explanation:
+    (_, place), *_ = highest(detector.score(odd_clip), 1)
+    (explanation,) = explain(detector, odd_clip, [place])
+    return explanation
+
+
+def test_it_is_over_the_clips_own_joints_and_adds_up(
+    detector: Detector, odd_clip: Clip, top: Explanation
+) -> None:
+    scores = detector.score(odd_clip)
+    assert top.score == pytest.approx(scores.A.max(), abs=1e-4)
+    assert top.contributions.shape == (12, 17)
+    assert top.base + top.contributions.sum() == pytest.approx(top.score, abs=1e-4)
+    assert sum(part.contribution for part in top.parts) + top.base == pytest.approx(
+        top.score, abs=1e-4
+    )
+    assert sum(part.share for part in top.parts) == pytest.approx(1)
+
+
+def test_joints_and_frames_keep_their_places(
+    detector: Detector, odd_clip: Clip, top: Explanation
+) -> None:
+    index, _ = cut(odd_clip, detector.config, detector.skeleton)
+    (row,) = np.flatnonzero((index.track_id == top.track) & (index.frame == top.frames[-1]))
+    windows, space = index.windows(np.array([row])), detector.model.space
+    assert isinstance(space, PCSpace)
+    normal = ghosts.nearest_normal(detector, space, space.project(windows.x))
+    (expected,) = attribute(detector, space, windows.x, windows.c, normal).contributions  # (V, T)
+    for joint in ("nose", "left_wrist", "right_ankle"):
+        np.testing.assert_allclose(
+            top.contributions[:, COCO17.joints.index(joint)],
+            expected[STEP18.joints.index(joint)],
+            atol=1e-6,
+        )
+
+
+def test_scale_and_confidence_are_those_of_the_score(
+    detector: Detector, odd_clip: Clip, top: Explanation
+) -> None:
+    windows = detector.score(odd_clip).windows
+    row = int(windows.A.argmax())
+    assert list(top.scales) == [pytest.approx(detector.config.sigmas[windows.E[row].argmax()])]
+    assert top.confidence == pytest.approx(windows.c[row])
+    assert top.energy == pytest.approx(windows.E[row].max(), abs=1e-4)
+    assert top.taken_off == pytest.approx(top.energy * (1 - top.confidence))
+
+
+def test_observed_poses_are_those_of_the_clip(odd_clip: Clip, top: Explanation) -> None:
+    (track,) = (track for track in odd_clip.tracks if track.id == top.track)
+    rows = np.flatnonzero(np.isin(track.frames, top.frames))
+    shown = np.isin(top.frames, track.frames)
+    np.testing.assert_allclose(top.observed[shown], track.keypoints[rows], rtol=1e-5)
+    assert top.skeleton == COCO17
+
+
+def test_the_ghost_is_normal_and_stands_where_the_person_is(top: Explanation) -> None:
+    assert top.ghost_is_normal
+    assert top.ghost_energy <= ghosts.NORMAL_RANGE < top.energy
+    apart = np.linalg.norm(top.ghost.mean(axis=(0, 1)) - top.observed.mean(axis=(0, 1)))
+    assert apart < np.ptp(top.observed, axis=(0, 1)).max()
+
+
+def test_an_odd_window_has_words_and_a_usual_one_has_none(
+    detector: Detector, odd_clip: Clip, top: Explanation
+) -> None:
+    assert top.words
+    windows = detector.score(odd_clip).windows
+    row = int(windows.A.argmin())
+    place = int(windows.track_id[row]), int(windows.frame[row])
+    (usual,) = explain(detector, odd_clip, [place])
+    assert usual.words == ()
+    assert usual.contributions.sum() == pytest.approx(0, abs=1e-4)  # it is at the goal itself
+
+
+def test_many_at_once_are_what_each_is_alone(detector: Detector, odd_clip: Clip) -> None:
+    windows = detector.score(odd_clip).windows
+    places = [(int(windows.track_id[row]), int(windows.frame[row])) for row in range(0, 60, 9)]
+    together = explain(detector, odd_clip, places)
+    assert [(one.track, int(one.frames[-1])) for one in together] == places
+    for one, place in zip(together, places, strict=True):
+        (alone,) = explain(detector, odd_clip, [place])
+        np.testing.assert_allclose(one.contributions, alone.contributions, atol=1e-2)
+    assert explain(detector, odd_clip, []) == []
+
+
+def test_everything_goes_through_json(top: Explanation) -> None:
+    back = json.loads(json.dumps(top.as_dict(), allow_nan=False))
+    assert back["words"] == list(top.words)
+    np.testing.assert_allclose(np.array(back["contributions"]), top.contributions)
+    np.testing.assert_allclose(np.array(back["ghost"]), top.ghost)
+    assert back["parts"][0]["name"] == top.parts[0].name
+
+
+def test_the_highest_are_different_people(detector: Detector, odd_clip: Clip) -> None:
+    scores = detector.score(odd_clip)
+    found = highest(scores, 3)
+    assert found[0][0] == scores.A.max()
+    assert sorted((score for score, _ in found), reverse=True) == [score for score, _ in found]
+    assert len({track for _, (track, _) in found}) == len(found)
+    assert len(highest(scores, 10**6)) == len(set(scores.windows.track_id.tolist()))
+
+
+def test_an_event_is_explained_window_by_window(
+    detector: Detector, odd_clip: Clip, top: Explanation
+) -> None:
+    last = int(top.frames[-1])
+    explained, said = explain_event(detector, odd_clip, top.track, last - 24, last)
+    assert sorted(int(one.frames[-1]) for one in explained) == [last - 12, last]
+    assert explained[0].score == max(one.score for one in explained)
+    assert said
+    findings = [finding for one in explained for finding in one.findings]
+    assert len(said) == len({finding.subject for finding in findings})
+    short, _ = explain_event(detector, odd_clip, top.track, last - 2, last)
+    assert [int(one.frames[-1]) for one in short] == [last]
+
+
+def test_a_window_that_is_not_there_is_refused(detector: Detector, odd_clip: Clip) -> None:
+    track = int(detector.score(odd_clip).windows.track_id[0])
+    with pytest.raises(DataError, match=r"ends in frame 99999, got windows from \d+ to \d+"):
+        explain(detector, odd_clip, [(track, 99999)])
+    with pytest.raises(DataError, match="got a track without windows"):
+        explain(detector, odd_clip, [(12345, 20)])
+    with pytest.raises(DataError, match="ends in frame 99999"):
+        explain_event(detector, odd_clip, track, 99990, 99999)
+
+
+def test_a_projection_that_is_not_linear_is_refused(detector: Detector, odd_clip: Clip) -> None:
+    config = replace(detector.config, projection="autoencoder")
+    zeros = np.zeros((4, 432), np.float32), np.zeros(4, np.float32)
+    latents = np.zeros((config.K, 4), np.float32), np.zeros(config.K, np.float32)
+    model = replace(detector.model, config=config, space=Encoder(*zeros, *latents))
+    with pytest.raises(ConfigError, match="expected a linear projection"):
+        explain(Detector(model), odd_clip, [(1, 20)])
+
+
+def test_raw_coordinates_are_explained_too(walkers: list[Clip]) -> None:
+    config = Config(projection="raw", whiten=True, width=32, max_steps=60, learning_rate=2e-3)
+    raw = Detector.fit(walkers[:2], config)
+    (_, place), *_ = highest(raw.score(walkers[0]), 1)
+    (one,) = explain(raw, walkers[0], [place])
+    assert one.base + one.contributions.sum() == pytest.approx(one.score, abs=1e-4)

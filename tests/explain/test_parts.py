@@ -1,0 +1,42 @@
+"""Joints make parts, and parts are ranked by what they add."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepvad.explain.parts import LIMBS, parts_of, rank, stretch
+from stepvad.skeletons import BOX, COCO17, STEP18, Skeleton
+
+FRAMES = np.arange(120, 132)
+
+
+@pytest.mark.parametrize("skeleton", [COCO17, STEP18, BOX])
+def test_every_joint_is_in_one_part(skeleton: Skeleton) -> None:
+    numbers = [number for joints in parts_of(skeleton).values() for number in joints]
+    assert sorted(numbers) == list(range(skeleton.V))
+
+
+def test_people_have_six_parts_and_other_joints_are_their_own() -> None:
+    assert set(parts_of(COCO17)) == {"head", "torso", *LIMBS}
+    assert list(parts_of(BOX)) == ["top left", "top right", "bottom right", "bottom left"]
+
+
+def test_parts_are_ranked_by_the_sum_over_joints_and_frames() -> None:
+    contributions = np.zeros((12, 17))
+    contributions[4:7, COCO17.joints.index("left_wrist")] = 2.0
+    contributions[0, COCO17.joints.index("left_elbow")] = 0.1
+    contributions[:, COCO17.joints.index("nose")] = 1.0 / 6
+    contributions[3, COCO17.joints.index("right_knee")] = -5.0
+    first, second, *_, last = rank(contributions, FRAMES, COCO17)
+    assert (first.name, second.name, last.name) == ("left arm", "head", "right leg")
+    assert first.contribution == pytest.approx(6.1)
+    assert first.share == pytest.approx(6.1 / 8.1)  # of what raises the score
+    assert last.share == 0
+    assert (first.first_frame, first.last_frame) == (124, 126)
+    assert (second.first_frame, second.last_frame) == (120, 131)
+
+
+def test_a_window_without_anything_has_no_shares() -> None:
+    assert {part.share for part in rank(np.zeros((12, 17)), FRAMES, COCO17)} == {0.0}
+    assert stretch(np.zeros(4)) == (0, 3)
