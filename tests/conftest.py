@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from stepvad.scoring import WindowScores
 from stepvad.windows import Windows
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch and pytest's processes share the cores
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C
 
 # `pytest --hypothesis-profile thorough` looks further, at other cases every time
 unhurried = [HealthCheck.too_slow, HealthCheck.data_too_large]
