@@ -80,7 +80,9 @@
     };
     const step = (now) => {
       if (!running) return;
-      owed += (now - before) / 1000 * data.fps * (part("slow").checked ? 0.5 : 1);
+      // `now` may lie before the start; a page that was held up goes on where it was
+      const passed = Math.min(Math.max(now - before, 0), 100);
+      owed += passed / 1000 * data.fps * (part("slow").checked ? 0.5 : 1);
       before = now;
       const steps = Math.floor(owed);
       if (steps) {
@@ -126,6 +128,7 @@
       watch.disconnect();
       if (calm.matches || running) return;
       frame = 0;
+      draw();
       start(true);
     }, { threshold: 0.8 }).observe(stage);
   };
