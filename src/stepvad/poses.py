@@ -179,6 +179,11 @@ class Clip:
                 sha.update(array.data)
         return sha.digest()
 
+    @property
+    def first_frame(self) -> int:
+        """That of the first pose: a part of a video keeps its numbers."""
+        return min((int(track.frames[0]) for track in self.tracks if len(track)), default=0)
+
     def with_length(self, n_frames: int) -> Clip:
         """The same clip with another number of frames; poses beyond it are an error."""
         return Clip(self.name, self.fps, n_frames, self.tracks, self.skeleton)

@@ -74,7 +74,7 @@ def test_recent_footage_is_compared_with_that_of_calibration(
     own.write_bytes(model.read_bytes())
     run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
     assert run.code == 1
-    assert "own.calibration.json: expected a calibration, got: No such file" in run.err
+    assert "expected a calibration of this model beside it, got none" in run.err
     assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
     words = ("calibrate", own, normal, "--fps", "25", "--alerts-per-hour", "8")
     assert stepvad(*words).code == 0
@@ -83,3 +83,36 @@ def test_recent_footage_is_compared_with_that_of_calibration(
     assert "no change beyond chance (p = 1; 60 blocks of camera train, 60 now)" in run.out
     run = stepvad("inspect", own, "--drift", normal, "--fps", "25", "--json")
     assert json.loads(run.out)["changed"] is False
+
+
+def test_directories_of_one_name_are_one_camera(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    files = sorted(normal.iterdir())
+    for day, some in (("monday", files[:30]), ("tuesday", files[30:])):
+        (tmp_path / day / "door").mkdir(parents=True)
+        for one in some:
+            (tmp_path / day / "door" / one.name).symlink_to(one)
+    days = [tmp_path / day / "door" for day in ("monday", "tuesday")]
+    words = ("--fps", "25", "--alerts-per-hour", "5", "-o", tmp_path / "c.json")
+    assert stepvad("calibrate", model, *days, *words).code == 0
+    both = file.read(tmp_path / "c.json")
+    assert stepvad("calibrate", model, normal, *words).code == 0
+    whole = file.read(tmp_path / "c.json")
+    assert [*both.counted] == ["door"]
+    assert both.threshold.hours == pytest.approx(whole.threshold.hours)
+    assert len(both.looks["door"]) == len(whole.looks[normal.name])
+
+
+def test_the_calibration_of_another_model_tells_no_drift(
+    stepvad: Command, model: Path, normal: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.safetensors"
+    own.write_bytes(model.read_bytes())
+    words = ("--fps", "25", "--alerts-per-hour", "8")
+    assert stepvad("calibrate", own, normal, *words).code == 0
+    beside = file.beside(own)
+    beside.write_text(beside.read_text().replace(file.read(beside).model_sha256, "0" * 64))
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    assert run.code == 1
+    assert "is of another model" in run.err

@@ -19,3 +19,10 @@ def test_the_command_shows_promises_and_what_they_find(stepvad: Command, tmp_pat
     assert "hours of normal footage, 50 % to calibrate, 5 splits" in run.out
     assert "highest score in training" in run.out
     assert "99 % of frames" in run.out
+
+
+def test_rates_that_are_no_numbers_are_refused(stepvad: Command, tmp_path: Path) -> None:
+    for rates in ("1,often", "1,,2", "0", "inf"):
+        run = stepvad("benchmark", "promises", tmp_path, "--rates", rates)
+        assert run.code == 1
+        assert f"--rates: expected numbers above 0, got {rates}" in run.err

@@ -18,7 +18,7 @@ from stepvad.poses import Clip
 from stepvad.progress import Progress
 from stepvad.skeletons import COCO17
 from stepvad.video import parts as parts_module
-from stepvad.video.camera import Camera
+from stepvad.video.camera import Camera, CameraCounts
 from stepvad.video.extract import Extraction, extract_camera, extract_file, follow, video_digest
 from stepvad.video.parts import Origin, Parts, Seen
 from stepvad.video.people import Boxes, People
@@ -253,7 +253,8 @@ def test_a_camera_is_recorded_until_it_is_stopped(tmp_path: Path) -> None:
         camera = Camera("door", address, buffer=1000)
         result = extract_camera(camera, estimator, parts, stop=estimator.stop)
     assert result.summary.frames >= 45
-    assert result.summary.counts.reconnects >= 1  # type: ignore[attr-defined]
+    assert isinstance(result.summary.counts, CameraCounts)
+    assert result.summary.counts.reconnects >= 1
     assert result.summary.lag_s is not None
     assert set(result.times.epoch.tolist()) >= {0, 1}
     assert result.clip.fps == pytest.approx(10, abs=0.1)

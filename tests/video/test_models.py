@@ -6,7 +6,6 @@ import hashlib
 import io
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -129,6 +128,5 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "stepvad"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    home: Any = lambda: tmp_path / "home"  # noqa: E731
-    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
     assert cache_directory() == tmp_path / "home" / ".cache" / "stepvad"

@@ -114,7 +114,8 @@ def at_threshold(
     """Recall on labelled clips and false events on normal footage at one threshold."""
     chosen = replace(rules, threshold=threshold)
     hits = [hit for clip, labels in test for hit in _hits(clip, labels, chosen, T)]
-    return Found(threshold, float(np.mean(hits)), normal.at(threshold) / normal.total_hours)
+    recall = float(np.mean(hits)) if hits else float("nan")
+    return Found(threshold, recall, normal.at(threshold) / normal.total_hours)
 
 
 def _hits(clip: Scored, labels: FrameLabels, rules: Rules, T: int) -> list[bool]:

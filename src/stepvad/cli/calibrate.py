@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Scored, Threshold
     from stepvad.calibration.drift import Looks
     from stepvad.detector import Detector
-    from stepvad.poses import Clip
 
 
 def calibrate(
@@ -54,8 +53,8 @@ def calibrate(
         stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
 
     An event is what an alert tells of: somebody stays above the threshold for a while, and all
-    that follows soon is part of it. Directories are cameras, each with a threshold of its own
-    where its footage carries one:
+    that follows soon is part of it. Directories are cameras, those of one name the same camera,
+    each with a threshold of its own where its footage carries one:
 
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
 
@@ -64,6 +63,7 @@ def calibrate(
     from stepvad import modelfile
     from stepvad.calibration import RULES, file
     from stepvad.calibration import calibrate as find_thresholds
+    from stepvad.calibration.drift import Looks
 
     where = output if output is not None else file.beside(model)
     for path in filter(None, (where, plot)):
@@ -74,7 +74,9 @@ def calibrate(
         looks: dict[str, Looks] = {}
         for path in poses:
             name = camera_of(path)
-            footage[name], looks[name] = look_at(fitted, path, format, fps, report)
+            clips, seen = look_at(fitted, path, format, fps, report)
+            footage[name] = footage.get(name, []) + clips
+            looks[name] = Looks.join([looks[name], seen]) if name in looks else seen
         calibration = find_thresholds(
             footage,
             model_sha256=modelfile.sha256(model),
@@ -127,14 +129,9 @@ def look_at(
     for clip in read_poses([path], format, report, fps=fps):
         rate = clip.rate(fps)
         scores, seen = look(detector, clip, rate, report=report)
-        clips.append(Scored(scores.windows, clip.n_frames, rate, first_frame(clip)))
+        clips.append(Scored(scores.windows, clip.n_frames, rate, clip.first_frame))
         looks.append(seen)
     return clips, Looks.join(looks)
-
-
-def first_frame(clip: Clip) -> int:
-    """Where a clip begins for sure: poses of a part of a video keep their numbers."""
-    return min((int(track.frames[0]) for track in clip.tracks if len(track)), default=0)
 
 
 def _facts(calibration: Calibration) -> dict[str, object]:

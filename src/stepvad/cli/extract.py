@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from stepvad.cli.engine import Threads
+from stepvad.cli.options import frame_range
 from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
-from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.cli.recordings import Outcome
@@ -87,7 +86,7 @@ def extract(
     """
     from stepvad.cli.recordings import Settings, extract_all, open_sources
 
-    first, end = _range(frames)
+    first, end = frame_range(frames)
     sources = open_sources(videos, credentials, first=first, end=end, duration_s=duration)
     settings = Settings.of(
         output, detector, pose, engine=engine, min_confidence=min_confidence, duration_s=duration
@@ -103,18 +102,6 @@ def extract(
     if any(outcome.state == "unfinished" for outcome in outcomes):
         say("stopped; the same command goes on from here")
         raise typer.Exit(130)
-
-
-def _range(frames: str) -> tuple[int, int | None]:
-    """`A:B` as the first frame and the one after the last."""
-    found = re.fullmatch(r"(\d*):(\d*)", frames)
-    first, end = (int(found[1] or 0), int(found[2]) if found[2] else None) if found else (0, 0)
-    if end is not None and end <= first:
-        raise StepvadError(
-            f"--frames: expected A:B with A below B, got {frames}",
-            hint="the first 500 frames are :500, the rest 500:",
-        )
-    return first, end
 
 
 def _print(outcomes: list[Outcome], *, as_json: bool) -> None:

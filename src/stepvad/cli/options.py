@@ -1,10 +1,13 @@
-"""Options that several commands of the benchmark share."""
+"""Options that several commands share, and how their words are read."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import typer
+
+from stepvad.errors import StepvadError
 
 PlacementName = Annotated[
     Literal["latest", "center", "backtrack"], typer.Option(help="As evaluate.")
@@ -28,3 +31,40 @@ Jobs = Annotated[int, typer.Option(min=1, help="Fits at a time.")]
 ExecutorName = Annotated[
     Literal["processes", "ray"], typer.Option(help="Where fits run: here, or on a cluster.")
 ]
+
+
+def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:
+    """`A:B` as the first frame and the one after the last, where that is known or given."""
+    found = re.fullmatch("([0-9]*):([0-9]*)", text)
+    first, end = (int(found[1] or 0), int(found[2]) if found[2] else n_frames) if found else (0, 0)
+    if end is not None and not first < end <= (end if n_frames is None else n_frames):
+        most = "" if n_frames is None else f", up to {n_frames}"
+        raise StepvadError(
+            f"--frames: expected A:B with A below B{most}, got {text}",
+            hint="the first 500 frames are :500, the rest 500:",
+        )
+    return first, end
+
+
+def numbers(option: str, text: str) -> tuple[float, ...]:
+    """Numbers above 0, by commas."""
+    try:
+        found = tuple(map(float, text.split(",")))
+    except ValueError:
+        found = (0.0,)
+    if not all(0 < number < float("inf") for number in found):
+        raise StepvadError(
+            f"{option}: expected numbers above 0, got {text}", hint="separate them by commas"
+        )
+    return found
+
+
+def whole_numbers(option: str, text: str) -> tuple[int, ...]:
+    """Whole numbers from 1 on, by commas."""
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise StepvadError(
+            f"{option}: expected whole numbers from 1 on, got {text}",
+            hint="separate them by commas, without spaces",
+        )
+    return tuple(map(int, words))

@@ -12,6 +12,7 @@ import typer
 
 from stepvad.cli.calibrate import calibration_of
 from stepvad.cli.engine import RuntimeName, Threads, on_runtime
+from stepvad.cli.options import frame_range
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import StepvadError
@@ -114,7 +115,8 @@ def overlay(
         if abnormal is not None:
             clip = clip.with_length(len(abnormal))
         pixels = _size(size, clip, source)
-        chosen = _frames(frames, clip)
+        first, end = frame_range(frames, clip.n_frames)
+        chosen = range(first, end or clip.n_frames)
         rate = fps or (source and source.fps) or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
         scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
@@ -177,19 +179,6 @@ def _size(text: str | None, clip: Clip, video: VideoFile | None) -> Size:
     else:
         size = overlays.canvas_size(clip)
     return overlays.check_size(size, clip.name if video is None else str(video.path))
-
-
-def _frames(text: str, clip: Clip) -> range:
-    """The frames that `A:B` means."""
-    parts = re.fullmatch("([0-9]*):([0-9]*)", text)
-    if parts:
-        first, end = int(parts[1] or 0), int(parts[2] or clip.n_frames)
-        if first < end <= clip.n_frames:
-            return range(first, end)
-    raise StepvadError(
-        f"--frames: expected A:B with A below B, up to {clip.n_frames}, got {text}",
-        hint="frames count from 0, and B is the frame after the last",
-    )
 
 
 def _positive(threshold: float | None) -> float | None:

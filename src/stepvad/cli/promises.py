@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.engine import RuntimeName
-from stepvad.cli.options import LearningRate, MaxSteps, Width
+from stepvad.cli.options import LearningRate, MaxSteps, Width, numbers
 from stepvad.cli.poses import read_poses
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
@@ -54,6 +54,7 @@ def promises(
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.benchmark.promises import keep_promises, measure
 
+    promised = numbers("--rates", rates)
     config = replace(
         Config.footage(), K=K, width=width, max_steps=max_steps, learning_rate=learning_rate
     )
@@ -66,9 +67,7 @@ def promises(
             compute=Compute(runtime=runtime),
             report=report,
         )
-        lines = keep_promises(
-            measured.counted, [float(rate) for rate in rates.split(",")], splits=splits, share=share
-        )
+        lines = keep_promises(measured.counted, promised, splits=splits, share=share)
     hours = measured.counted.total_hours
     title = f"{hours:.3g} hours of normal footage, {100 * share:g} % to calibrate, {splits} splits"
     print_table(title, COLUMNS, [_cells(line) for line in lines])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrate import calibration_of, first_frame
+from stepvad.cli.calibrate import calibration_of
 from stepvad.cli.engine import RuntimeName, Threads, load_detector, on_runtime
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
@@ -91,7 +91,7 @@ def report(
             threshold=promise,
             incidents=incidents,
             abnormal=abnormal,
-            first_frame=first_frame(clip),
+            first_frame=clip.first_frame,
         )
     )
     with replacing(output) as temporary:

@@ -21,11 +21,11 @@ from stepvad.cli.options import (
     Smoothed,
     SplitName,
     Width,
+    whole_numbers,
 )
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute, Config
-from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.benchmark.studies import Line, Study
@@ -92,8 +92,8 @@ def verb(name: str) -> Callable[..., None]:
                 Config.footage(), width=width, max_steps=max_steps, learning_rate=learning_rate
             ),
             seeds=tuple(range(seeds)),
-            T=_numbers("--T", T),
-            K=_numbers("--K", K),
+            T=whole_numbers("--T", T),
+            K=whole_numbers("--K", K),
             methods=tuple(methods.split(",")),
             data=tuple(data),
         )
@@ -121,16 +121,6 @@ def verb(name: str) -> Callable[..., None]:
 
 
 STUDIES = [verb(name) for name in NAMES]
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    words = text.split(",")
-    if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise StepvadError(
-            f"{option}: expected whole numbers from 1 on, got {text}",
-            hint="separate them by commas, without spaces",
-        )
-    return tuple(map(int, words))
 
 
 def _show(study: Study, lines: list[Line], output: Path) -> None:
