@@ -151,6 +151,11 @@ class Watch:
         return self._alarmed[track]
 
 
+def event_id(place: str, event: Event, fps: float) -> str:
+    """A name that the same event always has: where, who began it, and at which frame."""
+    return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
+
+
 def find(windows: WindowScores, fps: float, rules: Rules) -> list[Event]:
     """The events of a finished clip, as a `Watch` sees them."""
     watch = Watch(rules)

@@ -185,3 +185,12 @@ def test_another_file_is_not_a_calibration(text: str, tmp_path: Path) -> None:
         file.read(path)
     with pytest.raises(DataError, match="expected a calibration, got: No such file"):
         file.read(tmp_path / "none.json")
+
+
+def test_footage_without_any_event_promises_what_its_hours_carry() -> None:
+    nothing = Counted(LEVELS, np.zeros((10, len(LEVELS)), np.int64), np.ones(10))
+    found = threshold_for(nothing, 1.0)
+    assert (found.value, found.how, found.events) == (LEVELS[0], "counted", 0)
+    assert found.rate == pytest.approx((0, 0.369), abs=1e-3)
+    with pytest.raises(DataError, match="at least 20 events"):
+        threshold_for(nothing, 0.1)

@@ -7,11 +7,21 @@ from dataclasses import dataclass, field, replace
 
 from stepvad.calibration.counting import Counted, Scored, levels_of
 from stepvad.calibration.drift import Looks
+from stepvad.calibration.feedback import Marked, with_marked
 from stepvad.calibration.promise import Threshold, threshold_for
 from stepvad.errors import DataError
 from stepvad.events import Rules
 
-__all__ = ["RULES", "Calibration", "Counted", "Scored", "Threshold", "calibrate", "from_counts"]
+__all__ = [
+    "RULES",
+    "Calibration",
+    "Counted",
+    "Marked",
+    "Scored",
+    "Threshold",
+    "calibrate",
+    "from_counts",
+]
 
 RULES = Rules(threshold=1.0)
 """How events are made; a calibration has a threshold of its own."""
@@ -30,6 +40,8 @@ class Calibration:
     """Of those cameras whose own footage carries the promise."""
     counted: Mapping[str, Counted] = field(default_factory=dict)
     """Events of each camera at all levels, so that more footage can join."""
+    marked: Mapping[str, Marked] = field(default_factory=dict)
+    """Alerts that somebody called normal, by their id."""
     looks: Mapping[str, Looks] = field(default_factory=dict)
     """What the footage of each camera looked like, to tell when that has changed."""
 
@@ -68,12 +80,13 @@ def from_counts(
     alerts_per_hour: float,
     confidence: float,
     rules: Rules,
+    marked: Mapping[str, Marked] | None = None,
 ) -> Calibration:
-    """The same from events that are counted already."""
-    first, *others = counted.values()
+    """The same from events that are counted already, and from alerts called normal."""
+    first, *others = (all_counted := with_marked(counted, marked or {})).values()
     threshold = threshold_for(first.joined(others), alerts_per_hour, confidence=confidence)
     own: dict[str, Threshold] = {}
-    for camera, events in counted.items() if others else ():
+    for camera, events in all_counted.items() if others else ():
         try:
             own[camera] = threshold_for(events, alerts_per_hour, confidence=confidence)
         except DataError:  # not enough footage of its own
@@ -84,4 +97,5 @@ def from_counts(
         threshold=threshold,
         cameras=own,
         counted=counted,
+        marked=marked or {},
     )

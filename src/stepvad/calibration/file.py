@@ -12,6 +12,7 @@ import numpy as np
 from stepvad.atomic import replacing
 from stepvad.calibration import Calibration, Counted, Threshold
 from stepvad.calibration.drift import Looks
+from stepvad.calibration.feedback import Marked
 from stepvad.errors import DataError
 from stepvad.events import Rules
 
@@ -34,6 +35,7 @@ def write(calibration: Calibration, path: Path) -> None:
         "cameras": {name: asdict(own) for name, own in calibration.cameras.items()},
         "levels": next(iter(calibration.counted.values())).levels.tolist(),
         "blocks": {name: _blocks(counted) for name, counted in calibration.counted.items()},
+        "marked": {name: asdict(alert) for name, alert in calibration.marked.items()},
         "looks": {name: _rows(looks) for name, looks in calibration.looks.items()},
         "looks_at": next((list(looks.names) for looks in calibration.looks.values()), []),
     }
@@ -57,6 +59,7 @@ def read(path: Path) -> Calibration:
             threshold=_threshold(facts["threshold"]),
             cameras={name: _threshold(own) for name, own in facts["cameras"].items()},
             counted={name: _counted(levels, some) for name, some in facts["blocks"].items()},
+            marked={name: Marked(**alert) for name, alert in facts.get("marked", {}).items()},
             looks={name: _looks(facts["looks_at"], rows) for name, rows in facts["looks"].items()},
         )
     except OSError as error:

@@ -57,20 +57,18 @@ def threshold_for(
     _check(alerts_per_hour, confidence)
     base = base_level(counted)
     counts = _by_counting(counted, alerts_per_hour, confidence, base)
-    how: How = "tail" if counts is None else "counted"
     if counts is None:
         _check_reach(counted, alerts_per_hour, base)
-    tails = Tails.of(counted, base, seed=seed)
-    far = float(np.quantile(tails.thresholds(alerts_per_hour), confidence))
-    value = far if counts is None else counts
+        far = Tails.of(counted, base, seed=seed).thresholds(alerts_per_hour)
+    value = float(np.quantile(far, confidence)) if counts is None else counts
     return Threshold(
         value=value,
         alerts_per_hour=alerts_per_hour,
         confidence=confidence,
-        how=how,
+        how="tail" if counts is None else "counted",
         hours=counted.total_hours,
         events=counted.at(value),
-        rate=_interval(counted, value, tails, base),
+        rate=_interval(counted, value, base, seed),
     )
 
 
@@ -141,9 +139,10 @@ def _check_reach(counted: Counted, alerts_per_hour: float, base: int) -> None:
         )
 
 
-def _interval(counted: Counted, value: float, tails: Tails, base: int) -> tuple[float, float]:
+def _interval(counted: Counted, value: float, base: int, seed: int) -> tuple[float, float]:
     """Of the true rate at a threshold: by counting, or by the tail from its base on."""
     if value > counted.levels[base]:
+        tails = Tails.of(counted, base, seed=seed)
         low, high = np.quantile(tails.rates(np.array([value])), (0.025, 0.975))
         return float(low), float(high)
     events, hours, dispersion = counted.at(value), counted.total_hours, counted.dispersion(base)

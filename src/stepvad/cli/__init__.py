@@ -14,6 +14,7 @@ from stepvad.cli.evaluate import evaluate
 from stepvad.cli.explain import explain
 from stepvad.cli.export import export
 from stepvad.cli.extract import extract
+from stepvad.cli.feedback import feedback
 from stepvad.cli.fit import fit
 from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
@@ -52,7 +53,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
 
 VERBS = (
-    *(extract, fit, calibrate, score, overlay, evaluate, explain, report),
+    *(extract, fit, calibrate, score, overlay, evaluate, explain, report, feedback),
     *(convert, inspect, export, distill),
 )
 """In the order of their use."""

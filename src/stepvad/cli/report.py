@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from stepvad.cli.calibrate import calibration_of
+from stepvad.cli.calibrate import Camera, rules_for
 from stepvad.cli.engine import RuntimeName, Threads, load_detector, on_runtime
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import StepvadError
 
-if TYPE_CHECKING:
-    from stepvad.calibration import Threshold
-    from stepvad.events import Rules
-
 Output = Annotated[Path, typer.Option("-o", "--output", help="The page, as .html.")]
 ByHand = Annotated[
     float | None,
     typer.Option("--threshold", help="Score of an event, in place of the calibration's."),
-]
-Camera = Annotated[
-    str | None, typer.Option(help="The camera of the clip, if the calibration has several.")
 ]
 Events = Annotated[
     int, typer.Option(min=0, max=200, help="Events to explain and animate, by their peak.")
@@ -69,7 +61,7 @@ def report(
     from stepvad.report import Case, investigate, render
 
     _check_page(output)
-    rules, promise = _rules(model, threshold, camera)
+    rules, promise = rules_for(model, threshold, camera)
     detector = load_detector(model)
     scorer = on_runtime(detector, runtime, threads, verbose=False)
     with progress_bars() as bars:
@@ -105,28 +97,3 @@ def _check_page(output: Path) -> None:
     check_output(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise StepvadError(f"{output}: expected a name that ends in .html", hint="name the page so")
-
-
-def _rules(
-    model: Path, threshold: float | None, camera: str | None
-) -> tuple[Rules, Threshold | None]:
-    """How events are made, and what their threshold promises."""
-    from stepvad.calibration import RULES, file
-
-    made = calibration_of(model)
-    if camera is not None and (made is None or camera not in made.counted):
-        known = "no calibration" if made is None else ", ".join(made.counted)
-        raise StepvadError(
-            f"--camera: expected a camera of the calibration, got {camera!r}; it has {known}",
-            hint="cameras are the directories that calibrate was given",
-        )
-    if threshold is not None:
-        return replace(RULES if made is None else made.rules, threshold=threshold), None
-    if made is None:
-        raise StepvadError(
-            f"{file.beside(model)}: expected a calibration beside the model, got none",
-            hint="make one with: stepvad calibrate MODEL NORMAL_POSES --alerts-per-hour 0.5, "
-            "or choose a --threshold",
-        )
-    rules = made.rules if camera is None else made.rules_of(camera)
-    return rules, made.threshold if camera is None else made.cameras.get(camera, made.threshold)

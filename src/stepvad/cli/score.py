@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.calibrate import Camera, rules_for
 from stepvad.cli.engine import RuntimeName, Threads, on_runtime
 from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import (
@@ -20,12 +21,19 @@ from stepvad.cli.terminal import (
     print_json,
     print_table,
     progress_bars,
+    say,
 )
 from stepvad.errors import MissingExtraError, StepvadError
 
 if TYPE_CHECKING:
+    from stepvad.events import Rules
+    from stepvad.formats.eventlines import FoundEvent
     from stepvad.scoring import Scores
 
+Events = Annotated[
+    Path | None,
+    typer.Option(help="Events as JSON lines, by the threshold of the calibration."),
+]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
 Plot = Annotated[
     Path | None,
@@ -39,6 +47,11 @@ def score(
     output: Output = None,
     *,
     plot: Plot = None,
+    events: Events = None,
+    camera: Camera = None,
+    fps: Annotated[
+        float | None, typer.Option(help="With --events: frames per second, if poses do not tell.")
+    ] = None,
     format: Format = "auto",
     runtime: RuntimeName = "auto",
     threads: Threads = None,
@@ -57,33 +70,74 @@ def score(
 
         stepvad score model.safetensors clip.json -o scores.csv --plot scores.png
 
+    What an alert would tell of, after calibrate:
+
+        stepvad score model.safetensors poses/ --events events.jsonl
+
     Much footage, with products in bfloat16 where the processor has them:
 
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest -v
     """
     from stepvad import baselines
+    from stepvad.formats import eventlines
 
-    if output is not None:
-        check_output(output)
+    for path in filter(None, (output, events)):
+        check_output(path)
     if plot is not None:
         _check_plot(plot)
+    rules = None if events is None else rules_for(model, None, camera)[0]
     detector = on_runtime(baselines.load(model), runtime, threads, verbose=verbose)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
+    found: list[FoundEvent] = []
     with progress_bars() as report, _csv(output) as write_frames:
         for number, clip in enumerate(read_poses(poses, format, report, distinct=True)):
             scores = detector.score(clip, report=report)
             write_frames(scores)
+            if rules is not None:
+                found += _events(scores, clip.rate(fps), rules, model, poses, camera)
             if plot is not None:
                 _plot(scores, plot, number)
             moments.append(_moment(scores))
             if as_json:
                 everything.append(_as_json(scores))
+    if events is not None:
+        eventlines.write(found, events)
+        say(f"events: {len(found)}, written: {events}")
     if as_json:
         print_json(everything)
     else:
         columns = ["clip", "frames", "scored", "highest", "at frame", "track"]
         print_table("highest score of each clip", columns, moments)
+
+
+def _events(
+    scores: Scores,
+    fps: float,
+    rules: Rules,
+    model: Path,
+    poses: list[Path],
+    camera: str | None,
+) -> list[FoundEvent]:
+    """The events of a clip, with all that is needed to see them again."""
+    from stepvad import modelfile
+    from stepvad.events import event_id, find
+    from stepvad.formats.eventlines import FoundEvent
+
+    return [
+        FoundEvent(
+            id=event_id(scores.clip, event, fps),
+            clip=scores.clip,
+            camera=camera,
+            model=str(model.resolve()),
+            poses=tuple(str(path.resolve()) for path in poses),
+            fps=fps,
+            threshold=rules.threshold,
+            model_sha256=modelfile.sha256(model),
+            event=event,
+        )
+        for event in find(scores.windows, fps, rules)
+    ]
 
 
 def _moment(scores: Scores) -> list[str]:

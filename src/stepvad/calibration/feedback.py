@@ -1,0 +1,91 @@
+"""Alerts that somebody calls normal, and thresholds that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.calibration.counting import Counted
+from stepvad.events import Event
+from stepvad.poses import Clip, Track
+
+SHARE = 0.05
+"""Of the windows of training, so many show what was marked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """A false alert: where it was and how high its score was."""
+
+    camera: str
+    peak: float
+
+
+def with_marked(counted: Mapping[str, Counted], marked: Mapping[str, Marked]) -> dict[str, Counted]:
+    """Counts in which each false alert is one more event, up to its peak.
+
+    It is not known how long a camera was watched until the alert came, so no hours are added:
+    thresholds become stricter than they need to be, never laxer. Alerts are dealt to the blocks
+    of their camera in turn, those of a camera without footage to all.
+    """
+    highest = max((alert.peak for alert in marked.values()), default=0.0)
+    joined = {camera: _up_to(highest, events) for camera, events in counted.items()}
+    cameras = [*joined]
+    for number, (_, alert) in enumerate(sorted(marked.items())):
+        camera = alert.camera if alert.camera in joined else cameras[number % len(cameras)]
+        joined[camera] = _one_more(joined[camera], alert.peak, number)
+    return joined
+
+
+def cut_out(clip: Clip, event: Event, fps: float, T: int) -> Clip:
+    """The poses of an event's people in all its windows; frames keep their numbers."""
+    first, last = round(event.first_s * fps) - T + 1, round(event.last_s * fps)
+    tracks = (_between(track, first, last) for track in clip.tracks if track.id in event.tracks)
+    return replace(
+        clip, n_frames=min(last + 1, clip.n_frames), tracks=tuple(t for t in tracks if len(t))
+    )
+
+
+def repeated(
+    marked: Sequence[Clip], windows: int, T: int, *, share: float = SHARE
+) -> Iterator[Clip]:
+    """Marked clips so often that they make up a share beside so many windows of training.
+
+    Once, a few alerts would be lost among hours of footage.
+    """
+    own = sum(max(len(track) - T + 1, 0) for clip in marked for track in clip.tracks)
+    times = max(round(share * windows / max(own, 1)), 1)
+    for number, clip in product(range(times), marked):
+        yield replace(clip, name=f"{clip.name} {number}")
+
+
+def _between(track: Track, first: int, last: int) -> Track:
+    chosen = (track.frames >= first) & (track.frames <= last)
+    return replace(
+        track,
+        frames=track.frames[chosen],
+        keypoints=track.keypoints[chosen],
+        confidence=track.confidence[chosen],
+    )
+
+
+def _up_to(highest: float, counted: Counted) -> Counted:
+    """The same counts with levels up to a score: beyond the highest level there are no events."""
+    levels = counted.levels
+    if highest <= levels[-1]:
+        return counted
+    step = levels[-1] / levels[-2]
+    n_more = int(np.ceil(np.log(highest / levels[-1]) / np.log(step)))
+    more = np.geomspace(levels[-1], highest, n_more + 1)[1:]
+    events = np.pad(counted.events, ((0, 0), (0, len(more))))
+    return replace(counted, levels=np.concatenate([levels, more]), events=events)
+
+
+def _one_more(counted: Counted, peak: float, number: int) -> Counted:
+    events: NDArray[np.int64] = counted.events.copy()
+    events[number % len(events)] += counted.levels <= peak
+    return replace(counted, events=events)
