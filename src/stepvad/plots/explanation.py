@@ -79,7 +79,7 @@ def _draw_strip(panels: Sequence[Axes], explanation: Explanation) -> None:
         raising = np.clip(explanation.contributions[t] / largest, 0, 1)
         across, down = observed[t].T
         dots = LARGEST_DOT * raising
-        axes.scatter(across, down, dots, color=HEAT, zorder=3, linewidths=0)
+        axes.scatter(across, down, dots, color=HEAT, zorder=3, linewidths=0, clip_on=False)
         axes.set(
             xlim=(middle[0] - half, middle[0] + half),
             ylim=(middle[1] + half, middle[1] - half),
