@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepvad.errors import ConfigError
-from stepvad.events import Change, Event, Rules, Watch, find, that_matter
+from stepvad.events import LATE_S, Change, Event, Rules, Watch, event_id, find, that_matter
+from stepvad.poses import Clip, Track
 from stepvad.scoring import WindowScores
+from stepvad.skeletons import COCO17
 
 RULES = Rules(threshold=2.0, release=0.5, min_s=0.2, gap_s=1.0)
 """Calm below 1."""
@@ -110,6 +112,38 @@ def test_frame_by_frame_as_on_the_finished_clip(
         assert find(some, FPS, higher) == find(scores(rows), FPS, higher)
 
 
+@given(
+    st.lists(st.sets(st.integers(0, 50), min_size=2, max_size=25), min_size=1, max_size=3),
+    st.integers(0, 1000),
+    st.sampled_from([0.0, 0.2]),
+    st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_windows_that_come_late_make_the_same_events_live_and_later(
+    seen: list[set[int]], seed: int, min_s: float, gap_s: float
+) -> None:
+    rules = replace(RULES, min_s=min_s, gap_s=gap_s)
+    rng = np.random.default_rng(seed)
+    rows, arrival, tracks = list[tuple[int, int, float]](), dict[tuple[int, int], int](), []
+    for number, frames in enumerate(map(sorted, seen), start=1):
+        for frame in range(frames[0], frames[-1] + 1):
+            rows.append((number, frame, float(rng.choice([0.0, 1.5, 3.0, 4.0]))))
+            arrival[number, frame] = min(f for f in frames if f >= frame)
+        n = len(frames)
+        joints = np.zeros((n, 17, 2), np.float32), np.ones((n, 17), np.float32)
+        tracks.append(Track(number, np.array(frames), *joints))
+    watch, changes = Watch(rules), list[Change]()
+    for frame in range(51):
+        now = [row for row in rows if arrival[row[:2]] == frame]
+        if now or frame % 3 == 0:  # a frame without windows may be missing altogether
+            windows = scores(now) if now else scores([(0, 0, 0.0)]).part(slice(0))
+            changes += watch.update(frame / FPS, windows, FPS)
+    changes += watch.finish()
+    clip = Clip("a", FPS, 51, tuple(tracks), COCO17)
+    ended = [change.event for change in changes if change.kind == "end"]
+    assert ended == find(scores(rows), FPS, rules, clip)
+    assert len({event_id("a", event, FPS) for event in ended}) == len(ended)
+
+
 def _lives(changes: list[Change]) -> list[str]:
     """Kinds of change, updates left out, from each beginning to its end."""
     words = " ".join(change.kind for change in changes if change.kind != "update")
@@ -134,6 +168,7 @@ def test_the_silence_of_a_camera_ends_its_event_and_forgets_its_people() -> None
     assert watch.update(1.3, nobody, FPS) == []
     (change,) = watch.update(1.4, nobody, FPS)
     assert (change.kind, change.event.last_s) == ("end", 0.3)
+    watch.update(1.4 + LATE_S, nobody, FPS)
     assert watch._alarmed == {}
 
 

@@ -7,13 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepvad.errors import ConfigError
+from stepvad.poses import Clip
 from stepvad.scoring import WindowScores
 
 Kind = Literal["new", "update", "end"]
 SLACK_S = 1e-6
 """Times of frames are not exact; a rule is kept to within this."""
+LATE_S = 60.0
+"""No window comes later than this after its last frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +92,25 @@ class Watch:
         self._open: Event | None = None
 
     def update(self, now_s: float, windows: WindowScores, fps: float) -> list[Change]:
-        """What these scores change, and what is over by now."""
-        changes: list[Change] = []
+        """What the scores of one frame change, and what is over by now.
+
+        Windows of frames in which a person was missed come late; an event that was over by the
+        frame before stays over.
+        """
+        changes = [*self.pass_time(now_s - 1 / fps)]
+        order = np.lexsort((windows.track_id, windows.frame))
         for track, frame, score in zip(
-            windows.track_id.tolist(), windows.frame.tolist(), windows.A.tolist(), strict=True
+            windows.track_id[order].tolist(),
+            windows.frame[order].tolist(),
+            windows.A[order].tolist(),
+            strict=True,
         ):
             changes += self.see(track, frame / fps, score)
         changes += self.pass_time(now_s)
         self._alarmed = {
             track: event
             for track, event in self._alarmed.items()
-            if not self._is_past(event, now_s)
+            if not self._is_past(event, now_s - LATE_S)
         }
         return changes
 
@@ -123,10 +135,15 @@ class Watch:
             yield from self.finish()
 
     def finish(self) -> Iterator[Change]:
-        """The end of an event that is open, because the camera is gone."""
+        """The end of an event that is open; who goes on in windows that come late begins anew."""
         if self._open is not None:
-            yield Change("end", self._open)
-            self._open = None
+            over, self._open = self._open, None
+            self._alarmed = {
+                track: stretch
+                for track, stretch in self._alarmed.items()
+                if track not in over.tracks or stretch.first_s > over.last_s
+            }
+            yield Change("end", over)
 
     def _is_past(self, event: Event, now_s: float) -> bool:
         """Whether whatever happens now is no longer part of it."""
@@ -156,18 +173,35 @@ def event_id(place: str, event: Event, fps: float) -> str:
     return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
 
 
-def find(windows: WindowScores, fps: float, rules: Rules) -> list[Event]:
-    """The events of a finished clip, as a `Watch` sees them."""
+def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None) -> list[Event]:
+    """The events of a finished clip, as a `Watch` sees them.
+
+    With the `clip` itself windows come when a `Stream` has them: those of missed poses with the
+    next pose. Without, each comes with its last frame, which now and then joins two events.
+    """
     watch = Watch(rules)
     changes: list[Change] = []
     some = that_matter(windows, rules)
-    times = some.frame / fps
-    for track, time_s, score in zip(
-        some.track_id.tolist(), times.tolist(), some.A.tolist(), strict=True
-    ):
+    arrival = some.frame if clip is None else _arrivals(some, clip)
+    order = np.lexsort((some.track_id, some.frame, arrival))
+    columns = (some.track_id, some.frame / fps, some.A, arrival)
+    latest = -1
+    for track, time_s, score, now in zip(*(c[order].tolist() for c in columns), strict=True):
+        if now > latest:
+            changes += watch.pass_time((now - 1) / fps)
+            latest = now
         changes += watch.see(track, time_s, score)
     changes += watch.finish()
     return [change.event for change in changes if change.kind == "end"]
+
+
+def _arrivals(windows: WindowScores, clip: Clip) -> NDArray[np.int64]:
+    """The frame with which a stream has each window: that of the person's next pose."""
+    arrival = windows.frame.copy()
+    for track in clip.tracks:
+        own = windows.track_id == track.id
+        arrival[own] = track.frames[np.searchsorted(track.frames, windows.frame[own])]
+    return arrival
 
 
 def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:

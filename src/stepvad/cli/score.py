@@ -28,6 +28,7 @@ from stepvad.errors import MissingExtraError, StepvadError
 if TYPE_CHECKING:
     from stepvad.events import Rules
     from stepvad.formats.eventlines import FoundEvent
+    from stepvad.poses import Clip
     from stepvad.scoring import Scores
 
 Events = Annotated[
@@ -95,7 +96,7 @@ def score(
             scores = detector.score(clip, report=report)
             write_frames(scores)
             if rules is not None:
-                found += _events(scores, clip.rate(fps), rules, model, poses, camera)
+                found += _events(clip, scores, clip.rate(fps), rules, model, poses, camera)
             if plot is not None:
                 _plot(scores, plot, number)
             moments.append(_moment(scores))
@@ -112,6 +113,7 @@ def score(
 
 
 def _events(
+    clip: Clip,
     scores: Scores,
     fps: float,
     rules: Rules,
@@ -136,7 +138,7 @@ def _events(
             model_sha256=modelfile.sha256(model),
             event=event,
         )
-        for event in find(scores.windows, fps, rules)
+        for event in find(scores.windows, fps, rules, clip)
     ]
 
 

@@ -59,7 +59,7 @@ def investigate(
     Only poses near a peak are cut into windows again, so an hour takes no more memory than its
     scores do.
     """
-    found = events.find(scores.windows, fps, rules)
+    found = events.find(scores.windows, fps, rules, clip)
     highest = sorted(range(len(found)), key=lambda n: -found[n].peak)[:most]
     incidents = [Incident(number, event) for number, event in enumerate(found, start=1)]
     for done, n in enumerate(sorted(highest), start=1):
