@@ -24,6 +24,8 @@ FEWEST_BLOCKS = 5
 COMPONENTS = 12
 """Of PC-space: those of the most motion."""
 PERMUTATIONS = 4999
+LEAST_VARIANCE = 0.3
+"""Added to that of every direction: few blocks do not tell how little some of them vary."""
 SURE = 0.005
 """How seldom footage of the same kind may be called changed."""
 
@@ -83,8 +85,9 @@ def look(
 def compare(before: Looks, now: Looks, *, seed: int = 0) -> Drift:
     """How sure it is that footage has changed, and what has.
 
-    The largest difference of all numbers counts, against that of blocks dealt out at random: many
-    numbers do not make a false alarm more likely.
+    Two things count: the largest difference of all numbers, and their sum in directions in which
+    blocks hardly differ; the rarer of both, against that of blocks dealt out at random. So neither
+    many numbers nor two looks at them make a false alarm more likely.
     """
     for words, looks in (("calibration", before), ("recent footage", now)):
         if len(looks) < FEWEST_BLOCKS:
@@ -96,19 +99,32 @@ def compare(before: Looks, now: Looks, *, seed: int = 0) -> Drift:
     every = np.concatenate([before.values, now.values])
     deviation = every.std(axis=0)
     z = (every - every.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    sizes = z[len(before) :].mean(axis=0) - z[: len(before)].mean(axis=0)
     rng = np.random.default_rng(seed)
-    dealt = np.stack([rng.permutation(len(z)) < len(now) for _ in range(PERMUTATIONS)])
+    order = np.arange(len(z))[::-1]  # the true deal first: those now are the last
+    dealt = np.stack([order, *(rng.permutation(len(z)) for _ in range(PERMUTATIONS))]) < len(now)
     weights = np.where(dealt, 1 / len(now), -1 / len(before))
     largest = np.abs(weights @ z).max(axis=1)
-    as_large = int((largest >= np.abs(sizes).max() - 1e-9).sum())
+    together = np.square(weights @ _evened(z)).sum(axis=1)
+    rarest = np.minimum(_rarity(largest), _rarity(together))
+    sizes = weights[0] @ z
     means = before.values.mean(axis=0), now.values.mean(axis=0)
     changes = [
         Change(name, float(was), float(is_), float(size))
         for name, was, is_, size in zip(before.names, *means, sizes, strict=True)
     ]
     changes.sort(key=lambda change: -abs(change.size))
-    return Drift((as_large + 1) / (PERMUTATIONS + 1), tuple(changes))
+    return Drift(float((rarest <= rarest[0]).mean()), tuple(changes))
+
+
+def _evened(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The blocks turned so that their numbers go by themselves, each nearly as wide as the next."""
+    width, turn = np.linalg.eigh(np.cov(z.T))
+    return np.asarray(z @ turn / np.sqrt(width + LEAST_VARIANCE))
+
+
+def _rarity(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share of deals with a difference as large as that of each deal."""
+    return (len(sizes) - np.searchsorted(np.sort(sizes), sizes - 1e-9)) / len(sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
