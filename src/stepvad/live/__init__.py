@@ -1,0 +1,1 @@
+"""Cameras in, events out, on one machine."""
