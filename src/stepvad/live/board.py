@@ -57,18 +57,23 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long something took: counts by `BUCKETS_S` and beyond, and quantiles of late."""
+    """How long something took: counts by `BUCKETS_S` and beyond, and the latest ones."""
 
     counts: tuple[int, ...]
     total_s: float
-    p50: float | None
-    p95: float | None
-    p99: float | None
+    recent: tuple[float, ...]
 
     @property
     def n(self) -> int:
         """How many there were."""
         return sum(self.counts)
+
+    def quantiles(self, *shares: float) -> list[float | None]:
+        """What such shares of the latest took at most; None before the first."""
+        ranked = sorted(self.recent)
+        if not ranked:
+            return [None for _ in shares]
+        return [ranked[min(int(share * len(ranked)), len(ranked) - 1)] for share in shares]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +138,7 @@ class _Delays:
         self.recent.append(seconds)
 
     def view(self) -> Delays:
-        ranked = sorted(self.recent)
-        p50, p95, p99 = (
-            ranked[min(int(share * len(ranked)), len(ranked) - 1)] if ranked else None
-            for share in (0.5, 0.95, 0.99)
-        )
-        return Delays(tuple(self.counts), self.total_s, p50, p95, p99)
+        return Delays(tuple(self.counts), self.total_s, tuple(self.recent))
 
 
 class _Timeline:
@@ -303,6 +303,11 @@ class Board:
         """The cameras, in the order in which they were added."""
         with self._lock:
             return [*self._cameras]
+
+    def thresholds(self) -> dict[str, float]:
+        """Of each camera the score from which on it is an event."""
+        with self._lock:
+            return {name: camera.view.threshold for name, camera in self._cameras.items()}
 
     def timeline(self, name: str) -> list[tuple[int, float]]:
         """Unix second and largest score within it, of the last hour, in order."""
