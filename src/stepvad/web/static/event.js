@@ -1,6 +1,6 @@
 // One event: what was unusual, how it looked beside normal motion, and whether it was normal.
 import { ask } from "./ask.js";
-import { clock, count, duration, element, number, when } from "./words.js";
+import { clock, count, duration, element, number, sentence, when } from "./words.js";
 
 export class EventView {
   constructor(changed) {
@@ -52,7 +52,7 @@ export class EventView {
     this.stop?.();
     this.stop = null;
     this.part("footer").hidden = false;
-    this.part(".shares").hidden = true;
+    for (const kind of [".shares", ".key"]) this.part(kind).hidden = true;
     for (const kind of [".motion", ".words", ".parts", "dl"]) this.part(kind).replaceChildren();
     for (const kind of [".facts", ".said"]) this.part(kind).textContent = "";
     this.part(".delete").textContent = "Delete";
@@ -92,7 +92,7 @@ export class EventView {
     box.replaceChildren();
     if (!told) {
       box.append(element("p", "note", "There is no explanation: its poses are not here yet, or not kept any more."));
-      if (this.event.why) this.part(".words").replaceChildren(element("li", "", this.event.why));
+      if (this.event.why) this.part(".words").replaceChildren(element("li", "", sentence(this.event.why)));
       return;
     }
     this.explained = true;
@@ -104,14 +104,14 @@ export class EventView {
   tell(told) {
     const { first, fps } = told.motion;
     const said = told.words.map(({ says, first: from, last }) => {
-      const row = element("li", "", `${says[0].toUpperCase()}${says.slice(1)} `);
+      const row = element("li", "", `${sentence(says)} `);
       const [begin, end] = [from, last].map((frame) => `${Math.max((frame - first) / fps, 0).toFixed(1)} s`);
       row.append(element("span", "small", begin === end ? `at ${begin}` : `${begin} – ${end}`));
       return row;
     });
     if (!said.length) said.push(element("li", "", "No single part of the body stands out"));
     this.part(".words").replaceChildren(...said);
-    this.part(".shares").hidden = false;
+    for (const kind of [".shares", ".key"]) this.part(kind).hidden = false;
     this.part(".parts").replaceChildren(...told.parts.filter((one) => one.share >= 0.005).flatMap(bar));
     this.part("dl").replaceChildren(...grounds(told).flatMap(([term, words]) => [element("dt", "", term), element("dd", "", words)]));
   }

@@ -1,6 +1,6 @@
 // The list of events, with its filters; new ones appear by themselves and are said aloud.
 import { ask } from "./ask.js";
-import { count, duration, element, number, when } from "./words.js";
+import { count, duration, element, number, sentence, when } from "./words.js";
 
 const PAGE = 25;
 
@@ -100,6 +100,6 @@ export class Events {
     part("where").textContent = `${one.camera}${zones} · ${length}${one.normal ? " · was normal" : ""}`;
     part("peak").textContent = `${number(one.top_score)}`;
     part("peak").title = `${(one.top_score / one.threshold).toFixed(1)} times the threshold`;
-    part("what").textContent = one.why ?? "";
+    part("what").textContent = sentence(one.why ?? "");
   }
 }

@@ -27,7 +27,7 @@ const row = (cells, tag = "td") => {
 export const showHealth = (cameras, sinks) => {
   const table = document.getElementById("counts");
   const head = element("thead");
-  head.append(row(["camera", ...COLUMNS.map(([name]) => name), "to scores", "to event", "drift"], "th"));
+  head.append(row(["camera", ...COLUMNS.map(([name]) => name), "to scores", "to event"], "th"));
   const body = element("tbody");
   for (const one of cameras) {
     body.append(row([
@@ -35,11 +35,17 @@ export const showHealth = (cameras, sinks) => {
       ...COLUMNS.map(([, value]) => value(one) ?? 0),
       `${milliseconds(one.latency.p50)} / ${milliseconds(one.latency.p99)}`,
       `${milliseconds(one.alerts.p50)} / ${milliseconds(one.alerts.p99)}`,
-      one.drift || "–",
     ]));
   }
-  const caption = element("caption", "small", "Counted since the site was started; delays are half of all, and 99 of 100.");
+  const caption = element("caption", "small", "Counted since the site was started. From a frame to its scores and to its event: half of them within the first time, 99 of 100 within the second.");
   table.replaceChildren(caption, head, body);
+  const drifts = element("ul", "plain-list");
+  for (const one of cameras.filter((some) => some.drift)) {
+    drifts.append(element("li", one.drifted ? "late" : "", `${one.name}: ${one.drift}`));
+  }
+  document.getElementById("drifts").replaceChildren(
+    drifts.children.length ? drifts : element("p", "note", "Not looked at yet."),
+  );
   const box = document.getElementById("sinks");
   const list = element("ul", "plain-list");
   for (const sink of sinks) {

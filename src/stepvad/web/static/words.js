@@ -1,7 +1,8 @@
 // Numbers and times as people read them.
 export const number = (value) => {
   const digits = Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0;
-  return value.toFixed(digits).replace("-", "\u2212");
+  const rounded = Number(value.toFixed(digits)) + 0; // -0 becomes 0
+  return rounded.toFixed(digits).replace("-", "\u2212");
 };
 
 export const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
@@ -32,6 +33,8 @@ export const duration = (seconds) => {
 
 export const milliseconds = (seconds) =>
   seconds === null ? "\u2013" : seconds < 1 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(1)} s`;
+
+export const sentence = (words) => words.slice(0, 1).toUpperCase() + words.slice(1);
 
 // An element with a class and a text.
 export const element = (tag, kind = "", text = "") => {
