@@ -83,6 +83,8 @@ class Watcher:
         self._wall0 = 0.0
         self._told = 0.0
         self._is_told = True
+        self.peak_slot = 0
+        """The last slot of the window that the latest event has its peak from."""
         self._size = (0, 0)
         self._peaks: dict[tuple[int, int], _Peak] = {}
         self.stream = Stream(subject.detector, skeleton=skeleton)
@@ -147,8 +149,8 @@ class Watcher:
             found += self._end(change.event, by)
         return found
 
-    def clip(self, tracks: Iterable[int] | None = None, *, first: int = 0) -> Clip:
-        """The poses kept of some people, or of all, from a slot on, counted from the first kept."""
+    def clip(self, tracks: Iterable[int] | None = None, *, first: int = 0) -> tuple[int, Clip]:
+        """The poses kept of some people, or of all, from a slot on; the slot of its frame 0."""
         wanted = None if tracks is None else set(tracks)
         since = max(first, self.kept[0].slot if self.kept else 0)
         rows = [
@@ -161,7 +163,7 @@ class Watcher:
         columns = [np.array(column) for column in zip(*rows, strict=True)]
         n = self.kept[-1].slot - since + 1 if self.kept else 0
         people = tracks_of(columns[0], columns[1], columns[2], columns[3]) if rows else ()
-        return Clip(self.subject.camera, self.subject.rate, n, people, self.skeleton)
+        return since, Clip(self.subject.camera, self.subject.rate, n, people, self.skeleton)
 
     def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[Changed]:
         event = change.event
@@ -191,7 +193,8 @@ class Watcher:
     def _record(self, event: Event, windows: WindowScores | None) -> Record:
         """The event as it is now; its id and its start stay what they were."""
         before, subject = self.open, self.subject
-        peak = self._peaks.get((event.peak_track, round(event.peak_s * subject.rate)))
+        self.peak_slot = round(event.peak_s * subject.rate)
+        peak = self._peaks.get((event.peak_track, self.peak_slot))
         score = self._latest(event, windows)
         if before is None:
             first, track = round(event.first_s * subject.rate), event.tracks[0]
@@ -236,7 +239,7 @@ class Watcher:
 
     def _note(self, windows: WindowScores) -> None:
         """Keep what an event may have its peak from."""
-        for row in np.flatnonzero(windows.A >= self.subject.rules.calm).tolist():
+        for row in np.flatnonzero(self.subject.rules.calm <= windows.A).tolist():
             track, slot = int(windows.track_id[row]), int(windows.frame[row])
             self._peaks[track, slot] = _Peak(
                 slot, windows.E[row].copy(), float(windows.c[row]), self._box(track, slot)
