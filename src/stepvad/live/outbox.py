@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepvad.events import Kind
 from stepvad.live.database import Database
+
+if TYPE_CHECKING:
+    from stepvad.events import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

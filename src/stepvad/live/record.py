@@ -6,10 +6,12 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stepvad.errors import DataError
-from stepvad.events import Kind
+
+if TYPE_CHECKING:
+    from stepvad.events import Kind
 
 Severity = Literal["alert", "detection"]
 EndedBy = Literal["calm", "camera lost", "stopped", "interrupted"]

@@ -9,16 +9,18 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stepvad.errors import DataError
-from stepvad.events import Kind
 from stepvad.live import inventory
 from stepvad.live.backup import back_up
 from stepvad.live.database import Database
 from stepvad.live.inventory import Inventory
 from stepvad.live.outbox import DeadLetter, Letter, Outbox
 from stepvad.live.record import EndedBy, Record, camera_key, message
+
+if TYPE_CHECKING:
+    from stepvad.events import Kind
 
 FILE_NAME = "events.db"
 """The store's name in the data directory of a site."""
@@ -75,6 +77,10 @@ class Store:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+    def now(self) -> float:
+        """The time by the clock of the store."""
+        return self._clock()
 
     def next_epoch(self, camera: str) -> int:
         """A number for a connection of this camera that no other had or will have.
