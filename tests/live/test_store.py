@@ -453,6 +453,20 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(
     again.close()
 
 
+def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(store: Store) -> None:
+    store.change("new", record(number=0))
+    writer = store._database._writer
+    (pages,) = writer.execute("PRAGMA page_count").fetchone()
+    writer.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DataError, match="disk is full"):
+        store.change("new", record(number=1, why="long " * 5000))
+    assert [one.frame_seq for one in store.events()] == [0]
+    assert store.lag("mqtt") == 1
+    writer.execute("PRAGMA max_page_count = 1000000")
+    assert store.change("new", record(number=1, why="long " * 5000)) == "stored"
+    assert store.lag("mqtt") == 2
+
+
 def test_threads_share_a_store(store: Store) -> None:
     def write(camera: str) -> None:
         for number in range(20):

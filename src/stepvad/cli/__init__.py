@@ -11,6 +11,7 @@ from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
+from stepvad.cli.events import events
 from stepvad.cli.explain import explain
 from stepvad.cli.export import export
 from stepvad.cli.extract import extract
@@ -60,6 +61,7 @@ VERBS = (
 
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
+app.add_typer(events, name="events")
 app.add_typer(benchmark, name="benchmark")
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from stepvad.live.outbox import Letter
-from stepvad.live.sinks import DeliveryError, RefusedError, Sink, connect
+from stepvad.live.sinks import DeliveryError, RefusedError, Sink
 from stepvad.live.store import Store
 
 if TYPE_CHECKING:
-    from stepvad.live.settings import Settings
     from stepvad.live.sinks.mqtt import State
 
 FIRST_S = 0.5
@@ -142,33 +141,3 @@ class Courier:
             logger.warning("sink %s: %s", self.name, words)
         self.last_error = words
         self._on_error(self.name, words)
-
-
-class Couriers:
-    """All that the settings ask for, one for each sink."""
-
-    def __init__(
-        self, settings: Settings, store: Store, on_error: OnError = lambda name, error: None
-    ) -> None:
-        self._sinks = [*connect(settings)]
-        self._couriers = [Courier(store, sink, on_error) for sink in self._sinks]
-
-    def __iter__(self) -> Iterator[Courier]:
-        """One after the other, to count what they did."""
-        return iter(self._couriers)
-
-    def start(self) -> None:
-        """Begin to carry."""
-        for courier in self._couriers:
-            courier.start()
-
-    def status(self, camera: str, state: State) -> None:
-        """Tell whoever wants to know that a camera is there or not."""
-        for sink in self._sinks:
-            if isinstance(sink, Reconnecting):
-                sink.status(camera, state)
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Finish the messages at hand."""
-        for courier in self._couriers:
-            courier.stop(timeout_s)

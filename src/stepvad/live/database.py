@@ -74,14 +74,23 @@ class Database:
     def write(self) -> Iterator[sqlite3.Connection]:
         """A transaction: on the disk at the end, or undone after an error."""
         with self._lock:
-            self._writer.execute("BEGIN IMMEDIATE")
             try:
+                self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
                 self._writer.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                self._undo()
+                raise DataError(
+                    f"{self.path}: expected a store that can be written, got: {error}",
+                    hint="check the free space and the permissions; it is tried again by itself",
+                ) from error
             except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+                self._undo()
                 raise
+
+    def _undo(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
