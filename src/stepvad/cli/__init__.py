@@ -20,6 +20,7 @@ from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
 from stepvad.cli.report import report
 from stepvad.cli.score import score
+from stepvad.cli.watch import watch
 from stepvad.errors import StepvadError
 
 app = typer.Typer(
@@ -54,7 +55,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
 VERBS = (
     *(extract, fit, calibrate, score, overlay, evaluate, explain, report),
-    *(convert, inspect, export, distill),
+    *(watch, convert, inspect, export, distill),
 )
 """In the order of their use."""
 
