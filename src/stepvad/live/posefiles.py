@@ -39,6 +39,10 @@ class Scene:
                 f"clip {self.clip.name}: expected poses, got none", hint="choose another file"
             )
 
+    def first(self) -> list[Pose]:
+        """The poses of the first frame that has some."""
+        return next(poses for _, poses in self.clip.by_frame() if poses)
+
 
 def open_scene(camera: CameraSettings) -> Scene:
     """What a camera of poses plays."""
@@ -70,7 +74,7 @@ class Player:
         self._scene = scene
         self._put, self._said, self._skipped = put, said, skipped
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"player {camera.name}")
+        self._thread = threading.Thread(target=self._run, name=f"player {camera.name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""

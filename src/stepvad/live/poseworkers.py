@@ -75,7 +75,7 @@ class PoseWorker:
         self._settings, self._form, self._lanes = settings, form, lanes
         self._restarted, self._failed = restarted, failed
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=self._name)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
 
     def start(self) -> None:
         """Begin."""

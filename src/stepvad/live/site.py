@@ -35,6 +35,7 @@ LOCK_S = 10.0
 """How long another site on the same data may take to end."""
 HANG_S = 30.0
 """Scoring that stands still for so long never goes on by itself."""
+DELIVER_S = 3.0
 TELL_S, RETAIN_S, DRIFT_S = 1.0, 600.0, 600.0
 
 Explain = Callable[[str], dict[str, Any]]
@@ -98,6 +99,7 @@ class Site:
             for courier in self._couriers:
                 courier.start()
                 running.callback(courier.stop)
+            running.callback(self._deliver)
             self._chores.start()
             running.callback(self._chores.stop)
             if self._serve is not None and self.settings.web.enabled:
@@ -151,6 +153,12 @@ class Site:
         self.board.sink("store", waiting, int(bool(why)), why)
         if why:
             recorder.drop_oldest([*(self.settings.data / "poses").glob("*/")])
+
+    def _deliver(self) -> None:
+        """Give the sinks a moment for the last messages; the rest waits in the store."""
+        deadline = time.monotonic() + DELIVER_S
+        while time.monotonic() < deadline and not all(c.is_idle for c in self._couriers):
+            time.sleep(0.05)
 
     def _end_ledger(self) -> None:
         left = self._ledger.stop()
