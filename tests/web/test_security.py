@@ -36,7 +36,11 @@ def test_no_route_answers_without_the_token(mill: Site, stranger: TestClient) ->
     assert {("GET", "/api/events"), ("GET", "/metrics"), ("GET", "/openapi.json")} <= routes
     assert ("WEBSOCKET", "/ws/live") in routes
     for method, path in routes - OPEN:
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "stepvad=wrong"}):
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Cookie": f"{Token(TOKEN).cookie_name}={TOKEN}"},
+        ):
             if method == "WEBSOCKET":
                 with (
                     pytest.raises(WebSocketDisconnect),
@@ -127,7 +131,7 @@ def test_a_cookie_changes_nothing_without_an_origin(mill: Site, stranger: TestCl
     assert stranger.put(mark, json={"normal": True}, headers={"Origin": HERE}).status_code == 200
     with stranger.websocket_connect(THERE + "/ws/live", headers={"Origin": HERE}) as socket:
         assert "cameras" in socket.receive_json()
-    with stranger.websocket_connect(THERE + "/ws/live", headers=BEARER) as socket:
+    with stranger.websocket_connect(THERE + "/ws/live", headers={**BEARER}) as socket:
         assert "cameras" in socket.receive_json()
 
 

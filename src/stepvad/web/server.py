@@ -33,6 +33,7 @@ class Server:
                 loop="asyncio",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
