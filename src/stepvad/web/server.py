@@ -38,6 +38,7 @@ class Server:
                 server_header=False,
                 proxy_headers=False,
                 ws_max_size=MAX_MESSAGE,
+                ws_per_message_deflate=False,  # frames are small, and many
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=int(STOP_S),
