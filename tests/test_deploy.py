@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from stepvad.live import settings
+from stepvad.live.board import Board
+from stepvad.web.metrics import render
 from tests.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -132,15 +134,13 @@ def test_the_panels_of_the_dashboard_have_titles_and_do_not_overlap() -> None:
 
 
 def test_every_metric_of_the_dashboard_and_the_guide_is_one_that_a_site_has() -> None:
-    metrics = pytest.importorskip("stepvad.web.metrics")
-    boards = pytest.importorskip("stepvad.live.board")
-    board = boards.Board()
+    board = Board()
     board.camera("yard", rate=10.0, threshold=3.0, model="m", zones={})
     board.state("yard", "online", "", time.time())
     board.observe_latency("yard", 0.1)
     board.observe_alert("yard", 0.1)
-    board.sink("mqtt", 0, 0, None)
-    text = metrics.render(board, "1").decode()
+    board.sink("mqtt", 0, 0, "")
+    text = render(board, "1").decode()
     names = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines()}
     guide = (ROOT / "docs" / "guides" / "run-a-site.md").read_text("utf-8")
     used = {name for one in [*expressions(), guide] for name in re.findall(r"stepvad_[a-z_]+", one)}

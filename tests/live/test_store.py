@@ -325,6 +325,18 @@ def test_what_is_too_old_goes_poses_first(store: Store) -> None:
     assert store.retain(Days(30, 7), now=32 * day).events == 0
 
 
+def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(store: Store) -> None:
+    fill(store, 6)
+    store._database._writer.execute("PRAGMA busy_timeout = 50")
+    with store._database.read() as reader:
+        reader.execute("SELECT count(*) FROM events").fetchone()
+        with pytest.raises(DataError, match="somebody reads the store"):
+            store.delete(camera=UNIQUE, include_open=True)
+        assert store.events(camera=UNIQUE) == []
+    store.retain(Days(1e6, 1e6), now=3000.0)
+    assert UNIQUE.encode() not in bytes_on_disk(store)
+
+
 def test_a_site_tells_what_it_stores(store: Store) -> None:
     assert [kept.count for kept in store.stored().kept] == [0] * 5
     fill(store, 30)
@@ -397,9 +409,51 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(store: Store, tmp_path
     again.close()
 
 
+def test_another_database_is_not_replaced_by_a_backup(store: Store, tmp_path: Path) -> None:
+    store.backup(tmp_path / "copy.db")
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE a (b)")
+    before = other.read_bytes()
+    with pytest.raises(DataError, match="expected an event store or nothing"):
+        restore(tmp_path / "copy.db", other)
+    assert other.read_bytes() == before
+
+
+def test_a_damaged_store_is_a_sentence_with_a_remedy(store: Store) -> None:
+    fill(store, 20)
+    store.close()
+    content = bytearray(store.path.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    store.path.write_bytes(content)
+    broken = Store(store.path)
+    with pytest.raises(DataError, match="malformed") as caught:
+        broken.events()
+    assert "restore a backup" in caught.value.hint
+    broken.close()
+
+
 def test_a_backup_onto_the_store_itself_is_refused(store: Store) -> None:
     with pytest.raises(DataError, match="another place"):
         store.backup(store.path)
+
+
+def test_every_commit_waits_for_the_disk(store: Store) -> None:
+    with store._database.write() as writer:
+        assert writer.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert writer.execute("PRAGMA synchronous").fetchone()[0] == 2  # FULL
+
+
+def test_an_event_and_its_messages_are_stored_together_or_not_at_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError("no room for a message")
+
+    monkeypatch.setattr(store.outbox, "put", fail)
+    with pytest.raises(OSError, match="no room"):
+        store.change("new", record())
+    assert store.events() == []
 
 
 def test_files_are_for_their_owner_alone(store: Store) -> None:

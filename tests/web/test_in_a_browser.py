@@ -130,6 +130,23 @@ def test_an_event_is_explained_by_motion_words_and_numbers(page: Page) -> None:
     assert "threshold" in page.run("document.querySelector('#event .facts').textContent")
 
 
+def test_an_explanation_that_comes_late_appears_by_itself(
+    page: Page, life: tuple[Site, Server]
+) -> None:
+    site = life[0]
+    one = happen(site, 8000)
+    some = next(iter(site.explanations.values()))
+    page.run(f"location.hash = 'event/{one.id}'")
+    page.wait(
+        f"{OPEN} && document.querySelector('#event .motion').textContent.includes('There is no')"
+    )
+    site.explanations[one.id] = some | {"score": one.top_score}
+    page.wait("!!document.querySelector('#event .stage')")
+    site.store.delete(ids=[one.id])
+    assert all("404" in said for said in page.complaints)
+    page.complaints.clear()
+
+
 def test_an_event_is_marked_as_normal_and_that_is_undone(
     page: Page, life: tuple[Site, Server]
 ) -> None:

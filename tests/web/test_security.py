@@ -36,7 +36,11 @@ def test_no_route_answers_without_the_token(mill: Site, stranger: TestClient) ->
     assert {("GET", "/api/events"), ("GET", "/metrics"), ("GET", "/openapi.json")} <= routes
     assert ("WEBSOCKET", "/ws/live") in routes
     for method, path in routes - OPEN:
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "stepvad=wrong"}):
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Cookie": f"{Token(TOKEN).cookie_name}={TOKEN}"},
+        ):
             if method == "WEBSOCKET":
                 with (
                     pytest.raises(WebSocketDisconnect),
@@ -93,13 +97,25 @@ def test_the_login_form_needs_nothing_else(stranger: TestClient) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8080", "", "a b", "[::1"])
-def test_names_of_others_are_refused(client: TestClient, host: str) -> None:
-    assert client.get("/api/site", headers={"Host": host}).status_code == 400
+def test_names_of_others_are_refused_to_a_browser(stranger: TestClient, host: str) -> None:
+    log_in(stranger)
+    cookie = f"{Token(TOKEN).cookie_name}={Token(TOKEN).cookie}"
+    headers = {"Host": host, "Cookie": cookie}
+    assert stranger.get("/api/site", headers=headers).status_code == 400
+    assert stranger.get("/login", headers={"Host": host}).status_code == 400
+    assert stranger.post("/login", data={"token": TOKEN}, headers={"Host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "192.168.3.4:80", "[::1]:8080"])
-def test_the_own_name_and_addresses_are_answered(client: TestClient, host: str) -> None:
-    assert client.get("/api/site", headers={"Host": host}).status_code == 200
+def test_the_own_name_and_addresses_are_answered(stranger: TestClient, host: str) -> None:
+    cookie = f"{Token(TOKEN).cookie_name}={Token(TOKEN).cookie}"
+    headers = {"Host": host, "Cookie": cookie}
+    assert stranger.get("/api/site", headers=headers).status_code == 200
+
+
+def test_programs_with_the_token_may_use_any_name(client: TestClient) -> None:
+    assert client.get("/metrics", headers={"Host": "stepvad:8080"}).status_code == 200
+    assert client.get("/metrics", headers={"Host": "[::1"}).status_code == 400
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", ""])
@@ -127,7 +143,7 @@ def test_a_cookie_changes_nothing_without_an_origin(mill: Site, stranger: TestCl
     assert stranger.put(mark, json={"normal": True}, headers={"Origin": HERE}).status_code == 200
     with stranger.websocket_connect(THERE + "/ws/live", headers={"Origin": HERE}) as socket:
         assert "cameras" in socket.receive_json()
-    with stranger.websocket_connect(THERE + "/ws/live", headers=BEARER) as socket:
+    with stranger.websocket_connect(THERE + "/ws/live", headers={**BEARER}) as socket:
         assert "cameras" in socket.receive_json()
 
 

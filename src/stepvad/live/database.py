@@ -25,6 +25,8 @@ class Database:
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = Path(path)
+        self.is_clean = True
+        """Whether no trace of deleted rows may be left."""
         self._lock = threading.RLock()
         if not create and not self.path.is_file():
             raise DataError(
@@ -95,10 +97,16 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A view of one moment, which holds nobody up."""
-        with closing(_connect(self.path)) as connection:
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("BEGIN")
-            yield connection
+        try:
+            with closing(_connect(self.path)) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
+                yield connection
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"{self.path}: expected an event store that can be read, got: {error}",
+                hint="if it is damaged, stop the site and restore a backup",
+            ) from error
 
     def scrub(self) -> None:
         """Leave no trace of deleted rows in any of the files.
@@ -106,6 +114,7 @@ class Database:
         Deleted rows are overwritten where they stood, but pages that were split may hold copies:
         the file is built anew and the log is cut to nothing.
         """
+        self.is_clean = False
         with self._lock:
             self._writer.execute("VACUUM")
             busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -115,6 +124,7 @@ class Database:
                 "log from being cut",
                 hint="stop other programs that have it open, and delete once more",
             )
+        self.is_clean = True
 
     def files(self) -> list[Path]:
         """The file and what SQLite keeps beside it."""

@@ -295,7 +295,7 @@ class Store:
                     f"DELETE FROM {table} WHERE id IN (SELECT id FROM events WHERE end_time < ?)",
                     old,
                 ).rowcount
-        if events or poses:
+        if events or poses or not self._database.is_clean:
             self._database.scrub()
         return Deleted(events=events, poses=poses, kept_open=0)
 

@@ -100,15 +100,16 @@ class Guard:
         """Why this is not answered."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._is_here(hosts[0]):
+        name = _host_name(hosts[0]) if len(hosts) == 1 else None
+        # who knows the token is no page that another name has led here
+        knows = self._has_bearer(headers)
+        if name is None or not (knows or self._is_here(name)):
             return PlainTextResponse("this is not the host's name\n", 400)
         method = scope.get("method", "WEBSOCKET")
         origin = headers.get("origin")
         if method not in SAFE and origin is not None and not _is_of(origin, hosts[0]):
             return PlainTextResponse("asked for by another page\n", 403)
-        if (method, scope["path"]) in OPEN:
-            return None
-        if self._has_bearer(headers):
+        if knows or (method, scope["path"]) in OPEN:
             return None
         if self._has_cookie(headers):
             # a browser says where a change comes from
@@ -119,11 +120,8 @@ class Guard:
             return RedirectResponse("/login", 303)
         return PlainTextResponse("the token is missing\n", 401, {"WWW-Authenticate": "Bearer"})
 
-    def _is_here(self, host: str) -> bool:
+    def _is_here(self, name: str) -> bool:
         """Whether a browser meant this machine: names of others may lead here too."""
-        name = _host_name(host)
-        if name is None:
-            return False
         try:
             ipaddress.ip_address(name)
         except ValueError:

@@ -33,10 +33,12 @@ class Server:
                 loop="asyncio",
                 lifespan="off",
                 log_config=None,
+                log_level="warning",
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
                 ws_max_size=MAX_MESSAGE,
+                ws_per_message_deflate=False,  # frames are small, and many
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=int(STOP_S),

@@ -2,6 +2,9 @@
 import { ask } from "./ask.js";
 import { clock, count, duration, element, number, sentence, when } from "./words.js";
 
+const AGAIN_MS = 1500;
+const TRIES = 3;
+
 export class EventView {
   constructor(changed) {
     this.changed = changed;
@@ -9,7 +12,7 @@ export class EventView {
     this.part = (kind) => this.dialog.querySelector(kind);
     this.id = null;
     this.stop = null;
-    this.explained = false;
+    this.explained = null;
     this.part(".close").addEventListener("click", () => this.dialog.close());
     this.dialog.addEventListener("close", () => this.left());
     this.dialog.addEventListener("click", (click) => {
@@ -48,7 +51,7 @@ export class EventView {
 
   clear() {
     this.id = this.event = null;
-    this.explained = false;
+    this.explained = null;
     this.stop?.();
     this.stop = null;
     this.part("footer").hidden = false;
@@ -64,8 +67,9 @@ export class EventView {
     if (id === null) return;
     const event = await ask(`/api/events/${encodeURIComponent(id)}`);
     if (!event || this.id !== id) return;
+    const grown = this.event?.top_score !== event.top_score;
     this.show(event);
-    if (!this.explained) this.explain(id);
+    if (grown) this.explain(id);
   }
 
   show(event) {
@@ -84,18 +88,31 @@ export class EventView {
     this.part(".delete").hidden = event.end_time === null;
   }
 
-  async explain(id) {
+  // An explanation comes a moment after what it explains: it is asked for again while it is old.
+  async explain(id, tries = 0) {
     const box = this.part(".motion");
     if (!box.children.length) box.append(element("p", "note", "Looking into it…"));
     const told = await ask(`/api/events/${encodeURIComponent(id)}/explanation`);
-    if (this.id !== id || this.explained) return;
+    if (this.id !== id) return;
+    const top = this.event.top_score;
+    const isOld = !told || Math.abs(told.score - top) > 0.02 * top;
+    if (isOld && tries < TRIES) setTimeout(() => this.id === id && this.explain(id, tries + 1), AGAIN_MS);
+    if (told) this.play(told);
+    else if (!this.explained) this.without(box);
+  }
+
+  without(box) {
+    box.replaceChildren(element("p", "note", "There is no explanation: its poses are not here yet, or not kept any more."));
+    if (this.event.why) this.part(".words").replaceChildren(element("li", "", sentence(this.event.why)));
+  }
+
+  play(told) {
+    const shown = `${told.track} ${told.frame}`;
+    if (this.explained === shown) return;
+    this.explained = shown;
+    this.stop?.();
+    const box = this.part(".motion");
     box.replaceChildren();
-    if (!told) {
-      box.append(element("p", "note", "There is no explanation: its poses are not here yet, or not kept any more."));
-      if (this.event.why) this.part(".words").replaceChildren(element("li", "", sentence(this.event.why)));
-      return;
-    }
-    this.explained = true;
     box.dataset.label = `skeleton of track ${told.track} around the peak`;
     this.stop = Player.play(box, { ...told.motion, first: 0 });
     this.tell(told);

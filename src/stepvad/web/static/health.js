@@ -63,7 +63,7 @@ export const showStored = async () => {
   const list = element("ul", "plain-list");
   for (const one of stored.kept.filter((kept) => kept.count)) {
     const span = one.first === null ? "" : `, from ${when(one.first)} to ${when(one.last)}`;
-    list.append(element("li", "", `${one.what}: ${one.count.toLocaleString("en")}, ${bytes(one.bytes)}${span}. ${one.holds}`));
+    list.append(element("li", "", `${one.what}: ${one.count.toLocaleString("en")}, ${bytes(one.bytes)}${span} (${one.holds})`));
   }
   const size = Object.values(stored.files).reduce((sum, some) => sum + some, 0);
   document.getElementById("stored").replaceChildren(

@@ -16,7 +16,7 @@ const colour = (share) => {
   if (share === null) return YOUNG;
   if (share >= 1) return `rgb(${ODD})`;
   if (share <= NEAR_FROM) return `rgb(${CALM})`;
-  return `rgb(${mix(CALM, NEAR, (share - NEAR_FROM) / (1 - NEAR_FROM))})`;
+  return `rgb(${mix(CALM, NEAR, Math.sqrt((share - NEAR_FROM) / (1 - NEAR_FROM)))})`;
 };
 
 class Card {
