@@ -49,9 +49,9 @@ def open_scene(camera: CameraSettings) -> Scene:
     if camera.kind == "demo":
         return Scene(read_clip(demo.POSES), demo.RATE, demo.SIZE)
     clip = read_clip(Path(camera.url))
-    farthest = np.concatenate([track.keypoints.max(axis=(0, 1))[None] for track in clip.tracks])
-    width, height = np.ceil(farthest.max(axis=0)).astype(int).tolist() if len(farthest) else (0, 0)
-    return Scene(clip, clip.fps or camera.rate, (max(width, 1), max(height, 1)))
+    farthest = [track.keypoints.max(axis=(0, 1)) for track in clip.tracks if len(track)]
+    width, height = np.ceil(np.max([(1.0, 1.0), *farthest], axis=0)).astype(int).tolist()
+    return Scene(clip, clip.fps or camera.rate, (width, height))
 
 
 class Player:
