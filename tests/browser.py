@@ -96,9 +96,11 @@ class Page:
             assert time.monotonic() < late, f"waited in vain for {script}"
             time.sleep(0.05)
 
-    def press(self, key: str, code: str, text: str = "") -> None:
-        """A key, down and up."""
-        more = {"text": text} if text else {}
+    def press(self, key: str, code: str, text: str = "", *, number: int = 0) -> None:
+        """A key, down and up; some are known by their number only."""
+        more: dict[str, Any] = {"text": text} if text else {}
+        if number:
+            more["windowsVirtualKeyCode"] = number
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, **more)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)
 

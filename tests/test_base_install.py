@@ -63,10 +63,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_the_wheel_holds_the_parts_of_a_report(wheel: Path) -> None:
+def test_the_wheel_holds_the_parts_of_its_pages(wheel: Path) -> None:
     with ZipFile(wheel) as inside:
         names = {*inside.namelist()}
-    assert {f"stepvad/report/page.{part}" for part in ("css", "html", "js")} <= names
+    for package in ("report", "web/static"):
+        own = {
+            f"stepvad/{package}/{part.name}"
+            for part in (ROOT / "src/stepvad" / package).iterdir()
+            if part.suffix in (".css", ".html", ".js", ".svg")
+        }
+        assert len(own) >= 5
+        assert own <= names
 
 
 @pytest.fixture(scope="module")

@@ -215,6 +215,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
     tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
+    tested |= {"alerts-elsewhere.md"}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 

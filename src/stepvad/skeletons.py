@@ -125,7 +125,9 @@ STEP18 = Skeleton(
     ),
 )
 
-LEFT_SHOULDER, RIGHT_SHOULDER = map(COCO17.joints.index, ("left_shoulder", "right_shoulder"))
+NOSE, LEFT_SHOULDER, RIGHT_SHOULDER = map(
+    COCO17.joints.index, ("nose", "left_shoulder", "right_shoulder")
+)
 STEP18_OF_COCO17 = [(*COCO17.joints, "neck").index(joint) for joint in STEP18.joints]
 """Where the paper's joints stand among COCO's with the neck behind them."""
 
@@ -145,6 +147,17 @@ def of_size(V: int) -> Skeleton:
         if skeleton.V == V:
             return skeleton
     return Skeleton(f"joints{V}", tuple(f"joint_{v}" for v in range(V)))
+
+
+def strokes(skeleton: Skeleton) -> list[list[int]]:
+    """Lines that draw a skeleton: pairs of joints, and where COCO-17 lacks the neck three.
+
+    A line of three goes from the first joint to the middle of the others.
+    """
+    lines = [[a, b] for a, b in skeleton.bones]
+    if skeleton == COCO17:
+        lines.append([NOSE, LEFT_SHOULDER, RIGHT_SHOULDER])
+    return lines
 
 
 def modelled(skeleton: Skeleton) -> Skeleton:

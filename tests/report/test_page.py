@@ -14,10 +14,10 @@ from stepvad import events
 from stepvad.calibration import Threshold
 from stepvad.detector import Detector
 from stepvad.explain import explain
+from stepvad.explain.motion import HEAT, PER_PIXEL
 from stepvad.plots import style
 from stepvad.poses import Clip, Track
 from stepvad.report import Case, render
-from stepvad.report.motion import HEAT, PER_PIXEL
 from stepvad.video.timeline import clock
 from tests.report.pages import Element, case_of, motions, read
 

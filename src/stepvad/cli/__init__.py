@@ -11,6 +11,7 @@ from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
+from stepvad.cli.events import events
 from stepvad.cli.explain import explain
 from stepvad.cli.export import export
 from stepvad.cli.extract import extract
@@ -20,6 +21,7 @@ from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
 from stepvad.cli.report import report
 from stepvad.cli.score import score
+from stepvad.cli.watch import watch
 from stepvad.errors import StepvadError
 
 app = typer.Typer(
@@ -54,12 +56,13 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
 VERBS = (
     *(extract, fit, calibrate, score, overlay, evaluate, explain, report, feedback),
-    *(convert, inspect, export, distill),
+    *(watch, convert, inspect, export, distill),
 )
 """In the order of their use."""
 
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
+app.add_typer(events, name="events")
 app.add_typer(benchmark, name="benchmark")
 
 

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from stepvad.calibration import Threshold
 from stepvad.events import Event, Rules
 from stepvad.explain import Explanation
+from stepvad.explain.look import Look
 from stepvad.modelfile import Model
 from stepvad.plots import style
 from stepvad.report import timeline
-from stepvad.report.incidents import Incident, Look
-from stepvad.report.motion import Motion
+from stepvad.report.incidents import Incident
+from stepvad.report.strip import strip
 from stepvad.scoring import Scores
 from stepvad.video.timeline import clock
 
@@ -72,10 +73,8 @@ class Case:
 
 def render(case: Case) -> str:
     """The page as HTML."""
-    sheet = Template(_read("page.css")).substitute(
-        {name: value for name, value in vars(style).items() if isinstance(value, str)}
-    )
-    script = _read("page.js")
+    sheet = house_style() + _read("page.css")
+    script = player() + _read("page.js")
     shown = [_article(one, one.look, case) for one in case.incidents if one.look is not None]
     return Template(_read("page.html")).substitute(
         policy=f"default-src 'none'; style-src {_digest(sheet)}; script-src {_digest(script)}; "
@@ -102,6 +101,17 @@ def render(case: Case) -> str:
         incidents="\n".join(shown),
         inside=INSIDE,
     )
+
+
+def house_style() -> str:
+    """The style sheet of every page of the house: its colours, its words, its player."""
+    colours = {name: value for name, value in vars(style).items() if isinstance(value, str)}
+    return Template(_read("house.css")).substitute(colours)
+
+
+def player() -> str:
+    """The script that plays the motion around a peak."""
+    return _read("player.js")
 
 
 def _read(name: str) -> str:
@@ -239,7 +249,7 @@ def _said(look: Look) -> list[str]:
 def _article(incident: Incident, look: Look, case: Case) -> str:
     """One event that was looked into."""
     n, event = incident.number, incident.event
-    motion = Motion.of(look)
+    motion = look.motion
     says = "".join(f"<li>{words}</li>" for words in _words(look, case))
     times = event.peak / case.rules.threshold
     label = f"skeleton of track {event.peak_track} around the peak of event {n}"
@@ -247,7 +257,7 @@ def _article(incident: Incident, look: Look, case: Case) -> str:
         f'<article class="event" id="event-{n}" aria-labelledby="title-{n}">'
         f'<header><h3 id="title-{n}">Event {n} · {_span(event)}</h3><p>{_who(event)} · score '
         f"{_number(event.peak)} at {_time(event.peak_s)}, {times:.2g}× the threshold</p></header>\n"
-        f'<div class="motion" data-label="{label}">{motion.strip(case.fps)}'
+        f'<div class="motion" data-label="{label}">{strip(motion, case.fps)}'
         f'<script type="application/json">{_json(motion.as_dict(case.fps))}</script></div>\n'
         f'<div class="told"><ul class="words">{says}</ul>{_parts(look.peak)}'
         f"<dl>{_list(_grounds(look.peak, case))}</dl></div></article>"

@@ -17,8 +17,8 @@ HIDDEN = "***"
 
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _USERINFO = re.compile(r"(?<=://)[^\s'\"<>]*@")
-_SECRET_NAME = "pass|pwd|token|secret|auth|key|sig|credential"
-_QUERY = re.compile(rf"([?&;][^=&\s]*(?:{_SECRET_NAME})[^=&\s]*=)[^&\s'\"<>]*", re.IGNORECASE)
+SECRET_NAME = "pass|pwd|token|secret|auth|key|sig|credential"
+_QUERY = re.compile(rf"([?&;][^=&\s]*(?:{SECRET_NAME})[^=&\s]*=)[^&\s'\"<>]*", re.IGNORECASE)
 _HEADER = re.compile(r"(authorization\s*[:=]\s*)[^\r\n]*", re.IGNORECASE)
 
 
@@ -174,7 +174,7 @@ def _secrets(parts: SplitResult) -> list[str]:
     user, _, password = userinfo.partition(":")
     found = [userinfo, password]
     found += [base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode()]
-    names = re.compile(_SECRET_NAME, re.IGNORECASE)
+    names = re.compile(SECRET_NAME, re.IGNORECASE)
     found += [value for name, value in parse_qsl(parts.query) if names.search(name)]
     return found if userinfo else found[3:]
 

@@ -1,0 +1,96 @@
+"""stepvad watch: cameras in, events out, until it is told to stop."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stepvad.cli.terminal import say
+from stepvad.errors import ConfigError
+
+DEMO_PORT = 8080
+
+
+def watch(
+    settings: Annotated[
+        Path | None, typer.Argument(metavar="SITE.toml", help="The settings of the site.")
+    ] = None,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Explain the settings in words, try them, and end.")
+    ] = False,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Watch a bundled scene; no settings, no camera.")
+    ] = False,
+    port: Annotated[
+        int | None, typer.Option(help="With --demo: port of the page; else 8080 or a free one.")
+    ] = None,
+) -> None:
+    """Watch cameras and tell when somebody moves as nobody should.
+
+    At once, without a camera:
+
+        stepvad watch --demo
+
+    See what settings mean, then run them until Ctrl-C:
+
+        stepvad watch site.toml --check
+
+        stepvad watch site.toml
+
+    Events are kept in the data directory, shown on a page, and sent to where the settings say.
+    """
+    if demo == (settings is not None):
+        raise ConfigError(
+            f"watch: expected a settings file or --demo, got {'both' if demo else 'neither'}",
+            hint="stepvad watch site.toml, or stepvad watch --demo",
+        )
+    if settings is None:
+        raise typer.Exit(_demo(DEMO_PORT if port is None else port, exact=port is not None))
+    if check:
+        _check(settings)
+        return
+    from stepvad.live.logs import set_up
+    from stepvad.live.settings import load
+    from stepvad.live.supervisor import supervise
+
+    set_up(load(settings).logs)
+    raise typer.Exit(supervise([*_site(), str(settings)]))
+
+
+def _site() -> list[str]:
+    return [sys.executable, "-m", "stepvad.cli.site"]
+
+
+def _demo(port: int, *, exact: bool) -> int:
+    from stepvad.live.logs import set_up
+    from stepvad.live.supervisor import supervise
+
+    set_up("text")
+    with tempfile.TemporaryDirectory(prefix="stepvad-demo-") as data:
+        say(
+            "a synthetic scene: people walk, and every half a minute somebody falls; Ctrl-C ends it"
+        )
+        chosen = port if exact or _is_free(port) else 0
+        return supervise([*_site(), "--demo", data, str(chosen)])
+
+
+def _is_free(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def _check(path: Path) -> None:
+    from stepvad.live.checking import check
+    from stepvad.live.settings import describe, load
+
+    settings = load(path)
+    typer.echo(describe(settings))
+    for line in check(settings):
+        typer.echo(line)

@@ -1,0 +1,84 @@
+"""A look at one person around a moment: the windows side by side, explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepvad.detector import Detector
+from stepvad.explain.explanation import Explanation, explain
+from stepvad.explain.motion import Motion
+from stepvad.explain.words import Finding, join
+from stepvad.poses import Clip, Track
+from stepvad.windows import cut
+
+AROUND = 1
+"""Windows before and after the one of the peak that are shown with it, where there are any."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """The windows around a peak, explained, in the order of time.
+
+    They lie side by side: each begins in the frame after the one before it ends.
+    """
+
+    windows: tuple[Explanation, ...]
+    peak: Explanation
+    """The one among them that has the peak score."""
+    findings: tuple[Finding, ...]
+    """What is unusual in those that are not calm, the highest score first."""
+
+    @property
+    def motion(self) -> Motion:
+        """What the person does, to be drawn."""
+        return Motion.of(self.windows, self.peak)
+
+    def as_dict(self, fps: float) -> dict[str, Any]:
+        """All that a page shows of it, as plain values for JSON; frames are those of the clip."""
+        peak = self.peak
+        return {
+            "motion": self.motion.as_dict(fps),
+            "track": peak.track,
+            "frame": int(peak.frames[-1]),
+            "score": peak.score,
+            "energy": peak.energy,
+            "confidence": peak.confidence,
+            "scales": [{"sigma": s, "weight": weight} for s, weight in peak.scales.items()],
+            "ghost_energy": peak.ghost_energy,
+            "ghost_is_normal": peak.ghost_is_normal,
+            "words": [
+                {"says": one.says, "first": one.first_frame, "last": one.last_frame}
+                for one in self.findings
+            ],
+            "parts": [{"name": part.name, "share": part.share} for part in peak.parts],
+        }
+
+
+def look_at(detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float) -> Look:
+    """The windows of a person around the one that ends in a frame; below `calm` is no word.
+
+    Only poses near it are cut into windows, so a long clip takes no more than a short one.
+    """
+    T = detector.config.T
+    near = _near(clip, track, peak_frame - (AROUND + 2) * T, peak_frame + (AROUND + 1) * T + 1)
+    there = {*cut(near, detector.config, detector.skeleton)[0].frame.tolist()}
+    wanted = (peak_frame + T * np.arange(-AROUND, AROUND + 1)).tolist()
+    ends = [end for end in wanted if end in there or end == peak_frame]
+    windows = explain(detector, near, [(track, end) for end in ends])
+    peak = windows[ends.index(peak_frame)]
+    telling = sorted(windows, key=lambda window: -window.score)
+    telling = [window for window in telling if window is peak or window.score >= calm]
+    findings = join(finding for window in telling for finding in window.findings)
+    return Look(tuple(windows), peak, findings)
+
+
+def _near(clip: Clip, track: int, first: int, last: int) -> Clip:
+    """One person from a frame to another: what the windows between need, filled gaps included."""
+    parts = []
+    for one in (one for one in clip.tracks if one.id == track):
+        part = slice(*np.searchsorted(one.frames, [first, last + 1]))
+        parts.append(Track(one.id, one.frames[part], one.keypoints[part], one.confidence[part]))
+    return Clip(clip.name, clip.fps, clip.n_frames, tuple(parts), clip.skeleton)

@@ -1,0 +1,95 @@
+"""The motion around a peak, in whole numbers to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+
+from stepvad import skeletons
+from stepvad.explain.explanation import Explanation
+from stepvad.skeletons import Skeleton
+
+PER_PIXEL = 10
+"""Coordinates are whole tenths of a pixel."""
+HEAT = 100
+"""The joint that contributes most has this heat; others their share of it, none below 1."""
+ROOM = 1.12
+"""Width of the view beside what it has to hold."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Motion:
+    """One person around a peak, n frames in tenths of pixels: `observed` and `ghost (n, V, 2)`.
+
+    `heat (n, V)` is in 0..HEAT; `camera (n, 2)` is the middle of a view `size` wide and high that
+    goes along with the person.
+    """
+
+    first_frame: int
+    peak: int
+    """Number of the last frame of the window of the peak, which has the score."""
+    observed: NDArray[np.int64]
+    ghost: NDArray[np.int64]
+    heat: NDArray[np.int64]
+    camera: NDArray[np.int64]
+    size: int
+    skeleton: Skeleton
+
+    @classmethod
+    def of(cls, windows: Sequence[Explanation], peak: Explanation) -> Motion:
+        """That of windows side by side, one of which is that of the peak."""
+        observed, ghost = (
+            np.concatenate([PER_PIXEL * motion.astype(np.float64) for motion in motions])
+            for motions in ([w.observed for w in windows], [w.ghost for w in windows])
+        )
+        camera = gaussian_filter1d(
+            (observed.min(axis=1) + observed.max(axis=1)) / 2, len(observed) / 9, axis=0,
+            mode="nearest",
+        )  # fmt: skip
+        reach = max(float(np.abs(m - camera[:, None]).max()) for m in (observed, ghost))
+        first = int(windows[0].frames[0])
+        return cls(
+            first_frame=first,
+            peak=int(peak.frames[-1]) - first,
+            observed=_whole(observed),
+            ghost=_whole(ghost),
+            heat=_heat(windows),
+            camera=_whole(camera),
+            size=max(int(np.ceil(2 * ROOM * reach)), 1),
+            skeleton=windows[0].skeleton,
+        )
+
+    @property
+    def bones(self) -> list[list[int]]:
+        """Lines between joints."""
+        return skeletons.strokes(self.skeleton)
+
+    def as_dict(self, fps: float) -> dict[str, Any]:
+        """Plain numbers, all but `fps` and `size` by frame, to be played."""
+        n = len(self.observed)
+        return {
+            "first": self.first_frame,
+            "fps": fps,
+            "peak": self.peak,
+            "size": self.size,
+            "bones": self.bones,
+            "camera": self.camera.tolist(),
+            "observed": self.observed.reshape(n, -1).tolist(),
+            "ghost": self.ghost.reshape(n, -1).tolist(),
+            "heat": self.heat.tolist(),
+        }
+
+
+def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    return values.round().astype(np.int64)
+
+
+def _heat(windows: Sequence[Explanation]) -> NDArray[np.int64]:
+    """What joints add to the score, beside the one that adds most in all these windows."""
+    added = np.concatenate([window.contributions for window in windows])
+    return _whole(HEAT * np.clip(added / max(float(added.max()), 1e-9), 0, 1))

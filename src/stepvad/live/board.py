@@ -1,0 +1,352 @@
+"""What a running site looks like now: the pipeline writes, the page and the metrics read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from stepvad.errors import ConfigError
+from stepvad.poses import Pose
+from stepvad.skeletons import COCO17, Skeleton
+
+State = Literal["offline", "online", "failed"]
+Field = Literal[
+    "frames_in",
+    "scored",
+    "shed",
+    "skipped",
+    "windows",
+    "flat_windows",
+    "events",
+    "restarts",
+    "reconnects",
+]
+FIELDS: tuple[Field, ...] = get_args(Field)
+Zones = Mapping[str, Sequence[tuple[float, float]]]
+"""Corners of each zone by its name, as fractions of the picture."""
+
+HOUR_S = 3600
+"""How far back a timeline goes."""
+BUCKETS_S = (
+    *(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75),
+    *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
+)
+"""Upper ends of the parts that delays are counted in."""
+RECENT = 1000
+"""Delays that the quantiles are taken from: the latest ones."""
+RATE_OVER = 50
+"""Frames that the measured rate is taken over: the latest ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """The people of one camera in one scored frame; who has no window yet has no score."""
+
+    number: int
+    wall: float
+    size: tuple[int, int]
+    """Width and height of the picture in pixels."""
+    poses: tuple[Pose, ...]
+    scores: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """How long something took: counts by `BUCKETS_S` and beyond, and the latest ones."""
+
+    counts: tuple[int, ...]
+    total_s: float
+    recent: tuple[float, ...]
+
+    @property
+    def n(self) -> int:
+        """How many there were."""
+        return sum(self.counts)
+
+    def quantiles(self, *shares: float) -> list[float | None]:
+        """What such shares of the latest took at most; None before the first."""
+        ranked = sorted(self.recent)
+        if not ranked:
+            return [None for _ in shares]
+        return [ranked[min(int(share * len(ranked)), len(ranked) - 1)] for share in shares]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraView:
+    """One camera now."""
+
+    name: str
+    rate: float
+    threshold: float
+    model: str
+    zones: Zones
+    skeleton: Skeleton
+    state: State
+    reason: str
+    """Why it is not online; empty if it is."""
+    since: float | None
+    """Unix time of the last change of state; None before the first."""
+    counts: Mapping[Field, int]
+    fps: float | None
+    """Frames a second that arrive scored; None while there are too few to tell."""
+    people: int
+    last_wall: float | None
+    """Unix time of the latest frame."""
+    drift: str
+    drifted: bool
+    latency: Delays
+    """From the arrival of a frame to its scores."""
+    alerts: Delays
+    """From the arrival of a frame to the event that it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkView:
+    """One sink now: events that wait for it, and what went wrong."""
+
+    name: str
+    lag: int
+    failures: int
+    last_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole site at one moment."""
+
+    cameras: tuple[CameraView, ...]
+    sinks: tuple[SinkView, ...]
+    uptime_s: float
+
+
+class _Delays:
+    """Delays as they are observed."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.total_s = 0.0
+        self.recent: deque[float] = deque(maxlen=RECENT)
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.total_s += seconds
+        self.recent.append(seconds)
+
+    def view(self) -> Delays:
+        return Delays(tuple(self.counts), self.total_s, tuple(self.recent))
+
+
+class _Timeline:
+    """The largest score of each second of the last hour that has one."""
+
+    def __init__(self) -> None:
+        self.points: deque[tuple[int, float]] = deque(maxlen=HOUR_S)
+
+    def add(self, wall: float, score: float) -> None:
+        second = int(wall)
+        while self.points and self.points[-1][0] > second:
+            self.points.pop()  # the clock was put back
+        if self.points and self.points[-1][0] == second:
+            score = max(score, self.points.pop()[1])
+        self.points.append((second, score))
+        while self.points[0][0] <= second - HOUR_S:
+            self.points.popleft()
+
+
+@dataclass(slots=True, eq=False)
+class _Camera:
+    """One camera with all that is remembered of it."""
+
+    view: CameraView
+    counts: dict[Field, int] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
+    latency: _Delays = field(default_factory=_Delays)
+    alerts: _Delays = field(default_factory=_Delays)
+    timeline: _Timeline = field(default_factory=_Timeline)
+    arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
+    frame: Frame | None = None
+    n_frames: int = 0
+
+    def seen(self, now: float) -> CameraView:
+        """The camera as others may keep it."""
+        frame = self.frame
+        return replace(
+            self.view,
+            counts=dict(self.counts),
+            fps=self._fps(now),
+            people=0 if frame is None else len(frame.poses),
+            last_wall=None if frame is None else frame.wall,
+            latency=self.latency.view(),
+            alerts=self.alerts.view(),
+        )
+
+    def _fps(self, now: float) -> float | None:
+        """The rate of late, which falls when frames stay away."""
+        if len(self.arrivals) < 2:
+            return None
+        took = max(self.arrivals[-1], now - 1.0) - self.arrivals[0]
+        return (len(self.arrivals) - 1) / took if took > 0 else None
+
+
+class Board:
+    """What a site looks like now, for any thread to write and read; of limited size."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._lock = threading.Lock()
+        self._cameras: dict[str, _Camera] = {}
+        self._sinks: dict[str, SinkView] = {}
+
+    def camera(
+        self,
+        name: str,
+        *,
+        rate: float,
+        threshold: float,
+        model: str,
+        zones: Zones,
+        skeleton: Skeleton = COCO17,
+    ) -> None:
+        """Add a camera, or tell that its settings changed; what was counted stays."""
+        with self._lock:
+            known = self._cameras.get(name)
+            nothing = _Delays().view()
+            view = CameraView(
+                name=name, rate=rate, threshold=threshold, model=model, zones=zones,
+                skeleton=skeleton, state="offline", reason="not connected yet", since=None,
+                counts={}, fps=None, people=0, last_wall=None, drift="", drifted=False,
+                latency=nothing, alerts=nothing,
+            )  # fmt: skip
+            if known is None:
+                self._cameras[name] = _Camera(view)
+                return
+            known.view = replace(
+                known.view,
+                rate=rate,
+                threshold=threshold,
+                model=model,
+                zones=zones,
+                skeleton=skeleton,
+            )
+
+    def state(self, name: str, state: State, reason: str, wall: float) -> None:
+        """A camera came, went or failed for good."""
+        with self._lock:
+            camera = self._of(name)
+            since = wall if camera.view.state != state else camera.view.since or wall
+            camera.view = replace(camera.view, state=state, reason=reason, since=since)
+
+    def frame(
+        self,
+        name: str,
+        number: int,
+        wall: float,
+        size: tuple[int, int],
+        poses: Sequence[Pose],
+        scores: Mapping[int, float],
+    ) -> None:
+        """The people of a frame and the scores of the windows that it completes."""
+        frame = Frame(number, wall, size, tuple(poses), dict(scores))
+        with self._lock:
+            camera = self._of(name)
+            camera.frame = frame
+            camera.n_frames += 1
+            camera.arrivals.append(self._clock())
+            if frame.scores:
+                camera.timeline.add(wall, max(frame.scores.values()))
+
+    def count(self, name: str, field: Field, n: int = 1) -> None:
+        """So many more of something."""
+        with self._lock:
+            counts = self._of(name).counts
+            if field not in counts:
+                raise ConfigError(f"count: expected one of {', '.join(FIELDS)}, got {field!r}")
+            counts[field] += n
+
+    def observe_latency(self, name: str, seconds: float) -> None:
+        """A frame took so long from its arrival to its scores."""
+        with self._lock:
+            self._of(name).latency.add(seconds)
+
+    def observe_alert(self, name: str, seconds: float) -> None:
+        """An event took so long from the arrival of the frame that starts it."""
+        with self._lock:
+            self._of(name).alerts.add(seconds)
+
+    def drift(self, name: str, words: str, changed: bool) -> None:
+        """Whether a camera still looks as it did in calibration."""
+        with self._lock:
+            camera = self._of(name)
+            camera.view = replace(camera.view, drift=words, drifted=changed)
+
+    def sink(self, name: str, lag: int, failures: int, last_error: str) -> None:
+        """How a sink is doing."""
+        with self._lock:
+            self._sinks[name] = SinkView(name, lag, failures, last_error)
+
+    def snapshot(self) -> Snapshot:
+        """The whole site now."""
+        with self._lock:
+            now = self._clock()
+            return Snapshot(
+                tuple(camera.seen(now) for camera in self._cameras.values()),
+                tuple(self._sinks.values()),
+                now - self._began,
+            )
+
+    def names(self) -> list[str]:
+        """The cameras, in the order in which they were added."""
+        with self._lock:
+            return [*self._cameras]
+
+    def thresholds(self) -> dict[str, float]:
+        """Of each camera the score from which on it is an event."""
+        with self._lock:
+            return {name: camera.view.threshold for name, camera in self._cameras.items()}
+
+    def timeline(self, name: str) -> list[tuple[int, float]]:
+        """Unix second and largest score within it, of the last hour, in order."""
+        with self._lock:
+            return [*self._of(name).timeline.points]
+
+    def subscribe(self) -> Subscription:
+        """A reader of frames that may be as slow as it likes: it only misses what is old."""
+        return Subscription(self)
+
+    def frames_after(self, seen: Mapping[str, int]) -> dict[str, tuple[int, Frame]]:
+        """The latest frame of each camera that has had more frames than were seen."""
+        with self._lock:
+            return {
+                name: (camera.n_frames, camera.frame)
+                for name, camera in self._cameras.items()
+                if camera.frame is not None and camera.n_frames > seen.get(name, 0)
+            }
+
+    def _of(self, name: str) -> _Camera:
+        try:
+            return self._cameras[name]
+        except KeyError:
+            known = ", ".join(self._cameras) or "none"
+            raise ConfigError(
+                f"camera {name!r}: expected a camera of the site ({known})",
+                hint="add it to the board first",
+            ) from None
+
+
+class Subscription:
+    """Frames for one reader: of each camera the latest that it has not had yet."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._seen: dict[str, int] = {}
+
+    def take(self) -> dict[str, Frame]:
+        """What is new since the last time, by camera; nothing waits and nothing piles up."""
+        new = self._board.frames_after(self._seen)
+        self._seen.update({name: n for name, (n, _) in new.items()})
+        return {name: frame for name, (_, frame) in new.items()}

@@ -1,0 +1,49 @@
+"""Settings tried before anything runs: models, thresholds, secrets and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from stepvad.live.models import Models
+from stepvad.live.posefiles import open_scene
+from stepvad.live.secrets import secret
+from stepvad.live.sections import CameraSettings, Settings
+from stepvad.stream import Stream
+from stepvad.video.models import model_file
+from stepvad.video.source import open_video
+
+
+def check(settings: Settings) -> Iterator[str]:
+    """What was tried and works, line by line; the first thing that does not is an error."""
+    models = Models()
+    for camera in settings.cameras:
+        model = models.load(settings.model_of(camera))
+        rules = model.rules_of(camera)
+        Stream(model.detector)
+        _try(camera)
+        yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
+    if any(camera.kind in ("stream", "video") for camera in settings.cameras):
+        for network in (settings.pose.detector, settings.pose.pose):
+            yield f"ok: {network} is {model_file(network)}"
+    for reference in _references(settings):
+        secret(reference)
+        yield f"ok: there is a secret in {reference}"
+
+
+def _try(camera: CameraSettings) -> None:
+    """Whether what a camera needs is there; nothing connects to the network."""
+    match camera.kind:
+        case "stream":
+            camera.address()
+        case "video":
+            open_video(Path(camera.url))
+        case "poses" | "demo":
+            open_scene(camera)
+
+
+def _references(settings: Settings) -> list[str]:
+    sinks = settings.sinks
+    found = [webhook.secret for webhook in sinks.webhooks]
+    found += [sinks.mqtt.password if sinks.mqtt else None, settings.web.token]
+    return [reference for reference in found if reference is not None]

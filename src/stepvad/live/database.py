@@ -1,0 +1,158 @@
+"""A SQLite file that one process writes for months: durable, and clean after a deletion."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from stepvad.errors import DataError
+from stepvad.live.schema import APPLICATION_ID, MIGRATIONS
+
+BUSY_S = 30.0
+"""How long one waits for another who writes."""
+
+
+class Database:
+    """One connection that writes, behind a lock, and a fresh one for whoever reads.
+
+    What a `write` block did is on the disk when the block is left: the log is written ahead and
+    synced at every commit.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self.is_clean = True
+        """Whether no trace of deleted rows may be left."""
+        self._lock = threading.RLock()
+        if not create and not self.path.is_file():
+            raise DataError(
+                f"{self.path}: expected an event store, got nothing there",
+                hint="give the data directory of a site that has run",
+            )
+        try:
+            self._make()
+            self._writer = _connect(self.path)
+            self._migrate()
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise DataError(
+                f"{self.path}: expected an event store that can be opened, got: {_words(error)}",
+                hint="check the path, its permissions and the free space",
+            ) from error
+
+    def _make(self) -> None:
+        """The file, which nobody but its owner may read; SQLite gives its log the same mode."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+
+    def _migrate(self) -> None:
+        """Bring the tables up to date, in one transaction."""
+        with self.write() as connection:
+            (found,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if found != APPLICATION_ID and (tables or version):
+                raise DataError(
+                    f"{self.path}: expected an event store, got another SQLite database",
+                    hint="give the data directory of a site",
+                )
+            if version > len(MIGRATIONS):
+                raise DataError(
+                    f"{self.path}: expected an event store of version {len(MIGRATIONS)} or older, "
+                    f"got {version}",
+                    hint="install the version of stepvad that wrote it, or a newer one",
+                )
+            for script in MIGRATIONS[version:]:
+                for statement in script.split(";"):
+                    connection.execute(statement)
+            if version < len(MIGRATIONS):
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: on the disk at the end, or undone after an error."""
+        with self._lock:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                self._undo()
+                raise DataError(
+                    f"{self.path}: expected a store that can be written, got: {error}",
+                    hint="check the free space and the permissions; it is tried again by itself",
+                ) from error
+            except BaseException:
+                self._undo()
+                raise
+
+    def _undo(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A view of one moment, which holds nobody up."""
+        try:
+            with closing(_connect(self.path)) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
+                yield connection
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"{self.path}: expected an event store that can be read, got: {error}",
+                hint="if it is damaged, stop the site and restore a backup",
+            ) from error
+
+    def scrub(self) -> None:
+        """Leave no trace of deleted rows in any of the files.
+
+        Deleted rows are overwritten where they stood, but pages that were split may hold copies:
+        the file is built anew and the log is cut to nothing.
+        """
+        self.is_clean = False
+        with self._lock:
+            self._writer.execute("VACUUM")
+            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise DataError(
+                f"{self.path}: the rows are deleted, but somebody reads the store and keeps the "
+                "log from being cut",
+                hint="stop other programs that have it open, and delete once more",
+            )
+        self.is_clean = True
+
+    def files(self) -> list[Path]:
+        """The file and what SQLite keeps beside it."""
+        names = [self.path.name + end for end in ("", "-wal", "-shm")]
+        return [path for name in names if (path := self.path.with_name(name)).exists()]
+
+    def copy(self, path: Path) -> None:
+        """A whole and compact copy, of one moment, while others go on writing."""
+        with closing(_connect(self.path)) as connection:
+            connection.execute("VACUUM INTO ?", (str(path),))
+
+    def close(self) -> None:
+        """Let go of the file; its log becomes part of it if nobody else has it open."""
+        with self._lock:
+            self._writer.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _words(error: Exception) -> str:
+    return str(error.strerror if isinstance(error, OSError) else error)

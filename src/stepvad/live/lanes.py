@@ -1,0 +1,206 @@
+"""Frames on their way from cameras to scores, in queues that shed the oldest."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from stepvad.live.slots import InOrder
+from stepvad.poses import Pose
+from stepvad.video.people import People
+from stepvad.video.pixels import Image
+
+WAITING = 4
+"""Frames of a camera that wait for the networks; older ones are stale."""
+READY = 8
+"""Frames of a camera with poses that wait to be scored."""
+TRIES = 3
+"""How often a frame may take a worker with it before it is left out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Frame:
+    """One frame of one camera: a picture, and later the people or poses in it."""
+
+    camera: str
+    number: int
+    """Counts what the camera's source sends, from 0."""
+    connection: int
+    """Counts the connections of the source."""
+    wall0: float
+    """When the connection began, by the wall clock."""
+    slot: int
+    arrived: float
+    """By the clock that never moves."""
+    size: tuple[int, int]
+    image: Image | None = None
+    people: People | None = None
+    poses: Sequence[Pose] | None = None
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Nothing follows for now: the camera is gone."""
+
+
+Item = Frame | Lost
+Count = Callable[[str, Literal["shed", "skipped"], int], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """The frames of one camera."""
+
+    waiting: deque[Frame] = field(default_factory=deque)
+    taken: dict[int, Frame | None] = field(default_factory=dict)
+    """Those with a worker, or back from one, in order; None until there are people."""
+    ready: deque[Item] = field(default_factory=deque)
+    order: InOrder[Frame] = field(default_factory=InOrder)
+    is_lost: bool = False
+    """Whether the camera is gone once everything here is done."""
+
+
+class Lanes:
+    """The queues of all cameras; each sheds whole frames, oldest first, and counts them."""
+
+    def __init__(
+        self, cameras: Iterable[str], count: Count, *, waiting: int = WAITING, ready: int = READY
+    ) -> None:
+        self._lanes: Mapping[str, _Lane] = {camera: _Lane() for camera in cameras}
+        self._turns = deque(self._lanes)
+        self._count = count
+        self._max_waiting, self._max_ready = waiting, ready
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._ready = threading.Condition(self._lock)
+        self._closed = False
+
+    def put(self, frame: Frame) -> None:
+        """A frame has come; twice or too late it is left out."""
+        with self._lock:
+            lane = self._lanes[frame.camera]
+            before = lane.order.dropped
+            for one in lane.order.push(frame.number, frame):
+                self._enter(lane, one)
+            if lane.order.dropped > before:
+                self._count(frame.camera, "skipped", lane.order.dropped - before)
+
+    def lose(self, camera: str) -> None:
+        """The camera is gone; what came before is still scored."""
+        with self._lock:
+            lane = self._lanes[camera]
+            for frame in lane.order.flush():
+                self._enter(lane, frame)
+            lane.is_lost = True
+            self._release(lane)
+
+    def take(self, most: int, timeout_s: float) -> list[Frame]:
+        """The oldest frames for the networks, from one camera after the other."""
+        with self._lock:
+            self._work.wait_for(lambda: self._closed or self._has_work(), timeout_s)
+            taken: list[Frame] = []
+            while len(taken) < most and not self._closed and self._has_work():
+                self._turns.rotate(-1)
+                lane = self._lanes[self._turns[-1]]
+                if lane.waiting:
+                    frame = lane.waiting.popleft()
+                    lane.taken[frame.number] = None
+                    taken.append(frame)
+            return taken
+
+    def give_back(self, frames: Sequence[Frame]) -> None:
+        """The worker is gone: its frames come first again, but not for ever."""
+        with self._lock:
+            for frame in reversed(frames):
+                lane = self._lanes[frame.camera]
+                again = replace(frame, tries=frame.tries + 1)
+                if again.tries >= TRIES:
+                    self._leave_out(lane, frame, "skipped")
+                else:
+                    lane.waiting.appendleft(again)
+                    self._shed(lane)
+            self._work.notify_all()
+
+    def finish(self, frame: Frame, people: People | None) -> None:
+        """The networks have seen a frame; None: they could not."""
+        with self._lock:
+            lane = self._lanes[frame.camera]
+            if people is None:
+                self._leave_out(lane, frame, "skipped")
+            else:
+                lane.taken[frame.number] = replace(frame, image=None, people=people)
+                self._release(lane)
+
+    def next(self, timeout_s: float) -> list[tuple[str, Item]]:
+        """What is to be scored: of each camera at most one."""
+        with self._lock:
+            self._ready.wait_for(lambda: self._closed or self._has_ready(), timeout_s)
+            return [
+                (camera, lane.ready.popleft()) for camera, lane in self._lanes.items() if lane.ready
+            ]
+
+    def close(self) -> None:
+        """Nothing is handed out to workers any more."""
+        with self._lock:
+            self._closed = True
+            self._work.notify_all()
+            self._ready.notify_all()
+
+    def size(self) -> int:
+        """Frames held in all."""
+        with self._lock:
+            return sum(
+                len(lane.waiting) + len(lane.taken) + len(lane.ready)
+                for lane in self._lanes.values()
+            )
+
+    def _has_work(self) -> bool:
+        return any(lane.waiting for lane in self._lanes.values())
+
+    def _has_ready(self) -> bool:
+        return any(lane.ready for lane in self._lanes.values())
+
+    def _enter(self, lane: _Lane, frame: Frame) -> None:
+        lane.is_lost = False  # a frame of another connection says the same
+        if frame.image is None:
+            self._hand_on(lane, frame)
+            return
+        lane.waiting.append(frame)
+        self._shed(lane)
+        self._work.notify()
+
+    def _shed(self, lane: _Lane) -> None:
+        while len(lane.waiting) > self._max_waiting:
+            self._leave_out(lane, lane.waiting.popleft(), "shed")
+
+    def _leave_out(self, lane: _Lane, frame: Frame, why: Literal["shed", "skipped"]) -> None:
+        lane.taken.pop(frame.number, None)
+        self._count(frame.camera, why, 1)
+        self._release(lane)
+
+    def _release(self, lane: _Lane) -> None:
+        """Hand on what is done, up to the first that is not."""
+        while lane.taken:
+            number = next(iter(lane.taken))
+            done = lane.taken[number]
+            if done is None:
+                return
+            del lane.taken[number]
+            self._hand_on(lane, done)
+        if lane.is_lost and not lane.waiting:
+            lane.is_lost = False
+            lane.ready.append(Lost())
+            self._ready.notify()
+
+    def _hand_on(self, lane: _Lane, frame: Frame) -> None:
+        lane.ready.append(frame)
+        frames = sum(isinstance(item, Frame) for item in lane.ready)
+        if frames > self._max_ready:
+            oldest = next(i for i, item in enumerate(lane.ready) if isinstance(item, Frame))
+            del lane.ready[oldest]
+            self._count(frame.camera, "shed", 1)
+        self._ready.notify()

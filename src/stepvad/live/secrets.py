@@ -1,0 +1,54 @@
+"""Words that no settings file carries: where they are, and what they are."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from stepvad.errors import ConfigError
+
+_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+")
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text says where a secret is."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def secret(reference: str) -> str:
+    """The secret that `env:NAME` or `file:PATH` leads to."""
+    kind, _, name = reference.partition(":")
+    if kind == "file":
+        return _from_file(Path(name))
+    value = os.environ.get(name, "")
+    if not value:
+        raise ConfigError(
+            f"env:{name}: expected the environment variable {name}, got none",
+            hint="set it where stepvad is started, for systemd with EnvironmentFile=",
+        )
+    return value
+
+
+def _from_file(path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"{path}: expected a file with a secret, got: {reason}",
+            hint="check the path and its permissions",
+        ) from None
+    if os.name == "posix" and mode & (stat.S_IROTH | stat.S_IWOTH):
+        raise ConfigError(
+            f"{path}: expected a file that others cannot read, got mode {stat.S_IMODE(mode):03o}",
+            hint=f"chmod 600 {path}",
+        )
+    if not text or "\n" in text:
+        raise ConfigError(
+            f"{path}: expected one line, got {len(text.splitlines())}",
+            hint="write the secret and nothing else",
+        )
+    return text

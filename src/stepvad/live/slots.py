@@ -1,0 +1,96 @@
+"""When a frame was: its time slot in the connection, and its place after those before it."""
+
+from __future__ import annotations
+
+import math
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+JUMP_S = 5.0
+"""How far a stream's time may run ahead of the clock before it counts as set anew."""
+BACK_S = 1.0
+"""How far it may step back, as frames in disorder do, before it counts as set anew."""
+DEPTH = 5
+"""Frames that one which is late may come after."""
+
+
+class Slots:
+    """Time slots of one connection, `rate` in a second; each is given away once.
+
+    Times are those of the stream; where it has none, and where they jump, the clock that never
+    moves goes on from the frame before.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._offset: float | None = None
+        """The stream's time at 0."""
+        self._latest = 0.0
+        self._arrived: float | None = None
+        self._slot = -1
+
+    def place(self, pts: float | None, arrived: float) -> int | None:
+        """The slot of a frame; None if it is taken, or past."""
+        time = self._time(pts, arrived)
+        slot = math.floor(time * self._rate + 0.5)
+        if slot <= self._slot:
+            return None
+        self._slot = slot
+        return slot
+
+    def _time(self, pts: float | None, arrived: float) -> float:
+        """Seconds since the first frame."""
+        since = 0.0 if self._arrived is None else max(arrived - self._arrived, 0.0)
+        by_clock = self._latest + since
+        time = by_clock
+        if pts is not None and self._offset is not None:
+            time = pts - self._offset
+            if time < self._latest - BACK_S or time > by_clock + JUMP_S:
+                time, self._offset = by_clock, None
+        if pts is not None and self._offset is None:
+            self._offset = pts - time
+        if time >= self._latest:
+            self._latest, self._arrived = time, arrived
+        return time
+
+
+class InOrder(Generic[T]):
+    """Numbered things in the order of their numbers, each once.
+
+    What comes too soon is held until those before it are there, or `depth` others are held.
+    """
+
+    def __init__(self, depth: int = DEPTH) -> None:
+        self.dropped = 0
+        """Those that came twice, or too late."""
+        self._depth = depth
+        self._next: int | None = None
+        self._held: dict[int, T] = {}
+
+    def push(self, number: int, item: T) -> list[T]:
+        """What may go on now."""
+        if self._next is None:
+            self._next = number
+        if number < self._next or number in self._held:
+            self.dropped += 1
+            return []
+        self._held[number] = item
+        released = self._consecutive()
+        if len(self._held) > self._depth:
+            self._next = min(self._held)
+            released += self._consecutive()
+        return released
+
+    def flush(self) -> list[T]:
+        """What is held, because nothing follows."""
+        left = [self._held[number] for number in sorted(self._held)]
+        self._held, self._next = {}, None
+        return left
+
+    def _consecutive(self) -> list[T]:
+        released = []
+        while self._next in self._held:
+            released.append(self._held.pop(self._next))
+            self._next += 1
+        return released

@@ -1,0 +1,19 @@
+"""The page of a running site, and all that it shows as an API."""
+
+from importlib.util import find_spec
+
+from stepvad.errors import MissingExtraError
+
+for needed, extra in (
+    ("fastapi", "web"),
+    ("uvicorn", "web"),
+    ("websockets", "web"),
+    ("prometheus_client", "live"),
+):
+    if find_spec(needed) is None:
+        raise MissingExtraError("the page", extra)
+
+from stepvad.web.app import create_app  # noqa: E402
+from stepvad.web.server import Server, serve  # noqa: E402
+
+__all__ = ["Server", "create_app", "serve"]

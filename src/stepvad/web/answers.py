@@ -1,0 +1,292 @@
+"""What the site answers, as it stands in the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from stepvad import skeletons
+from stepvad.live.board import CameraView, Delays, Frame, SinkView
+from stepvad.live.inventory import Inventory
+from stepvad.live.record import EndedBy, Record, Severity
+
+SEEN = 0.05
+"""A joint less sure than this is not drawn."""
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Site(_Answer):
+    """The site itself."""
+
+    name: str
+    version: str
+    uptime_s: float
+    cameras: list[str]
+
+
+class DelaysAnswer(_Answer):
+    """How long something took, in seconds; None before the first."""
+
+    n: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+    @classmethod
+    def of(cls, delays: Delays) -> DelaysAnswer:
+        """The quantiles of the latest ones, and the number of all."""
+        p50, p95, p99 = delays.quantiles(0.5, 0.95, 0.99)
+        return cls(n=delays.n, p50=p50, p95=p95, p99=p99)
+
+
+class Camera(_Answer):
+    """One camera: its settings, its health and what was counted."""
+
+    name: str
+    state: str = Field(description="online, offline, or failed: given up.")
+    reason: str = Field(description="Why it is not online.")
+    since: float | None = Field(description="Unix time of the last change of state.")
+    rate: float = Field(description="Frames a second that are asked for.")
+    fps: float | None = Field(description="Frames a second that are scored.")
+    threshold: float = Field(description="Score from which on it is an event.")
+    model: str
+    zones: dict[str, list[tuple[float, float]]] = Field(
+        description="Corners as fractions of the picture."
+    )
+    bones: list[list[int]] = Field(
+        description="Lines between joints; one of three goes to the middle of the last two."
+    )
+    people: int
+    last_frame: float | None = Field(description="Unix time of the latest frame.")
+    counts: dict[str, int]
+    drift: str = Field(description="How it differs from calibration, in words.")
+    drifted: bool = Field(description="Whether it is time to calibrate again.")
+    latency: DelaysAnswer = Field(description="From the arrival of a frame to its scores.")
+    alerts: DelaysAnswer = Field(description="From the arrival of a frame to its event.")
+
+    @classmethod
+    def of(cls, view: CameraView) -> Camera:
+        """A camera of the board."""
+        return cls(
+            name=view.name,
+            state=view.state,
+            reason=view.reason,
+            since=view.since,
+            rate=view.rate,
+            fps=view.fps,
+            threshold=view.threshold,
+            model=view.model,
+            zones={name: [*corners] for name, corners in view.zones.items()},
+            bones=skeletons.strokes(view.skeleton),
+            people=view.people,
+            last_frame=view.last_wall,
+            counts=dict(view.counts),
+            drift=view.drift,
+            drifted=view.drifted,
+            latency=DelaysAnswer.of(view.latency),
+            alerts=DelaysAnswer.of(view.alerts),
+        )
+
+
+class Timeline(_Answer):
+    """The largest score of each second of the last hour, where there was one."""
+
+    camera: str
+    threshold: float
+    points: list[tuple[int, float]] = Field(description="Unix second and score.")
+
+
+class Event(_Answer):
+    """One event; times are unix seconds, the box is in pixels."""
+
+    id: str
+    camera: str
+    label: str
+    score: float
+    top_score: float
+    start_time: float
+    end_time: float | None
+    box: tuple[float, float, float, float] | None
+    zones: list[str]
+    severity: Severity
+    model_id: str
+    model_sha256: str
+    track_id: int
+    tracks: list[int]
+    epoch: int
+    frame_seq: int
+    confidence: float
+    threshold: float
+    scales: list[float]
+    why: str | None
+    ended_by: EndedBy | None
+    record_schema: int = Field(alias="schema")
+    normal: bool = Field(description="Whether somebody said that this was normal.")
+
+    @classmethod
+    def of(cls, record: Record, normal: bool) -> Event:
+        """A stored event."""
+        return cls(**record.to_json(), normal=normal)
+
+
+class Events(_Answer):
+    """Some events, the newest first."""
+
+    events: list[Event]
+    next: str | None = Field(description="What to give as `before` to go on; None at the end.")
+
+
+class Mark(_Answer):
+    """Whether an event was normal after all."""
+
+    normal: bool
+
+
+class Word(_Answer):
+    """Something unusual, and in which frames."""
+
+    says: str
+    first: int
+    last: int
+
+
+class Part(_Answer):
+    """A part of the body and its share of the score."""
+
+    name: str
+    share: float
+
+
+class Scale(_Answer):
+    """A noise scale that decided, and how much it counted."""
+
+    sigma: float
+    weight: float
+
+
+class Motion(_Answer):
+    """The motion around the peak: tenths of pixels by frame, heat from 0 to 100 by joint."""
+
+    first: int
+    fps: float
+    peak: int
+    size: int
+    bones: list[list[int]]
+    camera: list[list[int]]
+    observed: list[list[int]]
+    ghost: list[list[int]]
+    heat: list[list[int]]
+
+
+class Explanation(BaseModel):
+    """Why an event has its score: words, shares of the body, and motion to be played."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    motion: Motion
+    track: int
+    frame: int
+    score: float
+    energy: float
+    confidence: float
+    scales: list[Scale]
+    ghost_energy: float
+    ghost_is_normal: bool
+    words: list[Word]
+    parts: list[Part]
+
+
+class Deleted(_Answer):
+    """What a deletion did."""
+
+    events: int
+    kept_open: int = Field(description="Events that stay because they go on.")
+
+
+class Kept(_Answer):
+    """One kind of thing that is stored; times are unix seconds."""
+
+    what: str
+    holds: str
+    count: int
+    first: float | None
+    last: float | None
+    bytes: int
+
+
+class Stored(_Answer):
+    """Everything that is stored, and the files that it is in with their bytes."""
+
+    kept: list[Kept]
+    files: dict[str, int]
+    cameras: dict[str, int] = Field(description="Events of each camera.")
+
+    @classmethod
+    def of(cls, found: Inventory) -> Stored:
+        """What the store counted."""
+        return cls(
+            kept=[Kept(**asdict(one)) for one in found.kept],
+            files={path.name: size for path, size in found.files.items()},
+            cameras=found.cameras,
+        )
+
+
+class Sink(_Answer):
+    """One sink: messages that wait for it, and what went wrong last."""
+
+    name: str
+    lag: int
+    failures: int
+    last_error: str
+
+    @classmethod
+    def of(cls, view: SinkView) -> Sink:
+        """A sink of the board."""
+        return cls(**asdict(view))
+
+
+class Problem(BaseModel):
+    """Why there is no answer."""
+
+    detail: Any
+
+
+def people(frame: Frame, threshold: float) -> dict[str, Any]:
+    """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
+    return {
+        "n": frame.number,
+        "t": round(frame.wall, 2),
+        "size": frame.size,
+        "people": [
+            {
+                "id": pose.track_id,
+                "xy": [
+                    place
+                    for (x, y), sure in zip(
+                        pose.keypoints.round().astype(int).tolist(),
+                        pose.confidence.tolist(),
+                        strict=True,
+                    )
+                    for place in ((x, y) if sure >= SEEN else (None, None))
+                ],
+                "score": _score(frame.scores, pose.track_id),
+                "of": _share(frame.scores, pose.track_id, threshold),
+            }
+            for pose in frame.poses
+        ],
+    }
+
+
+def _score(scores: Mapping[int, float], track: int) -> float | None:
+    return None if track not in scores else round(scores[track], 2)
+
+
+def _share(scores: Mapping[int, float], track: int, threshold: float) -> float | None:
+    """A score in thresholds."""
+    return None if track not in scores else round(scores[track] / threshold, 3)

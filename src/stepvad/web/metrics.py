@@ -1,0 +1,133 @@
+"""The board as Prometheus metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from stepvad.live.board import BUCKETS_S, Board, CameraView, Delays, Field, Snapshot
+
+COUNTED: dict[Field, tuple[str, str]] = {
+    "frames_in": ("stepvad_frames_in", "Frames that arrived."),
+    "scored": ("stepvad_frames_scored", "Frames that were scored."),
+    "shed": ("stepvad_frames_shed", "Frames dropped because there was no time for them."),
+    "skipped": ("stepvad_frames_skipped", "Frames left out because they came too soon."),
+    "windows": ("stepvad_windows", "Windows that were scored."),
+    "flat_windows": ("stepvad_windows_flat", "Windows without any motion."),
+    "events": ("stepvad_events", "Events that began."),
+    "restarts": ("stepvad_restarts", "Processes that were started again."),
+    "reconnects": ("stepvad_reconnects", "Connections that were made again."),
+}
+
+
+class Metrics(Collector):
+    """Reads the board whenever it is asked; nothing is counted twice."""
+
+    def __init__(self, board: Board, version: str) -> None:
+        self.board = board
+        self.version = version
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics now."""
+        now = self.board.snapshot()
+        yield InfoMetricFamily("stepvad", "What runs.", value={"version": self.version})
+        yield GaugeMetricFamily("stepvad_uptime_seconds", "How long it runs.", value=now.uptime_s)
+        yield from _counters(now)
+        yield from _gauges(now)
+        yield _histogram(
+            "stepvad_latency_seconds",
+            "From the arrival of a frame to its scores.",
+            ((camera.name, camera.latency) for camera in now.cameras),
+        )
+        yield _histogram(
+            "stepvad_alert_latency_seconds",
+            "From the arrival of a frame to the event that it starts.",
+            ((camera.name, camera.alerts) for camera in now.cameras),
+        )
+        yield from _sinks(now)
+
+
+def render(board: Board, version: str) -> bytes:
+    """The metrics in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(Metrics(board, version))
+    return generate_latest(registry)
+
+
+def _counters(now: Snapshot) -> Iterator[Metric]:
+    for field, (name, words) in COUNTED.items():
+        family = CounterMetricFamily(name, words, labels=["camera"])
+        for camera in now.cameras:
+            family.add_metric([camera.name], camera.counts[field])
+        yield family
+
+
+def _gauges(now: Snapshot) -> Iterator[Metric]:
+    def gauge(name: str, words: str, values: Iterable[tuple[CameraView, float]]) -> Metric:
+        family = GaugeMetricFamily(name, words, labels=["camera"])
+        for camera, value in values:
+            family.add_metric([camera.name], value)
+        return family
+
+    cameras = now.cameras
+    yield gauge(
+        "stepvad_camera_up",
+        "Whether a camera is online.",
+        ((camera, float(camera.state == "online")) for camera in cameras),
+    )
+    yield gauge(
+        "stepvad_camera_failed",
+        "Whether a camera was given up.",
+        ((camera, float(camera.state == "failed")) for camera in cameras),
+    )
+    yield gauge(
+        "stepvad_camera_fps",
+        "Frames a second that are scored.",
+        ((camera, camera.fps or 0.0) for camera in cameras),
+    )
+    yield gauge(
+        "stepvad_camera_drifted",
+        "Whether a camera no longer looks as it did in calibration.",
+        ((camera, float(camera.drifted)) for camera in cameras),
+    )
+    yield gauge(
+        "stepvad_people",
+        "People in the latest frame.",
+        ((camera, float(camera.people)) for camera in cameras),
+    )
+    yield gauge(
+        "stepvad_threshold",
+        "Score from which on it is an event.",
+        ((camera, camera.threshold) for camera in cameras),
+    )
+
+
+def _histogram(name: str, words: str, delays: Iterable[tuple[str, Delays]]) -> Metric:
+    family = HistogramMetricFamily(name, words, labels=["camera"])
+    ends = [*(f"{end:g}" for end in BUCKETS_S), "+Inf"]
+    for camera, some in delays:
+        counts = zip(ends, map(float, accumulate(some.counts)), strict=True)
+        family.add_metric([camera], buckets=[*counts], sum_value=some.total_s)
+    return family
+
+
+def _sinks(now: Snapshot) -> Iterator[Metric]:
+    lag = GaugeMetricFamily("stepvad_sink_lag", "Messages that wait for a sink.", labels=["sink"])
+    failures = CounterMetricFamily(
+        "stepvad_sink_failures", "Messages that a sink did not take.", labels=["sink"]
+    )
+    for sink in now.sinks:
+        lag.add_metric([sink.name], sink.lag)
+        failures.add_metric([sink.name], sink.failures)
+    yield lag
+    yield failures

@@ -1,0 +1,184 @@
+"""The API: cameras, events, why, and what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Path, Query, Response
+
+from stepvad.errors import StepvadError
+from stepvad.live.board import Board, CameraView
+from stepvad.live.record import Record
+from stepvad.live.settings import Settings
+from stepvad.live.store import Store
+from stepvad.web import answers
+
+MOST_EVENTS = 500
+LATEST = 1e12
+"""The last second that anybody may ask for, far beyond any clock."""
+
+Name = Annotated[str, Path(description="Name of a camera.", max_length=64)]
+Id = Annotated[str, Path(description="Id of an event.", max_length=200)]
+Time = Annotated[float | None, Query(description="Unix time in seconds.", ge=0, le=LATEST)]
+CameraName = Annotated[str | None, Query(description="Of this camera only.", max_length=64)]
+NOT_THERE: dict[int | str, dict[str, Any]] = {
+    404: {"model": answers.Problem, "description": "There is no such thing."}
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """A running site: what it was told, what it stores, what it looks like now."""
+
+    settings: Settings
+    store: Store
+    board: Board
+    explain: Callable[[str], dict[str, Any]]
+    """Why an event has its score; a StepvadError if nobody can tell any more."""
+    mark: Callable[[str, bool], None]
+    """Say whether an event was normal."""
+
+    def camera(self, name: str) -> CameraView:
+        """A camera by its name."""
+        for camera in self.board.snapshot().cameras:
+            if camera.name == name:
+                return camera
+        raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
+
+    def event(self, id: str) -> Record:
+        """An event by its id."""
+        found = self.store.event(id)
+        if found is None:
+            raise HTTPException(404, f"event: expected a stored one, got {id!r}")
+        return found
+
+
+def add_routes(app: FastAPI, site: Running, version: str) -> None:
+    """All routes under /api."""
+    _of_cameras(app, site, version)
+    _of_events(app, site)
+    _of_one_event(app, site)
+    _of_what_is_kept(app, site)
+
+
+def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
+    @app.get("/api/site", tags=["site"])
+    def the_site() -> answers.Site:
+        """The site itself."""
+        return answers.Site(
+            name=site.settings.name,
+            version=version,
+            uptime_s=site.board.snapshot().uptime_s,
+            cameras=site.board.names(),
+        )
+
+    @app.get("/api/cameras", tags=["cameras"])
+    def cameras() -> list[answers.Camera]:
+        """All cameras: settings, health, counts and drift."""
+        return [answers.Camera.of(camera) for camera in site.board.snapshot().cameras]
+
+    @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
+    def camera(name: Name) -> answers.Camera:
+        """One camera."""
+        return answers.Camera.of(site.camera(name))
+
+    @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
+    def timeline(name: Name) -> answers.Timeline:
+        """The scores of one camera over the last hour."""
+        return _timeline(site, site.camera(name))
+
+    @app.get("/api/timelines", tags=["cameras"])
+    def timelines() -> list[answers.Timeline]:
+        """The scores of all cameras over the last hour."""
+        return [_timeline(site, camera) for camera in site.board.snapshot().cameras]
+
+
+def _timeline(site: Running, camera: CameraView) -> answers.Timeline:
+    points = [(second, round(score, 3)) for second, score in site.board.timeline(camera.name)]
+    return answers.Timeline(camera=camera.name, threshold=camera.threshold, points=points)
+
+
+def _of_events(app: FastAPI, site: Running) -> None:
+    @app.get("/api/events", tags=["events"], responses=NOT_THERE)
+    def events(
+        camera: CameraName = None,
+        since: Time = None,
+        until: Time = None,
+        open: Annotated[bool | None, Query(description="Those that go on, or that do not.")] = None,
+        before: Annotated[
+            str | None, Query(description="`next` of the answer before.", max_length=200)
+        ] = None,
+        limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 50,
+    ) -> answers.Events:
+        """Events, the newest first, some at a time."""
+        if before is not None:
+            site.event(before)
+        found = site.store.events(
+            camera=camera, since=since, until=until, open=open, limit=limit + 1, before_id=before
+        )
+        normal = site.store.marked()
+        shown = found[:limit]
+        return answers.Events(
+            events=[answers.Event.of(record, record.id in normal) for record in shown],
+            next=shown[-1].id if len(found) > limit else None,
+        )
+
+    @app.delete("/api/events", tags=["events"])
+    def delete_events(
+        camera: CameraName = None,
+        since: Time = None,
+        until: Time = None,
+    ) -> answers.Deleted:
+        """Delete the events of a camera or a span of time that are over, with their poses."""
+        if camera is None and since is None and until is None:
+            raise HTTPException(422, "expected a camera, since or until, got none of them")
+        done = site.store.delete(camera=camera, before=until, after=since)
+        return answers.Deleted(events=done.events, kept_open=done.kept_open)
+
+
+def _of_one_event(app: FastAPI, site: Running) -> None:
+    @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
+    def event(id: Id) -> answers.Event:
+        """One event."""
+        return answers.Event.of(site.event(id), id in site.store.marked())
+
+    @app.get("/api/events/{id}/explanation", tags=["events"], responses=NOT_THERE)
+    def explanation(id: Id) -> answers.Explanation:
+        """Why an event has its score, made from its poses when it is asked for."""
+        site.event(id)
+        try:
+            return answers.Explanation(**site.explain(id))
+        except StepvadError as error:
+            raise HTTPException(404, str(error)) from error
+
+    @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
+    def mark(id: Id, mark: answers.Mark) -> answers.Event:
+        """Say that an event was normal, or take that back."""
+        site.event(id)
+        try:
+            site.mark(id, mark.normal)
+        except StepvadError as error:
+            raise HTTPException(404, str(error)) from error
+        return event(id)
+
+    @app.delete("/api/events/{id}", tags=["events"], status_code=204, responses=NOT_THERE)
+    def delete_event(id: Id) -> Response:
+        """Delete an event that is over, with its poses and its explanation."""
+        if site.event(id).is_open:
+            raise HTTPException(409, f"event {id}: expected one that is over, got one that goes on")
+        site.store.delete(ids=[id])
+        return Response(status_code=204)
+
+
+def _of_what_is_kept(app: FastAPI, site: Running) -> None:
+    @app.get("/api/stored", tags=["site"])
+    def stored() -> answers.Stored:
+        """What the site keeps: how many of what, from when to when, in how many bytes."""
+        return answers.Stored.of(site.store.stored())
+
+    @app.get("/api/sinks", tags=["site"])
+    def sinks() -> list[answers.Sink]:
+        """Where events go, how many wait, and what went wrong."""
+        return [answers.Sink.of(sink) for sink in site.board.snapshot().sinks]

@@ -1,0 +1,73 @@
+// Counters of cameras, sinks and what is stored.
+import { ask } from "./ask.js";
+import { bytes, count, element, milliseconds, when } from "./words.js";
+
+const COLUMNS = [
+  ["frames in", (one) => one.counts.frames_in],
+  ["scored", (one) => one.counts.scored],
+  ["shed", (one) => one.counts.shed],
+  ["skipped", (one) => one.counts.skipped],
+  ["windows", (one) => one.counts.windows],
+  ["without motion", (one) => one.counts.flat_windows],
+  ["events", (one) => one.counts.events],
+  ["reconnects", (one) => one.counts.reconnects],
+  ["restarts", (one) => one.counts.restarts],
+];
+
+const row = (cells, tag = "td") => {
+  const made = element("tr");
+  cells.forEach((text, n) => {
+    const cell = element(n ? tag : "th", "", typeof text === "number" ? text.toLocaleString("en") : text);
+    if (!n) cell.scope = tag === "th" ? "col" : "row";
+    made.append(cell);
+  });
+  return made;
+};
+
+export const showHealth = (cameras, sinks) => {
+  const table = document.getElementById("counts");
+  const head = element("thead");
+  head.append(row(["camera", ...COLUMNS.map(([name]) => name), "to scores", "to event"], "th"));
+  const body = element("tbody");
+  for (const one of cameras) {
+    body.append(row([
+      one.name,
+      ...COLUMNS.map(([, value]) => value(one) ?? 0),
+      `${milliseconds(one.latency.p50)} / ${milliseconds(one.latency.p99)}`,
+      `${milliseconds(one.alerts.p50)} / ${milliseconds(one.alerts.p99)}`,
+    ]));
+  }
+  const caption = element("caption", "small", "Counted since the site was started. From a frame to its scores and to its event: half of them within the first time, 99 of 100 within the second.");
+  table.replaceChildren(caption, head, body);
+  const drifts = element("ul", "plain-list");
+  for (const one of cameras.filter((some) => some.drift)) {
+    drifts.append(element("li", one.drifted ? "late" : "", `${one.name}: ${one.drift}`));
+  }
+  document.getElementById("drifts").replaceChildren(
+    drifts.children.length ? drifts : element("p", "note", "Not looked at yet."),
+  );
+  const box = document.getElementById("sinks");
+  const list = element("ul", "plain-list");
+  for (const sink of sinks) {
+    const waits = sink.lag ? `${count(sink.lag, "message")} waiting` : "up to date";
+    const wrong = sink.last_error ? `, last failure: ${sink.last_error}` : "";
+    const item = element("li", sink.lag ? "late" : "", `${sink.name}: ${waits}${wrong}`);
+    list.append(item);
+  }
+  box.replaceChildren(sinks.length ? list : element("p", "note", "Into the event store only."));
+};
+
+export const showStored = async () => {
+  const stored = await ask("/api/stored");
+  if (!stored) return;
+  const list = element("ul", "plain-list");
+  for (const one of stored.kept.filter((kept) => kept.count)) {
+    const span = one.first === null ? "" : `, from ${when(one.first)} to ${when(one.last)}`;
+    list.append(element("li", "", `${one.what}: ${one.count.toLocaleString("en")}, ${bytes(one.bytes)}${span} (${one.holds})`));
+  }
+  const size = Object.values(stored.files).reduce((sum, some) => sum + some, 0);
+  document.getElementById("stored").replaceChildren(
+    list.children.length ? list : element("p", "note", "No event yet."),
+    element("p", "small", `${count(Object.keys(stored.files).length, "file")}, ${bytes(size)} on disk`),
+  );
+};

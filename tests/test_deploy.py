@@ -1,0 +1,148 @@
+"""The files to install a site with: what their tools say, and that they fit together."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepvad.live import settings
+from stepvad.live.board import Board
+from stepvad.web.metrics import render
+from tests.pages import ROOT
+
+DEPLOY = ROOT / "deploy"
+yaml = pytest.importorskip("yaml")
+
+
+def read_yaml(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / name).read_text("utf-8"))
+
+
+def said(*words: str | Path) -> str:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd")
+def test_systemd_finds_the_unit_right_and_safe(tmp_path: Path) -> None:
+    text = (DEPLOY / "stepvad.service").read_text("utf-8")
+    unit = tmp_path / "stepvad.service"
+    unit.write_text(re.sub("^ExecStart=.*$", "ExecStart=/bin/true", text, flags=re.MULTILINE))
+    assert said("systemd-analyze", "verify", unit) == ""
+    told = said("systemd-analyze", "security", "--offline=true", "--no-pager", unit)
+    exposure = re.search(r"exposure level for stepvad.service: ([0-9.]+)", told)
+    assert exposure is not None
+    assert float(exposure[1]) < 2.0
+
+
+def test_the_unit_is_started_again_and_keeps_its_hands_to_itself() -> None:
+    lines = (DEPLOY / "stepvad.service").read_text("utf-8").splitlines()
+    wanted = {"Restart=always", "NoNewPrivileges=yes", "ProtectSystem=strict", "UMask=0077"}
+    wanted |= {"User=stepvad", "StateDirectory=stepvad", "CapabilityBoundingSet="}
+    assert wanted <= {*lines}
+    assert any(line.startswith("LoadCredential=") for line in lines)
+    assert "KillMode=mixed" in lines  # the site ends its children itself
+
+
+def test_the_image_is_small_and_has_no_root() -> None:
+    text = (DEPLOY / "Dockerfile").read_text("utf-8")
+    lines = re.sub(r"\\\n\s*", "", text).splitlines()
+    stages = [line for line in lines if line.startswith("FROM ")]
+    assert len(stages) == 2
+    assert all(re.fullmatch(r"FROM python:3\.\d+-slim-\w+( AS build)?", line) for line in stages)
+    last = lines[lines.index(stages[-1]) :]
+    assert "USER 10001:10001" in last
+    assert any(line.startswith("HEALTHCHECK ") and "/healthz" in line for line in last)
+    assert any(".[live,web,video]" in line for line in lines)
+    assert not any("torch" in line for line in lines if not line.startswith("#"))
+    for name in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
+        for source in name.split():
+            assert (ROOT / source).exists(), source
+            assert f"!{source}" in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="no hadolint")
+def test_hadolint_has_nothing_to_say() -> None:
+    assert said("hadolint", DEPLOY / "Dockerfile") == ""
+
+
+def test_everything_that_compose_names_is_there() -> None:
+    compose = read_yaml("compose.yaml")
+    secrets, volumes = compose["secrets"], compose["volumes"]
+    for service in compose["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+        assert {*service.get("secrets", [])} <= {*secrets}
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            if source.startswith("./"):
+                assert source == "./model.safetensors" or (DEPLOY / source).exists(), source
+            else:
+                assert source in volumes
+        image = service["image"]
+        assert image == "stepvad" or re.search(r":v?\d+\.\d+\.\d+$", image), image
+    site = compose["services"]["stepvad"]
+    assert (site["read_only"], site["cap_drop"]) == (True, ["ALL"])
+    assert (ROOT / "deploy" / site["build"]["context"] / site["build"]["dockerfile"]).is_file()
+
+
+def test_the_settings_of_the_compose_file_can_be_read_and_fit_it() -> None:
+    site = settings.load(DEPLOY / "site.toml")
+    compose = read_yaml("compose.yaml")
+    assert site.sinks.mqtt is not None
+    assert site.sinks.mqtt.host in compose["services"]
+    assert f"127.0.0.1:{site.web.port}:{site.web.port}" in compose["services"]["stepvad"]["ports"]
+    named = [camera.credentials for camera in site.cameras] + [site.web.token]
+    for reference in named:
+        assert reference is not None
+        assert Path(reference).name in compose["services"]["stepvad"]["secrets"]
+    (target,) = read_yaml("prometheus.yml")["scrape_configs"][0]["static_configs"][0]["targets"]
+    assert target == f"stepvad:{site.web.port}"
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text("utf-8"))
+    return found
+
+
+def expressions() -> list[str]:
+    return [target["expr"] for panel in dashboard()["panels"] for target in panel["targets"]]
+
+
+def test_the_panels_of_the_dashboard_have_titles_and_do_not_overlap() -> None:
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels) > 8
+    assert all(panel["title"] for panel in panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert all(text.count("(") == text.count(")") for text in expressions())
+
+
+def test_every_metric_of_the_dashboard_and_the_guide_is_one_that_a_site_has() -> None:
+    board = Board()
+    board.camera("yard", rate=10.0, threshold=3.0, model="m", zones={})
+    board.state("yard", "online", "", time.time())
+    board.observe_latency("yard", 0.1)
+    board.observe_alert("yard", 0.1)
+    board.sink("mqtt", 0, 0, "")
+    text = render(board, "1").decode()
+    names = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines()}
+    guide = (ROOT / "docs" / "guides" / "run-a-site.md").read_text("utf-8")
+    used = {name for one in [*expressions(), guide] for name in re.findall(r"stepvad_[a-z_]+", one)}
+    assert len(used) > 10
+    assert used <= names, used - names

@@ -1,0 +1,124 @@
+"""A site that lives: people of a clip walk before its cameras, and what they do makes events."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from stepvad.detector import Detector
+from stepvad.events import Change, Event, Rules, Watch
+from stepvad.explain.look import look_at
+from stepvad.live.record import Record, event_id
+from stepvad.poses import Clip
+from stepvad.stream import Stream
+from stepvad.web import Server, serve
+from tests.web.sites import Site, site
+
+FPS = 25.0
+PICTURE = (1280, 720)
+
+
+class Feeder:
+    """Plays a clip to one camera, as fast as it happened, again and again."""
+
+    def __init__(self, site: Site, camera: str, detector: Detector, clip: Clip) -> None:
+        self.site, self.camera, self.detector, self.clip = site, camera, detector, clip
+        scores = detector.score(clip).A
+        threshold = max(float(np.quantile(scores, 0.93)), 0.1)
+        self.rules = Rules(threshold=threshold, min_s=0.2, gap_s=1.0)
+        site.board.camera(
+            camera,
+            rate=FPS,
+            threshold=threshold,
+            model="walkers",
+            zones={"gate": [(0.05, 0.35), (0.3, 0.35), (0.3, 0.95), (0.05, 0.95)]},
+        )
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self._run, name=f"feed {camera}")
+
+    def _run(self) -> None:
+        self.site.board.state(self.camera, "online", "", time.time())
+        round_ = 0
+        while not self.stopped.is_set():
+            round_ += 1
+            self._play(round_, time.time())
+        self.site.store.end_open("stopped", time.time(), self.camera)
+
+    def _play(self, epoch: int, began: float) -> None:
+        stream, watch = Stream(self.detector), Watch(self.rules)
+        for frame, poses in self.clip.by_frame():
+            wall = began + frame / FPS
+            if self.stopped.wait(max(wall - time.time(), 0)):
+                break
+            windows = stream.update(frame, poses)
+            scores = dict(zip(windows.track_id.tolist(), windows.A.tolist(), strict=True))
+            board = self.site.board
+            board.frame(self.camera, frame, wall, PICTURE, poses, scores)
+            board.count(self.camera, "frames_in")
+            board.count(self.camera, "scored")
+            board.count(self.camera, "windows", len(windows))
+            board.observe_latency(self.camera, max(time.time() - wall, 0.0))
+            for change in watch.update(frame / FPS, windows, FPS):
+                self._change(change, epoch, began)
+        for change in watch.finish():
+            self._change(change, epoch, began)
+
+    def _change(self, change: Change, epoch: int, began: float) -> None:
+        event = change.event
+        record = self._record(event, epoch, began)
+        if change.kind == "end":
+            record = record.ended("calm", began + event.last_s)
+        self.site.store.change(change.kind, record)
+        if change.kind == "new":
+            self.site.board.count(self.camera, "events")
+            self.site.board.observe_alert(self.camera, max(time.time() - began - event.last_s, 0.0))
+        peak_frame = round(event.peak_s * FPS)
+        look = look_at(self.detector, self.clip, event.peak_track, peak_frame, calm=self.rules.calm)
+        self.site.explanations[record.id] = look.as_dict(FPS)
+
+    def _record(self, event: Event, epoch: int, began: float) -> Record:
+        peak_frame = round(event.peak_s * FPS)
+        look = look_at(self.detector, self.clip, event.peak_track, peak_frame, calm=0.0)
+        first = round(event.first_s * FPS)
+        return Record(
+            id=event_id(self.camera, epoch, event.tracks[0], first),
+            camera=self.camera,
+            score=event.peak,
+            top_score=event.peak,
+            start_time=began + event.first_s,
+            zones=("gate",) if event.peak_track % 2 else (),
+            model_id="walkers",
+            model_sha256="ab" * 32,
+            track_id=event.peak_track,
+            tracks=event.tracks,
+            epoch=epoch,
+            frame_seq=first,
+            confidence=look.peak.confidence,
+            threshold=self.rules.threshold,
+            why=look.findings[0].says if look.findings else None,
+        )
+
+
+@contextmanager
+def living(
+    directory: Path, detector: Detector, clips: dict[str, Clip]
+) -> Iterator[tuple[Site, Server]]:
+    """A site with a camera for each clip, and its server."""
+    with site(directory, tuple(clips)) as made:
+        feeders = [Feeder(made, name, detector, clip) for name, clip in clips.items()]
+        server = serve(made.app(), "127.0.0.1", 0)
+        for feeder in feeders:
+            feeder.thread.start()
+        try:
+            yield made, server
+        finally:
+            for feeder in feeders:
+                feeder.stopped.set()
+            for feeder in feeders:
+                feeder.thread.join()
+            server.stop()

@@ -1,0 +1,137 @@
+"""Sites without cameras: a real store, a real board, and people made of numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI
+
+from stepvad.errors import DataError
+from stepvad.live.board import Board
+from stepvad.live.record import Record, event_id
+from stepvad.live.settings import CameraSettings, Settings
+from stepvad.live.store import Store
+from stepvad.poses import Pose
+from stepvad.web import create_app
+
+TOKEN = "a-token-of-this-test-0123456789"
+HERE = "http://127.0.0.1:8080"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+THRESHOLD = 3.0
+SIZE = (640, 360)
+NOW = 1_700_000_000.0
+ZONES = {"door": [(0.1, 0.1), (0.3, 0.1), (0.3, 0.9), (0.1, 0.9)]}
+CAMERAS = ("yard", "gate")
+EXPLANATION: dict[str, Any] = {
+    "motion": {
+        "first": 100,
+        "fps": 10.0,
+        "peak": 1,
+        "size": 900,
+        "bones": [[0, 1]],
+        "camera": [[10, 10], [11, 10]],
+        "observed": [[0, 0, 10, 10], [1, 1, 11, 11]],
+        "ghost": [[0, 0, 10, 10], [1, 1, 11, 11]],
+        "heat": [[0, 100], [0, 50]],
+    },
+    "track": 7,
+    "frame": 101,
+    "score": 6.5,
+    "energy": 7.0,
+    "confidence": 0.93,
+    "scales": [{"sigma": 0.1, "weight": 1.0}],
+    "ghost_energy": 0.4,
+    "ghost_is_normal": True,
+    "words": [{"says": "left arm raised", "first": 100, "last": 101}],
+    "parts": [{"name": "left arm", "share": 1.0}],
+}
+
+
+@dataclass
+class Site:
+    """All that a running site has, but for its cameras."""
+
+    settings: Settings
+    store: Store
+    board: Board
+    explanations: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def explain(self, id: str) -> dict[str, Any]:
+        if id not in self.explanations:
+            raise DataError(f"event {id}: expected its poses, got none", hint="they were deleted")
+        return self.explanations[id]
+
+    def mark(self, id: str, normal: bool) -> None:
+        self.store.mark(id, "normal" if normal else None, time.time())
+
+    def app(self) -> FastAPI:
+        return create_app(
+            self.settings, self.store, self.board, TOKEN, explain=self.explain, mark=self.mark
+        )
+
+
+@contextmanager
+def site(directory: Path, cameras: tuple[str, ...] = CAMERAS) -> Iterator[Site]:
+    """A site with nothing in it yet."""
+    settings = Settings(
+        name="mill",
+        data=directory,
+        model=directory / "model.safetensors",
+        cameras=[CameraSettings(name=name, url="demo:", zones=ZONES) for name in cameras],
+    )
+    store = Store(directory / "events.db", ["mqtt"])
+    board = Board()
+    for name in cameras:
+        board.camera(name, rate=10.0, threshold=THRESHOLD, model="walkers", zones=ZONES)
+    try:
+        yield Site(settings, store, board)
+    finally:
+        store.close()
+
+
+def person(track: int, *, at: tuple[float, float] = (100.0, 100.0)) -> Pose:
+    """Somebody, somewhere."""
+    rng = np.random.default_rng(track)
+    places = at + rng.normal(0, 20, (17, 2))
+    return Pose(track, places.astype(np.float32), np.ones(17, np.float32))
+
+
+def record(number: int, *, camera: str = "yard", **changes: Any) -> Record:
+    """The event of that number; a minute lies between two."""
+    facts: dict[str, Any] = {
+        "id": event_id(camera, 1, number, 10 * number),
+        "camera": camera,
+        "score": 5.0,
+        "top_score": 6.5,
+        "start_time": NOW + 60 * number,
+        "box": (10.0, 20.0, 110.0, 220.0),
+        "zones": ("door",),
+        "model_id": "walkers",
+        "model_sha256": "ab" * 32,
+        "track_id": number,
+        "tracks": (number,),
+        "epoch": 1,
+        "frame_seq": 10 * number,
+        "confidence": 0.9,
+        "threshold": THRESHOLD,
+        "scales": (0.1, 0.2),
+        "why": "left arm raised",
+    }
+    return Record(**(facts | changes))
+
+
+def happen(site: Site, number: int, *, camera: str = "yard", over: bool = True) -> Record:
+    """An event from its start to its end."""
+    one = record(number, camera=camera)
+    site.store.change("new", one)
+    if over:
+        one = one.ended("calm", one.start_time + 5)
+        site.store.change("end", one)
+    site.store.put_poses(one.id, b"poses")
+    return one

@@ -1,0 +1,258 @@
+"""The page in Chromium: it shows people as they move, events as they come, and bears a phone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from stepvad import Config, Detector
+from stepvad.poses import Clip
+from stepvad.web import Server, serve
+from tests.browser import CHROMIUM, Page, browser
+from tests.report.pages import joined_walkers
+from tests.web.feeding import living
+from tests.web.sites import TOKEN, Site, happen
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+DRAWN = "Number(document.querySelector('.camera')?.dataset.drawn ?? 0)"
+ROWS = "document.querySelectorAll('#list li').length"
+OPEN = "document.getElementById('event').open"
+FOCUS = "(document.activeElement.textContent || document.activeElement.id).trim()"
+FRAME = "Number(document.querySelector('#event .motion').dataset.frame)"
+PAINTED = """(() => {
+  const canvas = document.querySelector('.people');
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  let lit = 0;
+  for (let n = 0; n < data.length; n += 4) if (data[n] + data[n + 1] + data[n + 2] > 300) lit += 1;
+  return lit;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def detector(walkers: list[Clip]) -> Detector:
+    return Detector.fit(walkers, Config(K=12, width=16, max_steps=8, ema_warmup=True))
+
+
+@pytest.fixture(scope="module")
+def life(
+    detector: Detector, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Site, Server]]:
+    clips = {"yard": joined_walkers(3, seed=4)}
+    with living(tmp_path_factory.mktemp("site"), detector, clips) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium(life: tuple[Site, Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A browser that has logged in through the form."""
+    with browser(tmp_path_factory.mktemp("profile")) as page:
+        go(page, life[1].url)
+        page.wait("location.pathname === '/login'")
+        page.call("Input.insertText", text=TOKEN)
+        page.press("Enter", "Enter", "\r")
+        page.wait(f"location.pathname === '/' && {DRAWN} > 2")
+        yield page
+
+
+@pytest.fixture
+def page(chromium: Page, life: tuple[Site, Server]) -> Iterator[Page]:
+    """The page anew; nothing that a test does makes it complain."""
+    chromium.complaints.clear()
+    go(chromium, life[1].url)
+    chromium.wait(f"{DRAWN} > 0 && {ROWS} > 0")
+    yield chromium
+    assert chromium.complaints == []
+
+
+def go(page: Page, url: str, *, width: int = 1280, scheme: str = "light") -> None:
+    resize(page, width, scheme)
+    page.call("Page.navigate", url="about:blank")
+    page.call("Page.navigate", url=url)
+    page.wait(f"location.href.startsWith('{url}') && document.readyState === 'complete'")
+
+
+def resize(page: Page, width: int, scheme: str = "light") -> None:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    page.call("Emulation.setEmulatedMedia", features=features)
+    page.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=800,
+        deviceScaleFactor=1,
+        mobile=False,
+    )
+
+
+def open_first(page: Page) -> None:
+    """Open an event that is over, by its link."""
+    page.wait("!!document.querySelector('#list li[data-open=false] a')")
+    page.run("document.querySelector('#list li[data-open=false] a').click()")
+    page.wait(f"{OPEN} && !!document.querySelector('#event .stage')")
+
+
+def test_the_wall_moves(page: Page) -> None:
+    drawn = page.run(DRAWN)
+    page.wait(f"{DRAWN} > {drawn} + 5")
+    page.wait(f"{PAINTED} > 20")
+    assert page.run("document.getElementById('link').textContent") == "Live"
+    assert page.run("document.querySelector('.state').textContent") == "online"
+
+
+def test_an_event_appears_by_itself_and_is_said_aloud(
+    page: Page, life: tuple[Site, Server]
+) -> None:
+    page.run("document.getElementById('news').textContent = ''; window.same = true")
+    one = happen(life[0], 9000 + int(time.time()) % 1000)
+    page.wait(f"!!document.querySelector('#list li[data-id=\"{one.id}\"]')")
+    page.wait("document.getElementById('news').textContent.includes('camera yard')")
+    assert page.run("window.same") is True
+    life[0].store.delete(ids=[one.id])
+    page.wait(f"!document.querySelector('#list li[data-id=\"{one.id}\"]')")
+
+
+def test_an_event_is_explained_by_motion_words_and_numbers(page: Page) -> None:
+    open_first(page)
+    frames = {page.run(FRAME)}
+    late = time.monotonic() + 30
+    while len(frames) < 4 and time.monotonic() < late:
+        frames.add(page.run(FRAME))
+    assert len(frames) >= 4
+    assert page.run("document.querySelectorAll('#event .words li').length") >= 1
+    assert page.run("document.querySelectorAll('#event .parts rect').length") >= 1
+    assert page.run("document.querySelectorAll('#event .stage .ghost').length") == 1
+    assert "threshold" in page.run("document.querySelector('#event .facts').textContent")
+
+
+def test_an_explanation_that_comes_late_appears_by_itself(
+    page: Page, life: tuple[Site, Server]
+) -> None:
+    site = life[0]
+    one = happen(site, 8000)
+    some = next(iter(site.explanations.values()))
+    page.run(f"location.hash = 'event/{one.id}'")
+    page.wait(
+        f"{OPEN} && document.querySelector('#event .motion').textContent.includes('There is no')"
+    )
+    site.explanations[one.id] = some | {"score": one.top_score}
+    page.wait("!!document.querySelector('#event .stage')")
+    site.store.delete(ids=[one.id])
+    assert all("404" in said for said in page.complaints)
+    page.complaints.clear()
+
+
+def test_an_event_is_marked_as_normal_and_that_is_undone(
+    page: Page, life: tuple[Site, Server]
+) -> None:
+    open_first(page)
+    id_ = page.run("decodeURIComponent(location.hash.split('/')[1])")
+    page.run("document.querySelector('#event .mark-normal').click()")
+    page.wait("document.querySelector('#event .said').textContent === 'Marked as normal.'")
+    assert id_ in life[0].store.marked()
+    page.wait(f"document.querySelector('#list li[data-id=\"{id_}\"]').dataset.normal === 'true'")
+    page.run("document.querySelector('#event .mark-normal').click()")
+    page.wait("document.querySelector('#event .mark-normal').textContent === 'This was normal'")
+    assert id_ not in life[0].store.marked()
+
+
+def test_a_keyboard_is_enough(page: Page) -> None:
+    page.wait("!!document.querySelector('#list li[data-open=false] a')")
+    page.run("document.body.focus()")
+    page.press("Tab", "Tab")
+    assert page.run(FOCUS) == "Skip to the cameras"
+    for _ in range(40):
+        page.press("Tab", "Tab")
+        if page.run("document.activeElement.className") == "row":
+            break
+    assert page.run("document.activeElement.className") == "row"
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    row = page.run("document.activeElement.getAttribute('href')")
+    page.press("Enter", "Enter", "\r")
+    page.wait(OPEN)
+    assert page.run("document.activeElement.id") == "event-title"
+    for _ in range(12):
+        page.press("Tab", "Tab")
+        if page.run("document.activeElement.className").endswith("mark-normal"):
+            break
+    page.press(" ", "Space", " ")
+    page.wait("document.querySelector('#event .said').textContent === 'Marked as normal.'")
+    page.press(" ", "Space", " ")
+    page.wait("document.querySelector('#event .mark-normal').textContent === 'This was normal'")
+    page.press("Escape", "Escape", number=27)
+    page.wait(f"!{OPEN}")
+    assert page.run("document.activeElement.getAttribute('href')") == row
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_it_fits_and_asks_nobody_else(
+    page: Page, life: tuple[Site, Server], width: int, scheme: str
+) -> None:
+    resize(page, width, scheme)
+    assert page.run("document.documentElement.scrollWidth") <= width
+    open_first(page)
+    assert page.run("document.documentElement.scrollWidth") <= width
+    inside = "document.getElementById('event')"
+    assert page.run(f"{inside}.scrollWidth <= {inside}.clientWidth")
+    hosts = {urlsplit(url).netloc for url in page.requests}
+    assert hosts <= {urlsplit(life[1].url).netloc, ""}
+
+
+def test_events_are_filtered_by_camera(page: Page, life: tuple[Site, Server]) -> None:
+    life[0].board.camera("gate", rate=10.0, threshold=3.0, model="walkers", zones={})
+    page.wait("document.querySelectorAll('.camera').length === 2")
+    choose = (
+        "var camera = document.querySelector('#filters [name=camera]'); camera.value = '{0}';"
+        "camera.dispatchEvent(new Event('change', {{bubbles: true}}))"
+    )
+    page.run(choose.format("gate"))
+    page.wait(f"{ROWS} === 0 && !document.getElementById('none').hidden")
+    page.run(choose.format("yard"))
+    page.wait(f"{ROWS} > 0 && document.getElementById('none').hidden")
+
+
+def test_a_camera_that_is_gone_is_said_to_be(page: Page, life: tuple[Site, Server]) -> None:
+    life[0].board.camera("roof", rate=10.0, threshold=3.0, model="walkers", zones={})
+    life[0].board.state("roof", "offline", "no route to it", time.time() - 90)
+    card = "document.querySelector('[data-camera=roof]')"
+    page.wait(f"{card} && {card}.querySelector('.state').textContent.startsWith('offline for 1')")
+    assert page.run(f"{card}.querySelector('.veil').textContent") == "no route to it"
+
+
+def test_a_lost_connection_is_said_and_comes_back(
+    chromium: Page, detector: Detector, tmp_path: Path
+) -> None:
+    clips = {"yard": joined_walkers(1, seed=4)}
+    with living(tmp_path, detector, clips) as (site, server):
+        go(chromium, server.url)
+        chromium.wait("location.pathname === '/' || location.pathname === '/login'")
+        chromium.wait(f"{DRAWN} > 0")
+        lost = "!document.getElementById('lost').hidden"
+        assert not chromium.run(lost)
+        server.stop()
+        chromium.wait(lost)
+        assert "lost" in chromium.run("document.getElementById('lost').textContent")
+        drawn = chromium.run(DRAWN)
+        again = serve(site.app(), "127.0.0.1", server.port)
+        try:
+            chromium.wait(f"!({lost}) && {DRAWN} > {drawn}")
+            assert chromium.run("document.getElementById('link').textContent") == "Live"
+        finally:
+            chromium.call("Page.navigate", url="about:blank")
+            again.stop()
+
+
+def test_without_the_cookie_the_page_leads_to_the_form(
+    chromium: Page, life: tuple[Site, Server]
+) -> None:
+    go(chromium, life[1].url)
+    chromium.wait(f"{DRAWN} > 0")
+    chromium.run("document.querySelector('.bar form button').click()")
+    chromium.wait("location.pathname === '/login'")
+    assert not chromium.run("document.cookie")

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person
+
+
+def test_cameras_tell_their_health_counts_and_drift(mill: Site, client: TestClient) -> None:
+    mill.board.state("yard", "online", "", NOW)
+    mill.board.frame("yard", 1, NOW, SIZE, [person(1), person(2)], {1: 4.0})
+    mill.board.count("yard", "shed", 5)
+    mill.board.drift("yard", "people are larger", True)
+    yard, gate = client.get("/api/cameras").json()
+    assert (yard["state"], yard["people"], yard["counts"]["shed"]) == ("online", 2, 5)
+    assert (yard["drift"], yard["drifted"], yard["threshold"]) == ("people are larger", True, 3.0)
+    assert yard["zones"]["door"][0] == [0.1, 0.1]
+    assert [0, 5, 6] in yard["bones"]
+    assert (gate["state"], gate["reason"]) == ("offline", "not connected yet")
+    assert client.get("/api/cameras/yard").json()["name"] == "yard"
+    assert client.get("/api/cameras/roof").status_code == 404
+    assert client.get("/api/site").json()["cameras"] == ["yard", "gate"]
+
+
+def test_timelines_have_scores_and_the_threshold(mill: Site, client: TestClient) -> None:
+    mill.board.frame("yard", 1, NOW, SIZE, [person(1)], {1: 4.0})
+    told = client.get("/api/cameras/yard/timeline").json()
+    assert told == {"camera": "yard", "threshold": 3.0, "points": [[int(NOW), 4.0]]}
+    assert client.get("/api/timelines").json()[0] == told
+    assert client.get("/api/cameras/roof/timeline").status_code == 404
+
+
+def test_events_are_filtered(mill: Site, client: TestClient) -> None:
+    first, second = happen(mill, 1), happen(mill, 2, camera="gate")
+    last = happen(mill, 3, over=False)
+
+    def ids(**query: str | float) -> list[str]:
+        return [one["id"] for one in client.get("/api/events", params=query).json()["events"]]
+
+    assert ids() == [last.id, second.id, first.id]
+    assert ids(camera="gate") == [second.id]
+    assert ids(open="true") == [last.id]
+    assert ids(open="false") == [second.id, first.id]
+    assert ids(since=second.start_time) == [last.id, second.id]
+    assert ids(until=second.start_time) == [first.id]
+
+
+def test_events_come_page_by_page(mill: Site, client: TestClient) -> None:
+    made = [happen(mill, number).id for number in range(5)]
+    seen, query = [], {"limit": "2"}
+    for _ in range(3):
+        answer = client.get("/api/events", params=query).json()
+        seen += [one["id"] for one in answer["events"]]
+        query["before"] = answer["next"]
+    assert seen == made[::-1]
+    assert answer["next"] is None
+    assert client.get("/api/events", params={"before": "nobody"}).status_code == 404
+
+
+def test_an_event_is_marked_as_normal_and_that_is_taken_back(
+    mill: Site, client: TestClient
+) -> None:
+    one = happen(mill, 1)
+    assert client.get(f"/api/events/{one.id}").json()["normal"] is False
+    marked = client.put(f"/api/events/{one.id}/mark", json={"normal": True})
+    assert marked.json()["normal"] is True
+    assert one.id in mill.store.marked()
+    client.put(f"/api/events/{one.id}/mark", json={"normal": False})
+    assert client.get(f"/api/events/{one.id}").json()["normal"] is False
+    assert client.put("/api/events/nobody/mark", json={"normal": True}).status_code == 404
+
+
+def test_an_explanation_is_made_when_it_is_asked_for(mill: Site, client: TestClient) -> None:
+    one = happen(mill, 1)
+    missing = client.get(f"/api/events/{one.id}/explanation")
+    assert missing.status_code == 404
+    assert "expected its poses, got none" in missing.json()["detail"]
+    mill.explanations[one.id] = EXPLANATION | {"more": "than asked for"}
+    assert client.get(f"/api/events/{one.id}/explanation").json() == EXPLANATION
+    assert client.get("/api/events/nobody/explanation").status_code == 404
+
+
+def test_events_are_deleted_but_not_while_they_go_on(mill: Site, client: TestClient) -> None:
+    one, going = happen(mill, 1), happen(mill, 2, over=False)
+    assert client.delete(f"/api/events/{going.id}").status_code == 409
+    assert client.delete(f"/api/events/{one.id}").status_code == 204
+    assert client.delete(f"/api/events/{one.id}").status_code == 404
+    assert mill.store.poses(one.id) is None
+    assert client.delete("/api/events").status_code == 422
+    happen(mill, 3)
+    answer = client.delete("/api/events", params={"camera": "yard"})
+    assert answer.json() == {"events": 1, "kept_open": 1}
+    assert [one.id for one in mill.store.events()] == [going.id]
+
+
+def test_what_is_stored_is_listed_without_paths(mill: Site, client: TestClient) -> None:
+    happen(mill, 1)
+    told = client.get("/api/stored").json()
+    assert {one["what"]: one["count"] for one in told["kept"]}["poses"] == 1
+    assert told["cameras"] == {"yard": 1}
+    assert all("/" not in name for name in told["files"])
+
+
+def test_sinks_tell_their_lag(mill: Site, client: TestClient) -> None:
+    mill.board.sink("mqtt", 3, 2, "refused")
+    assert client.get("/api/sinks").json() == [
+        {"name": "mqtt", "lag": 3, "failures": 2, "last_error": "refused"}
+    ]
+
+
+def test_metrics_are_those_of_the_board(mill: Site, client: TestClient) -> None:
+    mill.board.state("yard", "online", "", NOW)
+    mill.board.count("yard", "shed", 7)
+    mill.board.observe_latency("yard", 0.03)
+    mill.board.observe_latency("yard", 1000.0)
+    mill.board.sink("mqtt", 3, 2, "")
+    told = client.get("/metrics")
+    assert told.headers["content-type"].startswith("text/plain; version=")
+    lines = told.text.splitlines()
+    assert 'stepvad_frames_shed_total{camera="yard"} 7.0' in lines
+    assert 'stepvad_camera_up{camera="yard"} 1.0' in lines
+    assert 'stepvad_camera_up{camera="gate"} 0.0' in lines
+    assert 'stepvad_latency_seconds_bucket{camera="yard",le="0.02"} 0.0' in lines
+    assert 'stepvad_latency_seconds_bucket{camera="yard",le="0.05"} 1.0' in lines
+    assert 'stepvad_latency_seconds_bucket{camera="yard",le="60"} 1.0' in lines
+    assert 'stepvad_latency_seconds_bucket{camera="yard",le="+Inf"} 2.0' in lines
+    assert 'stepvad_latency_seconds_sum{camera="yard"} 1000.03' in lines
+    assert 'stepvad_sink_lag{sink="mqtt"} 3.0' in lines
+
+
+def test_it_is_ready_when_a_camera_is_online_and_the_store_answers(
+    mill: Site, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client.get("/healthz").text == "ok\n"
+    assert client.get("/readyz").status_code == 503
+    mill.board.state("yard", "online", "", NOW)
+    assert client.get("/readyz").status_code == 200
+
+    def broken(**_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(mill.store, "events", broken)
+    assert client.get("/readyz").status_code == 503
+    answer = client.get("/api/events")
+    assert answer.status_code == 503
+    assert "disk" not in answer.text
+
+
+def test_the_page_and_its_parts_are_served(client: TestClient) -> None:
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    for name in ("house.css", "player.js", "icon.svg"):
+        assert client.get(f"/static/{name}").status_code == 200, name
+    assert client.get("/static/login.py").status_code == 404
+    assert client.get("/static/..%2f__init__.py").status_code == 404

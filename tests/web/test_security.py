@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocketDisconnect
+
+from stepvad.errors import ConfigError
+from stepvad.web.security import MAX_BODY, Token
+from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
+
+THERE = HERE.replace("http", "ws")
+OPEN = {("GET", "/login"), ("POST", "/login"), ("GET", "/healthz")}
+
+
+def every_route(mill: Site) -> Iterator[tuple[str, str]]:
+    """Method and path of all that the app answers to."""
+    for route in mill.app().routes:
+        if isinstance(route, WebSocketRoute):
+            yield "WEBSOCKET", route.path
+        else:
+            assert isinstance(route, Route), f"nobody knows how to ask {route}"
+            for method in sorted(route.methods or ()):
+                yield method, re.sub(r"{\w+}", "yard", route.path)
+
+
+def log_in(client: TestClient, token: str = TOKEN) -> int:
+    return client.post("/login", data={"token": token}, headers={"Origin": HERE}).status_code
+
+
+def test_no_route_answers_without_the_token(mill: Site, stranger: TestClient) -> None:
+    routes = {*every_route(mill)}
+    assert {("GET", "/api/events"), ("GET", "/metrics"), ("GET", "/openapi.json")} <= routes
+    assert ("WEBSOCKET", "/ws/live") in routes
+    for method, path in routes - OPEN:
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Cookie": f"{Token(TOKEN).cookie_name}={TOKEN}"},
+        ):
+            if method == "WEBSOCKET":
+                with (
+                    pytest.raises(WebSocketDisconnect),
+                    stranger.websocket_connect(THERE + path, headers=headers),
+                ):
+                    pass
+                continue
+            answer = stranger.request(method, path, headers=headers)
+            if (method, path) in (("GET", "/"), ("HEAD", "/")):
+                assert (answer.status_code, answer.headers["location"]) == (303, "/login")
+            else:
+                assert answer.status_code == 401, (method, path)
+            assert len(answer.content) < 100
+
+
+def test_paths_that_are_not_there_need_the_token_as_well(
+    stranger: TestClient, client: TestClient
+) -> None:
+    assert stranger.get("/nothing").status_code == 401
+    assert client.get("/nothing").status_code == 404
+    for path in ("/login/", "/login/../api/events", "/LOGIN", "/healthz/x"):
+        assert stranger.get(path).status_code == 401, path
+
+
+def test_a_browser_logs_in_and_out(stranger: TestClient) -> None:
+    assert log_in(stranger) == 303
+    assert stranger.get("/api/site").status_code == 200
+    assert stranger.post("/logout", headers={"Origin": HERE}).status_code == 303
+    assert stranger.get("/api/site").status_code == 401
+
+
+def test_the_cookie_is_not_the_token_and_is_kept_from_scripts(stranger: TestClient) -> None:
+    answer = stranger.post("/login", data={"token": TOKEN}, headers={"Origin": HERE})
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert TOKEN not in cookie
+
+
+def test_a_wrong_token_opens_nothing(stranger: TestClient) -> None:
+    assert log_in(stranger, "wrong" * 10) == 401
+    assert log_in(stranger, "") == 401
+    assert log_in(stranger, "ümläut" * 10) == 401
+    assert "set-cookie" not in stranger.get("/login").headers
+    assert stranger.get("/api/site").status_code == 401
+
+
+def test_the_login_form_needs_nothing_else(stranger: TestClient) -> None:
+    page = stranger.get("/login")
+    assert page.status_code == 200
+    assert "src=" not in page.text
+    assert "href=" not in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8080", "", "a b", "[::1"])
+def test_names_of_others_are_refused_to_a_browser(stranger: TestClient, host: str) -> None:
+    log_in(stranger)
+    cookie = f"{Token(TOKEN).cookie_name}={Token(TOKEN).cookie}"
+    headers = {"Host": host, "Cookie": cookie}
+    assert stranger.get("/api/site", headers=headers).status_code == 400
+    assert stranger.get("/login", headers={"Host": host}).status_code == 400
+    assert stranger.post("/login", data={"token": TOKEN}, headers={"Host": host}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "192.168.3.4:80", "[::1]:8080"])
+def test_the_own_name_and_addresses_are_answered(stranger: TestClient, host: str) -> None:
+    cookie = f"{Token(TOKEN).cookie_name}={Token(TOKEN).cookie}"
+    headers = {"Host": host, "Cookie": cookie}
+    assert stranger.get("/api/site", headers=headers).status_code == 200
+
+
+def test_programs_with_the_token_may_use_any_name(client: TestClient) -> None:
+    assert client.get("/metrics", headers={"Host": "stepvad:8080"}).status_code == 200
+    assert client.get("/metrics", headers={"Host": "[::1"}).status_code == 400
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9999", ""])
+def test_other_pages_change_nothing(mill: Site, client: TestClient, origin: str) -> None:
+    one = happen(mill, 1)
+    for headers in ({"Origin": origin}, {"Origin": origin, **BEARER}):
+        answer = client.put(f"/api/events/{one.id}/mark", json={"normal": True}, headers=headers)
+        assert answer.status_code == 403
+        assert client.delete(f"/api/events/{one.id}", headers=headers).status_code == 403
+    assert mill.store.marked() == {}
+    with (
+        pytest.raises(WebSocketDisconnect),
+        client.websocket_connect(THERE + "/ws/live", headers={"Origin": origin}),
+    ):
+        pass
+
+
+def test_a_cookie_changes_nothing_without_an_origin(mill: Site, stranger: TestClient) -> None:
+    one = happen(mill, 1)
+    log_in(stranger)
+    mark = f"/api/events/{one.id}/mark"
+    assert stranger.put(mark, json={"normal": True}).status_code == 403
+    with pytest.raises(WebSocketDisconnect), stranger.websocket_connect(THERE + "/ws/live"):
+        pass
+    assert stranger.put(mark, json={"normal": True}, headers={"Origin": HERE}).status_code == 200
+    with stranger.websocket_connect(THERE + "/ws/live", headers={"Origin": HERE}) as socket:
+        assert "cameras" in socket.receive_json()
+    with stranger.websocket_connect(THERE + "/ws/live", headers={**BEARER}) as socket:
+        assert "cameras" in socket.receive_json()
+
+
+def test_every_answer_has_the_headers_that_protect(
+    client: TestClient, stranger: TestClient
+) -> None:
+    for answer in (client.get("/"), client.get("/nothing"), stranger.get("/api/site")):
+        headers = answer.headers
+        assert headers["content-security-policy"].startswith("default-src 'self';")
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "same-origin"
+        assert headers["cache-control"] == "no-store"
+
+
+def test_large_bodies_are_refused(mill: Site, client: TestClient) -> None:
+    one = happen(mill, 1)
+    path = f"/api/events/{one.id}/mark"
+    assert client.put(path, content=b"x" * (MAX_BODY + 1)).status_code == 413
+    assert client.put(path, content=b"x" * MAX_BODY).status_code == 422
+    pieces = (b"x" * 1024 for _ in range(10_000))
+    assert client.put(path, content=pieces).status_code == 413
+
+
+def test_large_bodies_are_refused_at_the_open_form_as_well(stranger: TestClient) -> None:
+    assert stranger.post("/login", content=b"token=" + b"x" * MAX_BODY).status_code == 413
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'{"normal": 3}', b"\xff\xfe", b'{"normal": true, "x": 1}']
+)
+def test_malformed_bodies_are_refused(mill: Site, client: TestClient, body: bytes) -> None:
+    one = happen(mill, 1)
+    kind = {"Content-Type": "application/json"}
+    answer = client.put(f"/api/events/{one.id}/mark", content=body, headers=kind)
+    assert 400 <= answer.status_code < 500
+    assert mill.store.marked() == {}
+
+
+def test_a_login_with_too_many_fields_is_refused(stranger: TestClient) -> None:
+    assert 400 <= stranger.post("/login", content=b"a=1&" * 1000).status_code < 500
+
+
+def test_a_short_token_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected at least 16 characters, got 5"):
+        Token("short")
+
+
+def test_two_sites_of_one_host_have_cookies_of_their_own() -> None:
+    assert Token("a" * 20).cookie_name != Token("b" * 20).cookie_name

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
+
+from stepvad.errors import ConfigError
+from stepvad.web import Server, serve
+from tests.web.sites import BEARER, SIZE, Site, happen, person
+
+
+@pytest.fixture
+def server(mill: Site) -> Iterator[Server]:
+    running = serve(mill.app(), "127.0.0.1", 0)
+    yield running
+    running.stop()
+
+
+def say(server: Server, words: bytes, *, patience_s: float = 10.0) -> bytes:
+    """What a server answers to these bytes until it closes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=patience_s) as line:
+        line.sendall(words)
+        heard = b""
+        try:
+            while piece := line.recv(65536):
+                heard += piece
+                if b"\r\n\r\n" in heard:
+                    break
+        except ConnectionResetError:
+            pass
+    return heard
+
+
+def get(server: Server, path: str) -> int:
+    line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    line.request("GET", path, headers=BEARER)
+    status = line.getresponse().status
+    line.close()
+    return status
+
+
+def live(server: Server) -> str:
+    return f"ws://127.0.0.1:{server.port}/ws/live"
+
+
+def test_it_answers_until_it_is_stopped(mill: Site) -> None:
+    server = serve(mill.app(), "127.0.0.1", 0)
+    assert server.url == f"http://127.0.0.1:{server.port}/"
+    assert get(server, "/api/site") == 200
+    assert server.is_running
+    server.stop()
+    assert not server.is_running
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=5)
+
+
+def test_a_port_that_is_taken_is_said(mill: Site, server: Server) -> None:
+    with pytest.raises(ConfigError, match=f"port {server.port}, got: Address already in use"):
+        serve(mill.app(), "127.0.0.1", server.port)
+    with pytest.raises(ConfigError, match="expected to listen on no-such-host"):
+        serve(mill.app(), "no-such-host.invalid", 0)
+
+
+def test_frames_and_health_are_pushed(mill: Site, server: Server) -> None:
+    mill.board.frame("yard", 1, 50.0, SIZE, [person(1), person(2)], {1: 4.5})
+    with connect(live(server), additional_headers=BEARER) as line:
+        health = json.loads(line.recv(timeout=10))
+        assert [one["name"] for one in health["cameras"]] == ["yard", "gate"]
+        assert health["events"]
+        frame = json.loads(line.recv(timeout=10))["frames"]["yard"]
+        assert (frame["n"], frame["size"]) == (1, [640, 360])
+        first, second = frame["people"]
+        assert (first["id"], first["score"], first["of"]) == (1, 4.5, 1.5)
+        assert (second["id"], second["score"], second["of"]) == (2, None, None)
+        assert len(first["xy"]) == 34
+        happen(mill, 1)
+        while "events" not in (told := json.loads(line.recv(timeout=10))):
+            pass
+        assert told["events"] != health["events"]
+
+
+@pytest.mark.slow
+def test_a_reader_that_sleeps_gets_the_latest_and_nothing_piles_up_for_it(
+    mill: Site, server: Server
+) -> None:
+    crowd = [person(track) for track in range(300)]
+    server._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # holds one frame
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    line.connect(("127.0.0.1", server.port))
+    with connect(
+        live(server), sock=line, additional_headers=BEARER, max_queue=1, max_size=None,
+        compression=None,
+    ) as asleep:  # fmt: skip
+        last = 300
+        for number in range(last + 1):
+            mill.board.frame("yard", number, float(number), SIZE, crowd, {})
+            time.sleep(0.01)
+        heard = [-1]
+        while heard[-1] != last:
+            told = json.loads(asleep.recv(timeout=20))
+            if "frames" in told:
+                heard.append(told["frames"]["yard"]["n"])
+    assert heard == sorted(heard)
+    assert len(heard) < 20  # of some 75 that somebody awake would have heard
+
+
+def test_a_wall_refuses_who_has_no_token(server: Server) -> None:
+    with pytest.raises(InvalidStatus):
+        connect(live(server))
+    with pytest.raises(InvalidStatus):
+        connect(live(server), additional_headers=BEARER, origin=Origin("http://evil.example"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: x\r\n\r\n",
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 10_000_000 + b"\r\n\r\n",
+    ],
+    ids=lambda words: str(words[:60]),
+)
+def test_malformed_requests_are_refused_and_others_still_answered(
+    server: Server, words: bytes
+) -> None:
+    try:
+        heard = say(server, words)
+    except (BrokenPipeError, ConnectionResetError):
+        heard = b""  # it did not even listen to the end
+    assert heard == b"" or heard.startswith(b"HTTP/1.1 4"), heard[:100]
+    assert get(server, "/api/site") == 200
+
+
+def test_a_body_that_is_announced_as_large_is_refused_before_it_is_sent(server: Server) -> None:
+    began = time.monotonic()
+    heard = say(
+        server, b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10485760\r\n\r\n"
+    )
+    assert heard.startswith(b"HTTP/1.1 413")
+    assert time.monotonic() - began < 5
+
+
+def test_a_chunked_body_without_end_is_refused(server: Server) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(10_000):
+            yield b"x" * 1024
+
+    line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        line.request("POST", "/login", body=chunks(), encode_chunked=True)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it hung up in the middle
+    else:
+        assert line.getresponse().status == 413
+    line.close()
+    heard = say(
+        server,
+        b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + b"10001\r\n" + b"x" * 0x10001 + b"\r\n",
+    )  # fmt: skip
+    assert heard.startswith(b"HTTP/1.1 413")
+
+
+def test_many_ask_at_once(mill: Site, server: Server) -> None:
+    happen(mill, 1)
+    paths = ["/api/events", "/api/cameras", "/metrics", "/api/stored"] * 10
+    with ThreadPoolExecutor(8) as pool:
+        assert {*pool.map(lambda path: get(server, path), paths)} == {200}
