@@ -73,7 +73,7 @@ def long_clips() -> list[Clip]:
     return [clip for clip, _ in make_clips(4, seed=5, seconds=24.0, anomalies=True)]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     long_clips: list[Clip],
     small_model: Detector,
@@ -100,7 +100,7 @@ def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     assert np.array_equal(frame[ours], whole.frame[theirs])
     assert x[ours].tobytes() == whole.x[theirs].tobytes()
 
-    found = events.find(offline.windows, 25.0, live.subject.rules)
+    found = events.find(offline.windows, 25.0, live.subject.rules, recorded)
     ended = [record for kind, record in changes if kind == "end"]
     assert len(found) > 0
     assert [(r.start_time, r.end_time, r.tracks, r.track_id) for r in ended] == [
