@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.live.settings import Settings, describe, load, secret
+from tests.pages import ROOT
 
 GOOD = """\
 name = "shop"
@@ -186,6 +190,27 @@ def test_the_whole_configuration_is_told_in_words(good: Settings) -> None:
         "http://127.0.0.1:8080/",
     ):
         assert part in words
+
+
+def test_the_settings_that_the_guide_shows_are_settings(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guides/watch-cameras.md").read_text()
+    shown = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    whole = next(text for text in shown if text.startswith("name = "))
+    for part in shown:
+        (tmp_path / "site.toml").write_text(whole if part is whole else whole + part)
+        load(tmp_path / "site.toml")
+    assert len(shown) >= 2
+
+
+def test_the_page_on_settings_tells_them_all() -> None:
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/settings-reference")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page = (ROOT / "docs/reference/settings.md").read_text("utf-8")
+    assert page == made.stdout, "run scripts/docs and commit docs/reference/settings.md"
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

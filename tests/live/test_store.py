@@ -409,6 +409,30 @@ def test_what_is_no_backup_is_refused_and_changes_nothing(store: Store, tmp_path
     again.close()
 
 
+def test_another_database_is_not_replaced_by_a_backup(store: Store, tmp_path: Path) -> None:
+    store.backup(tmp_path / "copy.db")
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE a (b)")
+    before = other.read_bytes()
+    with pytest.raises(DataError, match="expected an event store or nothing"):
+        restore(tmp_path / "copy.db", other)
+    assert other.read_bytes() == before
+
+
+def test_a_damaged_store_is_a_sentence_with_a_remedy(store: Store) -> None:
+    fill(store, 20)
+    store.close()
+    content = bytearray(store.path.read_bytes())
+    content[4096:] = b"\xa5" * (len(content) - 4096)
+    store.path.write_bytes(content)
+    broken = Store(store.path)
+    with pytest.raises(DataError, match="malformed") as caught:
+        broken.events()
+    assert "restore a backup" in caught.value.hint
+    broken.close()
+
+
 def test_a_backup_onto_the_store_itself_is_refused(store: Store) -> None:
     with pytest.raises(DataError, match="another place"):
         store.backup(store.path)

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,10 +68,10 @@ def _run(settings: Settings, stop: threading.Event) -> None:
 def _serve(
     settings: Settings, store: Store, board: Board, token: str, explain: Explain, mark: Mark
 ) -> Page:
-    web = import_module("stepvad.web")
-    app = web.create_app(settings, store, board, token, explain=explain, mark=mark)
-    page: Page = web.serve(app, settings.web.host, settings.web.port)
-    return page
+    from stepvad.web import create_app, serve
+
+    app = create_app(settings, store, board, token, explain=explain, mark=mark)
+    return serve(app, settings.web.host, settings.web.port)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,10 @@ def _closed(store: Path) -> dict[str, int]:
             (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
     except sqlite3.OperationalError as error:
         if "locked" not in str(error):
-            raise
+            raise DataError(
+                f"{store}: expected an event store or nothing, got: {error}",
+                hint="give the data directory of a site",
+            ) from error
         mode, rows = "wal", []
     except sqlite3.DatabaseError:  # damaged: that is what backups are for
         for end in ("-wal", "-shm"):

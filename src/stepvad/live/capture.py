@@ -113,6 +113,8 @@ def capture(pipe: Connection[Any, Any], camera: CameraSettings) -> None:
 
 
 def _stream(camera: CameraSettings, sender: _Sender) -> None:
+    logging.getLogger("stepvad.video.camera").setLevel(logging.ERROR)  # the site tells the states
+
     def on_state(change: StateChange) -> None:
         sender.say(Said(change.state, change.reason))
 
@@ -167,7 +169,9 @@ class Capture:
         self._numbers = count()
         self._stopping = threading.Event()
         self._connections = 0
-        self._thread = threading.Thread(target=self._run, name=f"capture {camera.name}")
+        self._thread = threading.Thread(
+            target=self._run, name=f"capture {camera.name}", daemon=True
+        )
 
     def start(self) -> None:
         """Begin."""

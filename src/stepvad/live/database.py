@@ -97,10 +97,16 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A view of one moment, which holds nobody up."""
-        with closing(_connect(self.path)) as connection:
-            connection.execute("PRAGMA query_only = ON")
-            connection.execute("BEGIN")
-            yield connection
+        try:
+            with closing(_connect(self.path)) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
+                yield connection
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"{self.path}: expected an event store that can be read, got: {error}",
+                hint="if it is damaged, stop the site and restore a backup",
+            ) from error
 
     def scrub(self) -> None:
         """Leave no trace of deleted rows in any of the files.

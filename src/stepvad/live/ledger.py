@@ -69,7 +69,7 @@ class Ledger:
         self._waiting: deque[Entry] = deque()
         self._news = threading.Condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="ledger")
+        self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
 
     def start(self) -> None:
         """Begin."""

@@ -22,6 +22,7 @@ from stepvad.live.sections import CameraSettings, Settings
 from stepvad.live.watcher import Subject, Watcher
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17
+from stepvad.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +129,11 @@ class Pipeline:
 
     def _scene(self, camera: CameraSettings) -> Scene | None:
         """What a camera of poses plays; without it the camera fails and the others go on."""
+        detector = self._models.load(self._settings.model_of(camera)).detector
         try:
-            return open_scene(camera)
+            scene = open_scene(camera)
+            Stream(detector, skeleton=scene.clip.skeleton).update(0, scene.first())
+            return scene
         except StepvadError as error:
             logger.error("camera %s: %s", camera.name, error)
             self._states[camera.name] = str(error)

@@ -39,15 +39,19 @@ class Scene:
                 f"clip {self.clip.name}: expected poses, got none", hint="choose another file"
             )
 
+    def first(self) -> list[Pose]:
+        """The poses of the first frame that has some."""
+        return next(poses for _, poses in self.clip.by_frame() if poses)
+
 
 def open_scene(camera: CameraSettings) -> Scene:
     """What a camera of poses plays."""
     if camera.kind == "demo":
         return Scene(read_clip(demo.POSES), demo.RATE, demo.SIZE)
     clip = read_clip(Path(camera.url))
-    farthest = np.concatenate([track.keypoints.max(axis=(0, 1))[None] for track in clip.tracks])
-    width, height = np.ceil(farthest.max(axis=0)).astype(int).tolist() if len(farthest) else (0, 0)
-    return Scene(clip, clip.fps or camera.rate, (max(width, 1), max(height, 1)))
+    farthest = [track.keypoints.max(axis=(0, 1)) for track in clip.tracks if len(track)]
+    width, height = np.ceil(np.max([(1.0, 1.0), *farthest], axis=0)).astype(int).tolist()
+    return Scene(clip, clip.fps or camera.rate, (width, height))
 
 
 class Player:
@@ -70,7 +74,7 @@ class Player:
         self._scene = scene
         self._put, self._said, self._skipped = put, said, skipped
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"player {camera.name}")
+        self._thread = threading.Thread(target=self._run, name=f"player {camera.name}", daemon=True)
 
     def start(self) -> None:
         """Begin."""

@@ -23,6 +23,8 @@ from stepvad.video.pose import PoseEstimator, open_estimator
 logger = logging.getLogger(__name__)
 
 RESTART_S = 0.2
+BATCH_S = 0.4
+"""A batch is made smaller until it takes no longer: frames must not wait for others."""
 READY = "ready"
 
 
@@ -75,7 +77,7 @@ class PoseWorker:
         self._settings, self._form, self._lanes = settings, form, lanes
         self._restarted, self._failed = restarted, failed
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=self._name)
+        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -121,10 +123,15 @@ class PoseWorker:
         answer = pipe.recv()
         if answer != READY:
             raise PoseWorkerError(answer)
+        frame_s = BATCH_S  # until it is known
         while not self._stopping.is_set():
-            frames = self._lanes.take(self._settings.batch, timeout_s=0.2)
+            most = min(max(int(BATCH_S / frame_s), 1), self._settings.batch)
+            frames = self._lanes.take(most, timeout_s=0.2)
             if frames:
+                began = time.monotonic()
                 self._ask(pipe, frames)
+                each_s = (time.monotonic() - began) / len(frames)
+                frame_s += 0.2 * (each_s - frame_s)
 
     def _ask(self, pipe: Connection[Any, Any], frames: Sequence[Frame]) -> None:
         try:

@@ -50,7 +50,7 @@ class Scorer:
         self._stopping = threading.Event()
         self.alive_at = time.monotonic()
         """When it last went round, by the clock that never moves."""
-        self._thread = threading.Thread(target=self._run, name="scoring")
+        self._thread = threading.Thread(target=self._run, name="scoring", daemon=True)
 
     def start(self) -> None:
         """Begin."""

@@ -35,6 +35,9 @@ LOCK_S = 10.0
 """How long another site on the same data may take to end."""
 HANG_S = 30.0
 """Scoring that stands still for so long never goes on by itself."""
+DELIVER_S = 3.0
+OVERLOAD_S, OVERLOADED = 60.0, 0.8
+"""A camera is said to be overloaded when such a share of its frames was shed in a minute."""
 TELL_S, RETAIN_S, DRIFT_S = 1.0, 600.0, 600.0
 
 Explain = Callable[[str], dict[str, Any]]
@@ -74,6 +77,7 @@ class Site:
         self._models = Models()
         self._sinks: list[Sink] = []
         self._couriers: list[Courier] = []
+        self._load: dict[str, tuple[int, int]] = {}
         self.pipeline = Pipeline(
             settings,
             self._models,
@@ -98,6 +102,7 @@ class Site:
             for courier in self._couriers:
                 courier.start()
                 running.callback(courier.stop)
+            running.callback(self._deliver)
             self._chores.start()
             running.callback(self._chores.stop)
             if self._serve is not None and self.settings.web.enabled:
@@ -116,6 +121,7 @@ class Site:
             _Every(TELL_S, self._tell_sinks),
             _Every(RETAIN_S, lambda: self._chores.add(self._retain)),
             _Every(EVERY_S, self._look, at_once=False),
+            _Every(OVERLOAD_S, self._tell_overload, at_once=False),
             _Every(DRIFT_S, lambda: self._chores.add(self._tell_drift), at_once=False),
         ]
         while not stop.wait(0.25):
@@ -152,6 +158,12 @@ class Site:
         if why:
             recorder.drop_oldest([*(self.settings.data / "poses").glob("*/")])
 
+    def _deliver(self) -> None:
+        """Give the sinks a moment for the last messages; the rest waits in the store."""
+        deadline = time.monotonic() + DELIVER_S
+        while time.monotonic() < deadline and not all(c.is_idle for c in self._couriers):
+            time.sleep(0.05)
+
     def _end_ledger(self) -> None:
         left = self._ledger.stop()
         if left:
@@ -167,6 +179,20 @@ class Site:
         for courier in self._couriers:
             lag = self.store.lag(courier.name)
             self.board.sink(courier.name, lag, courier.failures, courier.last_error or "")
+
+    def _tell_overload(self) -> None:
+        """Say so when so many frames are left out that nobody can be followed."""
+        for view in self.board.snapshot().cameras:
+            came, shed = view.counts["frames_in"], view.counts["shed"]
+            before = self._load.get(view.name, (0, 0))
+            self._load[view.name] = came, shed
+            share = (shed - before[1]) / max(came - before[0], 1)
+            if share > OVERLOADED:
+                logger.warning(
+                    "camera %s: %.0f %% of its frames are left out; lower its rate, choose smaller "
+                    "networks, or give more workers and cores",
+                    *(view.name, 100 * share),
+                )
 
     def _retain(self) -> None:
         kept, now = self.settings.retention, time.time()
