@@ -15,6 +15,7 @@ from stepvad.formats.labels import FrameLabels
 from stepvad.live.record import Record
 from stepvad.live.watcher import Changed, Subject, Watcher, box_of, inside
 from stepvad.poses import Clip, Pose, Track
+from stepvad.scoring import WindowScores
 from stepvad.stream import update_all
 from stepvad.windows import Windows, cut
 
@@ -124,6 +125,20 @@ def test_every_event_begins_once_ends_once_and_keeps_its_id(
         assert kinds[0] == "new"
         assert kinds[-1] == "end"
         assert set(kinds[1:-1]) <= {"update"}
+
+
+def test_people_join_in_the_order_of_time_also_when_their_windows_come_late(
+    small_model: Detector,
+) -> None:
+    """Frames 10 to 19 were shed; with frame 20 come the windows of two people, one by one."""
+    live = watcher(small_model, 3.0)
+    frame = np.tile(np.arange(10, 21), 2)
+    track = np.repeat([1, 2], 11)
+    A = np.where(frame >= np.where(track == 1, 14, 11), 5.0, 0.0).astype(np.float32)
+    sure, E = np.ones(22, np.float32), np.repeat(A[:, None], 4, axis=1)
+    changes = live.see(20, SIZE, [], WindowScores(track, frame, sure, E, A))
+    changes += live.lose("stopped")
+    assert [record.tracks for kind, record in changes if kind == "end"] == [(2, 1)]
 
 
 def one_event(small_model: Detector, clip: Clip, zones: Zones) -> tuple[Record, Record, Watcher]:
