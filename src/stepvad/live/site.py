@@ -144,8 +144,11 @@ class Site:
         self.store.mark(id, "normal" if normal else None, time.time())
 
     def _stored(self, entry: Entry) -> None:
-        """An event is on the disk: count it, and look into it."""
-        camera = entry.record.camera
+        """An event is on the disk: say so, count it, and look into it."""
+        record, camera = entry.record, entry.record.camera
+        if entry.kind != "update":
+            words = f"score {record.top_score:.1f}, threshold {record.threshold:.1f}"
+            logger.info("event %s: %s (%s)", record.id, entry.kind, words)
         if entry.kind == "new":
             self.board.count(camera, "events")
             self.board.observe_alert(camera, time.monotonic() - entry.arrived)
