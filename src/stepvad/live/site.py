@@ -148,7 +148,7 @@ class Site:
         record, camera = entry.record, entry.record.camera
         if entry.kind != "update":
             words = f"score {record.top_score:.1f}, threshold {record.threshold:.1f}"
-            logger.info("event %s: %s (%s)", record.id, entry.kind, words)
+            logger.info("camera %s: event %s: %s (%s)", camera, record.id, entry.kind, words)
         if entry.kind == "new":
             self.board.count(camera, "events")
             self.board.observe_alert(camera, time.monotonic() - entry.arrived)
