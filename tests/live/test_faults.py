@@ -26,12 +26,10 @@ from tests.live.sites import (
 )
 from tests.processes import wait_until_nobody_is_left
 from tests.video.clips import write_video
-from tests.video.servers import RtspServer, has_rtsp_server, wait_until
+from tests.video.servers import SLOWER, RtspServer, has_rtsp_server, wait_until
 
 pytestmark = pytest.mark.slow
 
-SLOWER = float(os.environ.get("STEPVAD_TEST_SLOWER", "1"))
-"""By how much a machine that is busy may be slower than the targets."""
 GONE_S = float(os.environ.get("STEPVAD_TEST_GONE_S", "3"))
 """How long a camera is away; the target is for 30."""
 

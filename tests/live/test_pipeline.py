@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -18,9 +17,7 @@ from stepvad.live.record import Record
 from stepvad.live.settings import Settings, load
 from stepvad.poses import Pose
 from tests.live.sites import jumble, one_person, pose_camera, write_site
-
-SLOWER = float(os.environ.get("STEPVAD_TEST_SLOWER", "1"))
-"""By how much a machine that is busy may be slower than the targets."""
+from tests.video.servers import SLOWER
 
 
 class Pushed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import socket
@@ -15,6 +16,8 @@ from pathlib import Path
 
 CANARY = "canary-Zq7"
 SYSTEM_PYTHON = "/usr/bin/python3"
+SLOWER = float(os.environ.get("STEPVAD_TEST_SLOWER", "4"))
+"""By how much a machine that runs other tests as well may be slower than the targets."""
 
 
 @contextmanager
@@ -51,7 +54,7 @@ def shows_nothing(*texts: object) -> bool:
     return not any(CANARY in f"{text!s} {text!r}" for text in texts)
 
 
-def wait_until(happened: Callable[[], bool], limit_s: float = 20) -> float:
+def wait_until(happened: Callable[[], bool], limit_s: float = 20 * SLOWER) -> float:
     """Seconds until something happens."""
     started = time.monotonic()
     while not happened():

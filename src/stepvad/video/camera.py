@@ -25,6 +25,12 @@ STALL_S = 4.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 3.0
 """Waits between attempts to connect; the longest leaves two seconds to connect within five."""
 
+PATIENCE = (1, 2, 1, 4)
+"""After each attempt in vain, how many times `STALL_S` the next one may take to the first frame.
+
+Some cameras are slow to answer, or send a whole picture every ten seconds only.
+"""
+
 BUFFER = 8
 """Frames kept for a slow reader; more than a third of a second at 20 frames a second is stale."""
 
@@ -83,6 +89,7 @@ class Camera:
         self._was_online = False
         self._offline_since: float | None = None
         self._epoch = -1
+        self._in_vain = 0
         self._frames: deque[Frame] = deque()
         self._buffer = buffer
         self._changed = threading.Condition()
@@ -158,7 +165,9 @@ class Camera:
             if self._stopped.is_set():
                 reason = "stopped"
             self._report("offline", reason)
-            wait_s = FIRST_WAIT_S if self._counts.decoded > decoded else wait_s
+            came = self._counts.decoded > decoded
+            self._in_vain = 0 if came else self._in_vain + 1
+            wait_s = FIRST_WAIT_S if came else wait_s
             self._stopped.wait(wait_s * random.uniform(0.5, 1.0))
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -174,17 +183,23 @@ class Camera:
             timed_out = isinstance(error, TimeoutError | pyav().error.ExitError)
             self._counts.stalls += timed_out and self._state == "online"
             if timed_out:
-                return f"no answer for {self._stall_s:g} s"
+                return f"no answer for {self._limit_s():g} s"
             return self.url.redact(getattr(error, "strerror", None) or str(error))
         finally:
             log.forward()
 
     def _opened(self) -> Any:
         """The connection; silence ends it."""
-        limit = max(self._stall_s, 0.1)
+        limit, first = max(self._stall_s, 0.1), max(self._limit_s(), 0.1)
         return pyav().open(
-            self.url.reveal(), options=_options(self.url.scheme, limit), timeout=(limit, limit)
+            self.url.reveal(), options=_options(self.url.scheme, first), timeout=(first, limit)
         )
+
+    def _limit_s(self) -> float:
+        """How long the next frame of a connection may take; the first one at times longer."""
+        if self._state == "online":
+            return self._stall_s
+        return self._stall_s * PATIENCE[self._in_vain % len(PATIENCE)]
 
     def _read(self, container: Any, log: _CapturedLog) -> str:
         """Decode until the stream ends, falls silent or is stopped."""
@@ -203,9 +218,9 @@ class Camera:
                     self._keep(Frame(self.name, number, pts, time.time(), image, self._epoch))
             if self._stopped.is_set():
                 return "stopped"
-            if silent_s >= self._stall_s:
+            if silent_s >= self._limit_s():
                 self._counts.stalls += 1
-                return f"no frame for {self._stall_s:g} s"
+                return f"no frame for {self._limit_s():g} s"
         return "the stream ended"
 
     def _keep(self, frame: Frame) -> None:
