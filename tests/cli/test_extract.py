@@ -217,11 +217,11 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bytes(
     assert stepvad("extract", video, "-o", tmp_path / "whole", *networks).code == 0
     out = tmp_path / "out"
     process = start("extract", video, "-o", out, *networks)
-    wait_until(lambda: len(list(out.glob(".long.parts/*.npz"))) >= 3)
+    wait_until(lambda: len(list(out.glob(".long.parts/*.npz"))) >= 1)
     process.send_signal(end)
-    printed, said = process.communicate(timeout=20)
+    printed, said = process.communicate(timeout=60)
     kept = len(list(out.glob(".long.parts/*.npz")))
-    assert 3 <= kept < 60
+    assert 1 <= kept < 60
     assert not (out / "long.parquet").exists()
     if end == signal.SIGINT:
         assert process.returncode == 130

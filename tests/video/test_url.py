@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepvad.errors import DataError
+from stepvad.errors import ConfigError, DataError
 from stepvad.video.url import Url, redact
 
 CANARY = "canary-Zq7/x@y:w"
@@ -66,9 +66,9 @@ def test_credentials_come_from_a_file(tmp_path: Path) -> None:
     [
         (f"viewer:{CANARY}", 0o644, "others cannot read"),
         (f"{CANARY.replace(':', '')}", 0o600, "without a colon"),
-        (f"viewer:{CANARY}\nmore", 0o600, "2 lines"),
+        (f"viewer:{CANARY}\nmore", 0o600, "got 2"),
         (f":{CANARY}", 0o600, "user:password"),
-        ("", 0o600, "0 lines"),
+        ("", 0o600, "got 0"),
     ],
 )
 def test_a_file_of_credentials_must_be_private_and_whole(
@@ -77,19 +77,19 @@ def test_a_file_of_credentials_must_be_private_and_whole(
     file = tmp_path / "camera"
     file.write_text(text)
     file.chmod(mode)
-    with pytest.raises(DataError, match=problem) as caught:
+    with pytest.raises(ConfigError, match=problem) as caught:
         Url("rtsp://host/a", credentials=file)
     assert hidden("".join(traceback.format_exception(caught.value)))
     assert caught.value.hint
 
 
 def test_a_file_of_credentials_that_is_missing_or_no_text_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="No such file"):
+    with pytest.raises(ConfigError, match="No such file"):
         Url("rtsp://host/a", credentials=tmp_path / "missing")
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xffcanary\xfe")
     binary.chmod(0o600)
-    with pytest.raises(DataError, match="UTF-8") as caught:
+    with pytest.raises(ConfigError, match="UTF-8") as caught:
         Url("rtsp://host/a", credentials=binary)
     assert hidden("".join(traceback.format_exception(caught.value)))
 

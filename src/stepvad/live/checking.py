@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
-from stepvad.live.secrets import secret
 from stepvad.live.sections import CameraSettings, Settings
+from stepvad.secrets import secret
 from stepvad.stream import Stream
 from stepvad.video.models import model_file
 from stepvad.video.source import open_video

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from stepvad.live.secrets import is_reference
+from stepvad.secrets import is_reference
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.url import SCHEMES, SECRET_NAME, Url
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError
-from stepvad.live.secrets import secret
 from stepvad.live.sections import (
     CameraSettings,
     JsonLines,
@@ -23,6 +22,7 @@ from stepvad.live.sections import (
     Web,
     Webhook,
 )
+from stepvad.secrets import secret
 from stepvad.video.url import redact
 
 __all__ = [

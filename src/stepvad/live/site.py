@@ -23,10 +23,10 @@ from stepvad.live.explainer import Explainer
 from stepvad.live.ledger import Entry, Ledger
 from stepvad.live.models import Models
 from stepvad.live.pipeline import Pipeline
-from stepvad.live.secrets import secret
 from stepvad.live.sections import Settings
 from stepvad.live.sinks import Sink, connect, names
 from stepvad.live.store import FILE_NAME, Store
+from stepvad.secrets import secret
 
 logger = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from stepvad.errors import DataError
+from stepvad.errors import ConfigError, DataError
+from stepvad.secrets import secret_line
 
 SCHEMES = ("rtsp", "rtsps", "http", "https")
 HIDDEN = "***"
@@ -134,25 +134,11 @@ def _checked(text: str) -> SplitResult:
 
 def _read_credentials(path: Path) -> str:
     """`user:password` from a file, encoded for an address."""
-    try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise DataError(
-            f"{path}: expected a file with one line user:password, got: {reason}",
-            hint="check the path and its permissions",
-        ) from None
-    if os.name == "posix" and mode & (stat.S_IROTH | stat.S_IWOTH):
-        raise DataError(
-            f"{path}: expected a file that others cannot read, got mode {stat.S_IMODE(mode):03o}",
-            hint=f"chmod 600 {path}",
-        )
+    text = secret_line(path, "user:password")
     user, colon, password = text.partition(":")
-    if not (user and colon) or "\n" in text:
-        raise DataError(
-            f"{path}: expected one line user:password, got {len(text.splitlines())} lines "
-            f"{'with' if colon else 'without'} a colon",
+    if not (user and colon):
+        raise ConfigError(
+            f"{path}: expected user:password, got a line {'with' if colon else 'without'} a colon",
             hint="write user name, colon, password and nothing else",
         )
     return f"{quote(user, safe='')}:{quote(password, safe='')}"

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from stepvad.live.secrets import secret
 from stepvad.live.sinks import DeliveryError, RefusedError
+from stepvad.secrets import secret
 from stepvad.video.url import HIDDEN, redact
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Words that no settings file carries: where they are, and what they are."""
+"""Words that no command line and no settings file carries: where they are, and what they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def secret(reference: str) -> str:
     """The secret that `env:NAME` or `file:PATH` leads to."""
     kind, _, name = reference.partition(":")
     if kind == "file":
-        return _from_file(Path(name))
+        return secret_line(Path(name))
     value = os.environ.get(name, "")
     if not value:
         raise ConfigError(
@@ -31,14 +31,15 @@ def secret(reference: str) -> str:
     return value
 
 
-def _from_file(path: Path) -> str:
+def secret_line(path: Path, what: str = "a secret") -> str:
+    """The one line of a file that nobody else may read."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(
-            f"{path}: expected a file with a secret, got: {reason}",
+            f"{path}: expected a file with {what}, got: {reason}",
             hint="check the path and its permissions",
         ) from None
     if os.name == "posix" and mode & (stat.S_IROTH | stat.S_IWOTH):
@@ -48,7 +49,7 @@ def _from_file(path: Path) -> str:
         )
     if not text or "\n" in text:
         raise ConfigError(
-            f"{path}: expected one line, got {len(text.splitlines())}",
-            hint="write the secret and nothing else",
+            f"{path}: expected one line, {what}, got {len(text.splitlines())}",
+            hint=f"write {what} and nothing else",
         )
     return text
