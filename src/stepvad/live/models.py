@@ -51,6 +51,12 @@ class Models:
         """The model in a file, for frames as they come: on one thread."""
         path = path.resolve()
         if path not in self._loaded:
+            if not path.exists():
+                raise ConfigError(
+                    f"{path}: expected the model of the site, got no file",
+                    hint="record normal footage with stepvad extract, then: stepvad fit POSES -o "
+                    f"{path.name}",
+                )
             detector = Detector.load(path, threads=1)
             sha256 = modelfile.sha256(path)
             self._loaded[path] = Loaded(path, detector, sha256, _calibration(path, sha256))
