@@ -62,7 +62,7 @@ def main():
     server.set_service(port)
     factory = GstRtspServer.RTSPMediaFactory()
     factory.set_launch(PIPELINE.format(file))
-    factory.set_shared(True)
+    factory.set_shared(False)  # a shared one hangs for all after a client that gave up
     factory.connect("media-configure", configure)
     if credentials:
         authenticate(server, factory, *credentials)
