@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepvad import executors
 from stepvad.baselines import DistanceDetector
-from stepvad.benchmark import executors
 from stepvad.benchmark import experiment as module
 from stepvad.benchmark import sweep as sweeps
 from stepvad.benchmark.datasets import Dataset, open_dataset

@@ -74,7 +74,7 @@ def test_recent_footage_is_compared_with_that_of_calibration(
     own.write_bytes(model.read_bytes())
     run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
     assert run.code == 1
-    assert "expected a calibration of this model beside it, got none" in run.err
+    assert "expected a calibration beside the model, got none" in run.err
     assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
     words = ("calibrate", own, normal, "--fps", "25", "--alerts-per-hour", "8")
     assert stepvad(*words).code == 0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -23,7 +24,7 @@ from stepvad.windows import cut
 from tests.cli.conftest import Command
 from tests.video import graphs
 from tests.video.clips import N_FRAMES, broken, unusable_files, write_video
-from tests.video.servers import CANARY, RtspServer, has_rtsp_server, wait_until, web_server
+from tests.video.servers import CANARY, SLOWER, RtspServer, has_rtsp_server, wait_until, web_server
 
 pytest.importorskip("av")
 pytest.importorskip("cv2")
@@ -299,23 +300,43 @@ def test_a_camera_that_dies_for_ten_seconds_leaves_a_gap_that_no_window_spans(
     server = RtspServer(clip, tmp_path / "server.log")
     server.start()
     out = tmp_path / "out"
-    try:
-        process = start("extract", f"door={server.address}", "-o", out, *networks, "--json")
-        wait_until(lambda: len(list(out.glob(".door.parts/*.npz"))) >= 1)
-        server.kill()
-        time.sleep(10)
-        server.start()
-        wait_until(lambda: len(list(out.glob(".door.parts/*.npz"))) >= 2)
-    finally:
-        server.kill()
-    process.send_signal(signal.SIGINT)
-    printed, said = process.communicate(timeout=20)
+    with start("extract", f"door={server.address}", "-o", out, *networks, "--json") as process:
+        try:
+            wait_until(lambda: len(list(out.glob(".door.parts/*.npz"))) >= 1)
+            server.kill()
+            time.sleep(10)
+            server.start()
+            wait_until(lambda: len(list(out.glob(".door.parts/*.npz"))) >= 2)
+            server.kill()
+            process.send_signal(signal.SIGINT)
+            printed, said = process.communicate(timeout=20 * SLOWER)
+        finally:
+            server.kill()
+            process.kill()
     assert process.returncode == 0, said
     (fact,) = json.loads(printed)
     assert (fact["counts"]["reconnects"], fact["counts"]["stalls"]) == (1, 0)
     assert 9 <= fact["counts"]["offline_s"] <= 20
     check_nothing_is_told(out, printed, said)
     check_gap(out)
+
+
+@pytest.mark.slow
+def test_ctrl_c_that_reaches_another_thread_ends_it_all_the_same(
+    networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "long.avi", n_frames=6000)
+    with start("extract", video, "-o", tmp_path / "out", *networks) as process:
+        try:
+            wait_until(lambda: len(list(tmp_path.glob("out/.long.parts/*.npz"))) >= 1)
+            threads = sorted(int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir())
+            tgkill = ctypes.CDLL(None).tgkill
+            assert tgkill(process.pid, threads[-1], signal.SIGINT) == 0
+            _, said = process.communicate(timeout=20 * SLOWER)
+        finally:
+            process.kill()
+    assert process.returncode == 130, said
+    assert "stopping; what was seen is kept" in said
 
 
 def check_gap(out: Path) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepvad import training
-from stepvad.benchmark import executors
+from stepvad import executors, training
 from stepvad.benchmark.sweep import Task
 from stepvad.config import Config
 from tests.benchmark.layouts import write_layouts

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stepvad.live.record import Record, event_id
+from stepvad.live.store import Store
+
+SINKS = ("file", "mqtt")
+UNIQUE = "Kamera-Zq7-Hinterhof"
 
 
 def record(camera: str = "yard", number: int = 0, **changes: Any) -> Record:
@@ -28,3 +32,22 @@ def record(camera: str = "yard", number: int = 0, **changes: Any) -> Record:
         "scales": (1.0, 2.5),
     }
     return Record(**(facts | changes))
+
+
+def kinds(store: Store, sink: str) -> list[str]:
+    """Of the messages that wait for a sink."""
+    return [letter.kind for letter in store.pending(sink)]
+
+
+def fill(store: Store, n: int) -> None:
+    """Events of two cameras in turn, with poses and refused messages."""
+    for number in range(n):
+        camera = UNIQUE if number % 2 else "yard"
+        one = record(camera, number, why=f"{camera} " * (number % 40))
+        store.change("new", one)
+        store.put_poses(one.id, f"poses of {camera} ".encode() * number)
+        store.put_explanation(one.id, {"of": camera})
+        if number % 3:
+            store.change("end", one.ended("calm", one.start_time + 2))
+    for letter in store.pending("mqtt", limit=20):
+        store.outbox.refused("mqtt", letter.seq, f"no {letter.message['after']['camera']} here")

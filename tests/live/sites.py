@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from stepvad.formats import read_clip, write_clip
 from stepvad.live import demo
 from stepvad.live.record import Record
+from stepvad.live.sections import CameraSettings
 from stepvad.live.store import FILE_NAME, Store
 from stepvad.poses import Clip, Track
 from tests.video.clips import write_walker
@@ -25,6 +27,11 @@ from tests.video.servers import wait_until
 
 RATE = demo.RATE
 NO_PAGE = "[web]\nenabled = false\n"
+
+
+def camera(**more: object) -> CameraSettings:
+    """A camera of the demo, with other settings."""
+    return CameraSettings.model_validate({"name": "door", "url": "demo:"} | more)
 
 
 def jumble() -> NDArray[np.float32]:
@@ -147,7 +154,7 @@ class Running:
                 os.kill(pid, signal.SIGKILL)
 
 
-def lines(path: Path) -> list[dict[str, object]]:
+def lines(path: Path) -> list[dict[str, Any]]:
     """What the file sink was told."""
     if not path.exists():
         return []

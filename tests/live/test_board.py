@@ -185,7 +185,7 @@ def test_a_camera_nobody_knows_is_refused(board: Board) -> None:
 
 def test_a_count_nobody_knows_is_refused(board: Board) -> None:
     with pytest.raises(ConfigError, match="expected one of frames_in"):
-        board.count("yard", "lost")  # type: ignore[arg-type]
+        board.count("yard", "lost")  # type: ignore[arg-type]  # the point
 
 
 def test_a_snapshot_does_not_change_afterwards(board: Board) -> None:

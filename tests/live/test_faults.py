@@ -154,7 +154,7 @@ def test_any_process_may_be_killed_under_load(tmp_path: Path) -> None:
         wait_until_nobody_is_left(site)
         events = {record.id: record for record in running.events()}
         assert all(not record.is_open for record in events.values())
-        announced = [(m["type"], m["after"]["id"]) for m in lines(told)]  # type: ignore[index]
+        announced = [(m["type"], m["after"]["id"]) for m in lines(told)]
         assert {id for _, id in announced} <= events.keys()
         of: dict[str, Counter[str]] = {}
         for kind, id in announced:

@@ -1,14 +1,17 @@
-"""The models of a site, each loaded once."""
+"""The models of a site, each loaded once, and the thresholds that they give."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stepvad.calibration import file
 from stepvad.errors import ConfigError
 from stepvad.live import demo
 from stepvad.live.models import Models
+from tests.live.sites import camera
 
 
 def test_a_model_is_loaded_once() -> None:
@@ -20,3 +23,18 @@ def test_a_model_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected the model of the site, got no file") as caught:
         Models().load(tmp_path / "shop.safetensors")
     assert "stepvad fit POSES -o shop.safetensors" in caught.value.hint
+
+
+def test_a_threshold_is_the_cameras_own_or_that_of_the_calibration(tmp_path: Path) -> None:
+    model = Models().load(demo.MODEL)
+    assert model.calibration is not None
+    assert model.rules_of(camera()).threshold == model.calibration.threshold.value
+    assert model.rules_of(camera(threshold=3.5)).threshold == 3.5
+    alone = tmp_path / "model.safetensors"
+    alone.write_bytes(demo.MODEL.read_bytes())
+    with pytest.raises(ConfigError, match="expected a threshold or a calibration beside"):
+        Models().load(alone).rules_of(camera())
+    wrong = replace(model.calibration, model_sha256="0" * 64)
+    file.write(wrong, file.beside(alone))
+    with pytest.raises(ConfigError, match="got one of another model"):
+        Models().load(alone)

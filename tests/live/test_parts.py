@@ -1,4 +1,4 @@
-"""Small parts of a site: restarts, chores, models, logs, drift and what --check tries."""
+"""Small parts of a site: restarts, chores, logs, drift and what --check tries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import logging
 import signal
 import sys
 import threading
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from stepvad.calibration import file
 from stepvad.cli import app
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import DataError
 from stepvad.events import Rules
 from stepvad.formats import read_clip
 from stepvad.live import demo
@@ -24,18 +23,13 @@ from stepvad.live.child import Restarts
 from stepvad.live.chores import Chores
 from stepvad.live.drifting import Drifting, latest_block
 from stepvad.live.explainer import packed, unpacked
-from stepvad.live.logs import set_up
+from stepvad.live.logs import Form, set_up
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
-from stepvad.live.sections import CameraSettings
 from stepvad.live.supervisor import supervise
 from stepvad.live.watcher import Subject
 from stepvad.poses import Clip, Track
-from tests.live.sites import RATE, one_person, pose_camera, write_site
-
-
-def camera(**more: object) -> CameraSettings:
-    return CameraSettings.model_validate({"name": "door", "url": "demo:"} | more)
+from tests.live.sites import RATE, camera, one_person, pose_camera, write_site
 
 
 def test_what_dies_too_often_is_not_started_again() -> None:
@@ -46,49 +40,35 @@ def test_what_dies_too_often_is_not_started_again() -> None:
 
 def test_chores_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
     done: list[int] = []
+
+    def fails_at_two(number: int) -> None:
+        done.append(1 // (number - 2) and number)
+
     chores = Chores()
     chores.start()
     for number in range(5):
-        chores.add(lambda n=number: done.append(1 // (n - 2) and n))  # type: ignore[misc]
+        chores.add(partial(fails_at_two, number))
     chores.stop()
     assert len(done) == 4
 
 
 def test_too_many_chores_leave_the_oldest_out() -> None:
-    chores, done = Chores(most=3), []
+    chores, done = Chores(most=3), list[int]()
     for number in range(5):
-        chores.add(lambda n=number: done.append(n))  # type: ignore[misc]
+        chores.add(partial(done.append, number))
     chores.start()
     chores.stop()
     assert done == [2, 3, 4]
     assert chores.left_out == 2
 
 
-def test_a_threshold_is_the_cameras_own_or_that_of_the_calibration(tmp_path: Path) -> None:
-    model = Models().load(demo.MODEL)
-    assert model.calibration is not None
-    assert model.rules_of(camera()).threshold == model.calibration.threshold.value
-    assert model.rules_of(camera(threshold=3.5)).threshold == 3.5
-    alone = tmp_path / "model.safetensors"
-    alone.write_bytes(demo.MODEL.read_bytes())
-    with pytest.raises(ConfigError, match="expected a threshold or a calibration beside"):
-        Models().load(alone).rules_of(camera())
-    wrong = replace(model.calibration, model_sha256="0" * 64)
-    file.write(wrong, file.beside(alone))
-    with pytest.raises(ConfigError, match="got one of another model"):
-        Models().load(alone)
-
-
-def test_models_are_loaded_once() -> None:
-    models = Models()
-    assert models.load(demo.MODEL) is models.load(demo.MODEL)
-
-
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_logs_hide_credentials_in_both_forms(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_hide_credentials_in_both_forms(
+    form: Form, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = logging.getLogger().handlers, logging.getLogger().level
     try:
-        set_up(form)  # type: ignore[arg-type]
+        set_up(form)
         logging.getLogger("x").warning("no answer from %s", "rtsp://viewer:canary@host/1")
     finally:
         logging.getLogger().handlers, level = before

@@ -147,7 +147,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
         time.sleep(0.008 * len(items))
         step(items)
 
-    scorer.step = slow  # type: ignore[assignment,method-assign]
+    scorer.step = slow  # type: ignore[assignment,method-assign]  # slowed down
     person = jumble()
     began, number, latest = time.monotonic(), 0, 0
     while time.monotonic() - began < 6.0:

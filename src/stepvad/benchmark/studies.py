@@ -9,7 +9,6 @@ from pathlib import Path
 from stepvad.benchmark import intervals, protocol
 from stepvad.benchmark.compare import VARIANTS, experiments
 from stepvad.benchmark.datasets import Dataset, Split
-from stepvad.benchmark.executors import Executor
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
@@ -18,6 +17,7 @@ from stepvad.benchmark.runs import Run
 from stepvad.benchmark.sweep import Place, sweep
 from stepvad.config import Aggregation, Compute, Config
 from stepvad.errors import ConfigError
+from stepvad.executors import Executor
 from stepvad.plots.curves import Scale
 from stepvad.progress import Progress, Report, silent
 from stepvad.scoring import Placement

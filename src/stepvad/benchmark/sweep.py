@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
+from stepvad import executors
 from stepvad.atomic import remove_leftovers, replacing
-from stepvad.benchmark import executors, protocol, runs
+from stepvad.benchmark import protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
-from stepvad.benchmark.executors import Executor
 from stepvad.benchmark.experiment import Experiment
 from stepvad.config import Compute
 from stepvad.detector import Detector
+from stepvad.executors import Executor
 from stepvad.progress import Progress, Report, silent
 
 

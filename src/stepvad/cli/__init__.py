@@ -21,6 +21,7 @@ from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
 from stepvad.cli.report import report
 from stepvad.cli.score import score
+from stepvad.cli.terminal import say_error
 from stepvad.cli.watch import watch
 from stepvad.errors import StepvadError
 
@@ -78,5 +79,5 @@ def main() -> None:
 
 
 def _fail(problem: str, hint: str) -> None:
-    typer.echo(f"error: {problem}" + (f"\n\nhint: {hint}" if hint else ""), err=True)
+    say_error(problem, hint)
     sys.exit(1)

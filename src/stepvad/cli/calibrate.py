@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.calibrated import camera_of, look_at
 from stepvad.cli.engine import RuntimeName, load_detector
-from stepvad.cli.poses import Format, FormatName, Poses, read_poses
+from stepvad.cli.poses import Format, Poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
-from stepvad.errors import StepvadError
-from stepvad.progress import Report
 
 if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Scored, Threshold
     from stepvad.calibration.drift import Looks
-    from stepvad.detector import Detector
-    from stepvad.events import Rules
-
-Camera = Annotated[
-    str | None, typer.Option(help="The camera of the clip, if the calibration has several.")
-]
 
 
 def calibrate(
@@ -101,68 +94,6 @@ def calibrate(
         for sentence in _sentences(calibration):
             typer.echo(sentence)
     say(f"written: {where}")
-
-
-def calibration_of(model: Path) -> Calibration | None:
-    """The calibration beside a model, if there is one and it is this model's."""
-    from stepvad import modelfile
-    from stepvad.calibration import file
-
-    path = file.beside(model)
-    if not path.exists():
-        return None
-    made = file.read(path)
-    if made.model_sha256 != modelfile.sha256(model):
-        say(f"warning: {path} is of another model and left alone; calibrate again")
-        return None
-    return made
-
-
-def rules_for(
-    model: Path, threshold: float | None, camera: str | None
-) -> tuple[Rules, Threshold | None]:
-    """How events are made, and what their threshold promises."""
-    from stepvad.calibration import RULES, file
-
-    made = calibration_of(model)
-    if camera is not None and (made is None or camera not in made.counted):
-        known = "no calibration" if made is None else ", ".join(made.counted)
-        raise StepvadError(
-            f"--camera: expected a camera of the calibration, got {camera!r}; it has {known}",
-            hint="cameras are the directories that calibrate was given",
-        )
-    if threshold is not None:
-        return replace(RULES if made is None else made.rules, threshold=threshold), None
-    if made is None:
-        raise StepvadError(
-            f"{file.beside(model)}: expected a calibration beside the model, got none",
-            hint="make one with: stepvad calibrate MODEL NORMAL_POSES --alerts-per-hour 0.5, "
-            "or choose a --threshold",
-        )
-    rules = made.rules if camera is None else made.rules_of(camera)
-    return rules, made.threshold if camera is None else made.cameras.get(camera, made.threshold)
-
-
-def camera_of(path: Path) -> str:
-    """The camera whose footage a path holds: its name."""
-    return path.resolve().stem if path.is_file() else path.resolve().name
-
-
-def look_at(
-    detector: Detector, path: Path, format: FormatName, fps: float | None, report: Report
-) -> tuple[list[Scored], Looks]:
-    """The scored clips of a path, and what they look like."""
-    from stepvad.calibration import Scored
-    from stepvad.calibration.drift import Looks, look
-
-    clips: list[Scored] = []
-    looks: list[Looks] = []
-    for clip in read_poses([path], format, report, fps=fps):
-        rate = clip.rate(fps)
-        scores, seen = look(detector, clip, rate, report=report)
-        clips.append(Scored(scores.windows, clip.n_frames, rate, clip.first_frame))
-        looks.append(seen)
-    return clips, Looks.join(looks)
 
 
 def _facts(calibration: Calibration) -> dict[str, object]:

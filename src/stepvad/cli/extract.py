@@ -10,7 +10,7 @@ import typer
 
 from stepvad.cli.engine import Threads
 from stepvad.cli.options import frame_range
-from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
+from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say, say_error
 
 if TYPE_CHECKING:
     from stepvad.cli.recordings import Outcome
@@ -96,7 +96,8 @@ def extract(
     _print(outcomes, as_json=as_json)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     for error in errors[:-1]:
-        say(f"error: {error.problem}\n\nhint: {error.hint}\n")
+        say_error(error.problem, error.hint)
+        say("")
     if errors:
         raise errors[-1]
     if any(outcome.state == "unfinished" for outcome in outcomes):

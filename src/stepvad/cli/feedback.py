@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrate import calibration_of
+from stepvad.cli.calibrated import calibration_of
 from stepvad.cli.engine import load_detector
 from stepvad.cli.poses import read_poses, read_training_poses
 from stepvad.cli.terminal import check_output, progress_bars, say

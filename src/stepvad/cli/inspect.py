@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.calibrate import calibration_of, camera_of, look_at
+from stepvad.cli.calibrated import calibration_needed, camera_of, look_at
 from stepvad.cli.engine import engine_words, load_detector
 from stepvad.cli.poses import Format, FormatName, read_poses
 from stepvad.cli.terminal import AsJson, mended_words, print_json, progress_bars
 from stepvad.config import Config
-from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.baselines import DistanceDetector, Fitted, Method
@@ -94,12 +93,7 @@ def _inspect_drift(
 ) -> None:
     from stepvad.calibration.drift import Looks, compare
 
-    calibration = calibration_of(model)
-    if calibration is None:
-        raise StepvadError(
-            f"{model}: expected a calibration of this model beside it, got none",
-            hint="make one with: stepvad calibrate MODEL NORMAL_POSES --alerts-per-hour 0.5",
-        )
+    calibration = calibration_needed(model)
     with progress_bars() as report:
         _, now = look_at(load_detector(model), recent, format, fps, report)
     camera = camera_of(recent)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrate import calibration_of
+from stepvad.cli.calibrated import calibration_of
 from stepvad.cli.engine import RuntimeName, Threads, on_runtime
 from stepvad.cli.options import frame_range
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth

@@ -207,7 +207,9 @@ def _in_threads(
     with ThreadPoolExecutor(jobs) as pool:
         running = [pool.submit(work, source) for source in sources]
         try:
-            wait(running)
+            # In turns: a signal that another thread receives does not wake this one.
+            while wait(running, timeout=0.2).not_done:
+                pass
         except KeyboardInterrupt:
             settings.stop.set()
             say("stopping; what was seen is kept")

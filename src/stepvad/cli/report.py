@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stepvad.cli.calibrate import Camera, rules_for
+from stepvad.cli.calibrated import Camera, rules_for
 from stepvad.cli.engine import RuntimeName, Threads, load_detector, on_runtime
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say

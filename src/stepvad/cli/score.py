@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrate import Camera, rules_for
+from stepvad.cli.calibrated import Camera, rules_for
 from stepvad.cli.engine import RuntimeName, Threads, on_runtime
 from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import signal
@@ -11,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepvad.cli.terminal import say_error
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -25,23 +25,21 @@ STUCK = 70
 
 def main() -> None:
     """Watch what the command line says until SIGTERM; the exit code tells how it ended."""
-    from stepvad.live.child import PR_SET_PDEATHSIG
+    from stepvad.live.child import die_with_parent
     from stepvad.live.logs import set_up
     from stepvad.live.supervisor import REFUSED
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    if sys.platform == "linux":  # without its supervisor a site ends, in order
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent(signal.SIGTERM)  # without its supervisor a site ends, in order
     logger = logging.getLogger(__name__)
     try:
         settings = _settings(sys.argv[1:])
         set_up(settings.logs)
         _run(settings, stop)
     except StepvadError as error:
-        hint = f"\n\nhint: {error.hint}" if error.hint else ""
-        print(f"error: {error.problem}{hint}", file=sys.stderr)  # noqa: T201
+        say_error(error.problem, error.hint)
         sys.exit(REFUSED)
     except Exception:
         logger.exception("the site cannot go on")

@@ -34,6 +34,11 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def say_error(problem: str, hint: str) -> None:
+    """What is wrong, and after a blank line what helps."""
+    say(f"error: {problem}" + (f"\n\nhint: {hint}" if hint else ""))
+
+
 def print_json(value: Any) -> None:
     """Data for a program, on stdout; NaN becomes null."""
     typer.echo(json.dumps(_strict(value), indent=2))

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stepvad.errors import StepvadError
-from stepvad.live.child import GONE, Child, Restarts, end_with_pipe
+from stepvad.live.child import Child, Kept, end_with_pipe
 from stepvad.live.lanes import Frame
 from stepvad.live.logs import Form
 from stepvad.live.sections import CameraSettings
@@ -25,8 +25,6 @@ from stepvad.video.source import Frame as Picture
 from stepvad.video.source import VideoFile
 
 logger = logging.getLogger(__name__)
-
-RESTART_S = 0.2
 
 State = Literal["offline", "online", "failed"]
 
@@ -163,56 +161,28 @@ class Capture:
         count_more: Callable[[str, Literal["shed", "skipped", "restarts"], int], None],
     ) -> None:
         self.camera = camera
-        self.pid: int | None = None
-        self._form = form
+        self.process = Kept(
+            f"capture-{camera.name}", form, capture, camera, serve=self._read, died=self._died
+        )
         self._put, self._said, self._count = put, said, count_more
         self._numbers = count()
-        self._stopping = threading.Event()
         self._connections = 0
-        self._thread = threading.Thread(
-            target=self._run, name=f"capture {camera.name}", daemon=True
-        )
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the process; `join` waits for it."""
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Until it is over."""
-        self._thread.join()
-
-    def _run(self) -> None:
-        name, restarts = self.camera.name, Restarts()
-        while not self._stopping.is_set():
-            child = Child(f"capture-{name}", self._form, capture, self.camera)
-            self.pid = child.pid
-            try:
-                over = self._read(child)
-            except GONE:
-                over = False
-            finally:
-                self.pid = None
-                code = child.stop()
-            if over or self._stopping.is_set():
-                return
-            self._count(name, "restarts", 1)
-            if not restarts.allow(time.monotonic()):
-                reason = f"its capture process died too often, the last time with code {code}"
-                self._said(name, Said("failed", reason, over=True))
-                return
-            logger.warning("camera %s: capture ended with code %s, started again", name, code)
-            self._said(name, Said("offline", "its capture process died"))
-            self._stopping.wait(RESTART_S)
+    def _died(self, code: int, again: bool) -> None:
+        name = self.camera.name
+        self._count(name, "restarts", 1)
+        if not again:
+            reason = f"its capture process died too often, the last time with code {code}"
+            self._said(name, Said("failed", reason, over=True))
+            return
+        logger.warning("camera %s: capture ended with code %s, started again", name, code)
+        self._said(name, Said("offline", "its capture process died"))
 
     def _read(self, child: Child) -> bool:
         """Hand on what the process sends; whether it said that nothing will follow."""
         self._connections += 1
         connections = self._connections
-        while not self._stopping.is_set():
+        while not self.process.stopping.is_set():
             if not child.pipe.poll(0.2):
                 continue
             message = child.pipe.recv()
@@ -225,9 +195,8 @@ class Capture:
         return True
 
     def _take(self, header: Header, pixels: bytes, process: int) -> None:
-        for what, n in (("shed", header.shed), ("skipped", header.skipped)):
-            if n:
-                self._count(self.camera.name, what, n)  # type: ignore[arg-type]
+        self._count(self.camera.name, "shed", header.shed)
+        self._count(self.camera.name, "skipped", header.skipped)
         height, width, _ = header.shape
         self._put(
             Frame(

@@ -14,9 +14,11 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -24,6 +26,8 @@ from stepvad.live.logs import Form, set_up
 
 MOST_RESTARTS, RESTARTS_S = 5, 60.0
 """What may die so often within so many seconds is started again."""
+RESTART_S = 0.2
+"""From a death to the next start."""
 PR_SET_PDEATHSIG = 1
 STOP_S = 3.0
 
@@ -76,6 +80,59 @@ class Child:
             return self.process.wait()
 
 
+class Kept:
+    """A child that is started again when it dies, in a thread of its own.
+
+    `serve` talks with each child until it is over, and says whether nothing will follow. `died`
+    hears of one that died: its exit code, and whether another one is started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        form: Form,
+        function: Callable[..., None],
+        *args: Any,
+        serve: Callable[[Child], bool],
+        died: Callable[[int, bool], None],
+    ) -> None:
+        self.pid: int | None = None
+        self.stopping = threading.Event()
+        self._new = partial(Child, name, form, function, *args)
+        self._serve, self._died = serve, died
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the child soon; `join` waits for it."""
+        self.stopping.set()
+
+    def join(self) -> None:
+        """Until it is over."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        restarts, again = Restarts(), True
+        while again and not self.stopping.is_set():
+            child = self._new()
+            self.pid = child.pid
+            try:
+                over = self._serve(child)
+            except GONE:
+                over = False
+            finally:
+                self.pid = None
+                code = child.stop()
+            if over or self.stopping.is_set():
+                return
+            again = restarts.allow(time.monotonic())
+            self._died(code, again)
+            self.stopping.wait(RESTART_S if again else 0)
+
+
 def end_with_pipe(pipe: Connection[Any, Any]) -> None:
     """End this process when the pipe closes, for those who only send."""
 
@@ -87,10 +144,10 @@ def end_with_pipe(pipe: Connection[Any, Any]) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def die_with_parent() -> None:
+def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
     """Let the system end this process when the one that started it is gone."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
 
 
 def main() -> None:

@@ -82,27 +82,32 @@ class Pipeline:
     def start(self) -> None:
         """Begin, from the end backwards."""
         self.scorer.start()
-        parts: list[_Part] = [*self.workers, *self.captures, *self.players]
+        parts: list[_Part] = [worker.process for worker in self.workers]
+        parts += [*(capture.process for capture in self.captures), *self.players]
         for part in parts:
             part.start()
 
     def stop(self) -> None:
         """End in order: no more frames, the last ones scored, open events over."""
-        sources: list[_Part] = [*self.captures, *self.players]
+        captures = [capture.process for capture in self.captures]
+        workers = [worker.process for worker in self.workers]
+        sources: list[_Part] = [*captures, *self.players]
         for source in sources:
             source.stop()
         for source in sources:
             source.join()
-        for worker in self.workers:
+        for worker in workers:
             worker.stop()
-        for worker in self.workers:
+        for worker in workers:
             worker.join()
         self.scorer.stop()
 
     def pids(self) -> dict[str, int]:
         """The processes that run now, by name."""
-        named = {f"capture-{capture.camera.name}": capture.pid for capture in self.captures}
-        named |= {f"poses-{number}": worker.pid for number, worker in enumerate(self.workers)}
+        named = {f"capture-{capture.camera.name}": capture.process.pid for capture in self.captures}
+        named |= {
+            f"poses-{number}": worker.process.pid for number, worker in enumerate(self.workers)
+        }
         return {name: pid for name, pid in named.items() if pid is not None}
 
     def _put(self, frame: Frame) -> None:
@@ -209,5 +214,5 @@ class Pipeline:
         self._alive.remove(number)
         if not self._alive:
             for capture in self.captures:
-                capture.stop()
+                capture.process.stop()
                 self._said(capture.camera.name, Said("failed", reason, over=True))

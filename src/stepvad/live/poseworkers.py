@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stepvad.errors import StepvadError
-from stepvad.live.child import GONE, Child, Restarts
+from stepvad.live.child import Child, Kept
 from stepvad.live.lanes import Frame, Lanes
 from stepvad.live.logs import Form
 from stepvad.live.sections import PoseSettings
@@ -22,14 +21,9 @@ from stepvad.video.pose import PoseEstimator, open_estimator
 
 logger = logging.getLogger(__name__)
 
-RESTART_S = 0.2
 BATCH_S = 0.4
 """A batch is made smaller until it takes no longer: frames must not wait for others."""
 READY = "ready"
-
-
-class PoseWorkerError(Exception):
-    """A worker that cannot begin, and why."""
 
 
 def find_people(pipe: Connection[Any, Any], settings: PoseSettings) -> None:
@@ -72,59 +66,32 @@ class PoseWorker:
         restarted: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
-        self.pid: int | None = None
         self._name = f"poses-{number}"
-        self._settings, self._form, self._lanes = settings, form, lanes
+        self.process = Kept(
+            self._name, form, find_people, settings, serve=self._serve, died=self._died
+        )
+        self._settings, self._lanes = settings, lanes
         self._restarted, self._failed = restarted, failed
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the process after the frames at hand; `join` waits for it."""
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Until it is over."""
-        self._thread.join()
-
-    def _run(self) -> None:
-        restarts = Restarts()
-        while not self._stopping.is_set():
-            child = Child(self._name, self._form, find_people, self._settings)
-            self.pid = child.pid
-            try:
-                self._serve(child)
-            except GONE:
-                pass
-            except PoseWorkerError as error:
-                self._failed(str(error))
-                return
-            finally:
-                self.pid = None
-                code = child.stop()
-            if self._stopping.is_set():
-                return
-            self._restarted()
-            if not restarts.allow(time.monotonic()):
-                self._failed(f"pose workers died too often, the last time with code {code}")
-                return
+    def _died(self, code: int, again: bool) -> None:
+        self._restarted()
+        if again:
             logger.warning("%s ended with code %s, started again", self._name, code)
-            self._stopping.wait(RESTART_S)
+        else:
+            self._failed(f"pose workers died too often, the last time with code {code}")
 
-    def _serve(self, child: Child) -> None:
-        pipe = child.pipe
+    def _serve(self, child: Child) -> bool:
+        """Give it pictures until it is told to stop; whether nothing will follow."""
+        pipe, stopping = child.pipe, self.process.stopping
         while not pipe.poll(0.2):
-            if self._stopping.is_set():
-                return
+            if stopping.is_set():
+                return True
         answer = pipe.recv()
         if answer != READY:
-            raise PoseWorkerError(answer)
+            self._failed(answer)
+            return True
         frame_s = BATCH_S  # until it is known
-        while not self._stopping.is_set():
+        while not stopping.is_set():
             most = min(max(int(BATCH_S / frame_s), 1), self._settings.batch)
             frames = self._lanes.take(most, timeout_s=0.2)
             if frames:
@@ -132,6 +99,7 @@ class PoseWorker:
                 self._ask(pipe, frames)
                 each_s = (time.monotonic() - began) / len(frames)
                 frame_s += 0.2 * (each_s - frame_s)
+        return True
 
     def _ask(self, pipe: Connection[Any, Any], frames: Sequence[Frame]) -> None:
         try:

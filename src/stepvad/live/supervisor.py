@@ -10,14 +10,13 @@ import time
 from collections.abc import Sequence
 from types import FrameType
 
-from stepvad.live.child import Restarts
+from stepvad.live.child import RESTART_S, Restarts
 
 logger = logging.getLogger(__name__)
 
 REFUSED = 3
 """Exit code of a site whose settings do not work: it is not started again."""
 STOP_S = 20.0
-RESTART_S = 0.2
 
 
 def supervise(command: Sequence[str]) -> int:

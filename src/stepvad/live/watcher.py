@@ -125,12 +125,11 @@ class Watcher:
         self._size = size
         self.kept.append(Seen(slot, tuple(poses)))
         self._forget(slot)
-        in_time = windows.part(np.lexsort((windows.track_id, windows.frame)))
-        self._note(in_time)
+        self._note(windows)
         rate = self.subject.rate
         found: list[Changed] = []
-        for change in self._watch.update(slot / rate, in_time, rate):
-            found += self._changed(change, slot, in_time)
+        for change in self._watch.update(slot / rate, windows, rate):
+            found += self._changed(change, slot, windows)
         if self.open is not None and not self._is_told and slot / rate - self._told >= UPDATE_S:
             found.append(self._tell("update", slot))
         return found

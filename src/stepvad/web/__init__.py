@@ -13,6 +13,7 @@ for needed, extra in (
     if find_spec(needed) is None:
         raise MissingExtraError("the page", extra)
 
+# A missing extra is said before it is missed: hence not at the top.
 from stepvad.web.app import create_app  # noqa: E402
 from stepvad.web.server import Server, serve  # noqa: E402
 

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context, parent_process
@@ -56,10 +56,12 @@ def _in_processes(
         _environment("OMP_NUM_THREADS", str(threads_per_job(jobs))),
         ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool,
     ):
-        waiting = [pool.submit(work, task) for task in tasks]
+        waiting = {pool.submit(work, task) for task in tasks}
         try:
-            for future in as_completed(waiting):
-                yield future.result()
+            while waiting:
+                # In turns: a signal that another thread receives does not wake this one.
+                done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

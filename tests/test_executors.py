@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad.benchmark import compare, executors
-from stepvad.benchmark.executors import Executor
+from stepvad import executors
+from stepvad.benchmark import compare
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.sweep import Place, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError, MissingExtraError
+from stepvad.executors import Executor
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the ray extra")
