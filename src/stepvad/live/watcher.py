@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ UPDATE_S = 1.0
 """An event is told again at most so often; its end tells everything."""
 KEPT_S = 45.0
 """Poses that are kept, to look into events and to see how the footage looks."""
+MOST_PEOPLE = 256
+"""More than a picture shows; whoever sends more would hold up the other cameras."""
 
 Changed = tuple[Kind, Record]
 
@@ -115,8 +118,9 @@ class Watcher:
         return self._tracker.update(people.take(people.certain(self.subject.min_confidence)))
 
     def sound(self, poses: Iterable[Pose]) -> list[Pose]:
-        """Poses with as many joints as they should have."""
-        return [pose for pose in poses if len(pose.keypoints) == self.skeleton.V]
+        """Poses with as many joints as they should have, and no more than a picture shows."""
+        sound = (pose for pose in poses if len(pose.keypoints) == self.skeleton.V)
+        return [*islice(sound, MOST_PEOPLE)]
 
     def see(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
