@@ -128,7 +128,7 @@ def test_deleting_asks_first(stepvad: Command, data: Path, monkeypatch: pytest.M
 
 def test_what_is_deleted_is_gone_and_what_goes_on_stays(stepvad: Command, data: Path) -> None:
     told = stepvad("events", "delete", "-d", data, "--all", "--yes")
-    assert "2 events deleted" in told.err
+    assert "events deleted: 2" in told.err
     assert "1 go on and stay" in told.err
     assert remaining(data) == [2]
     told = stepvad("events", "delete", record("yard", 2).id, "-d", data, "--include-open", "--json")

@@ -108,7 +108,7 @@ def _of(running: Running, camera: str) -> list[Record]:
 
 
 SIGNS = {
-    "site": "watches 4 cameras",
+    "site": "watches, cameras: 4",
     "capture-left": "camera left is online",
     "capture-right": "camera right is online",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
@@ -61,6 +62,9 @@ VERBS = (
 )
 """In the order of their use."""
 
+WAITING_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "4"}
+"""Threads that wait for others sleep: where they spin, a busy machine fits many times slower."""
+
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(events, name="events")
@@ -69,6 +73,8 @@ app.add_typer(benchmark, name="benchmark")
 
 def main() -> None:
     """Run the command line; an error is a sentence and a hint, never a traceback."""
+    for name, value in WAITING_THREADS.items():
+        os.environ.setdefault(name, value)
     try:
         app()
     except StepvadError as error:

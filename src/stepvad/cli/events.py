@@ -85,7 +85,7 @@ def list_(
         )
         for one in found
     ]
-    print_table(f"{len(found)} events", columns, rows)
+    print_table(f"events: {len(found)}", columns, rows)
 
 
 @events.command()
@@ -146,7 +146,7 @@ def export(
         temporary.touch(mode=0o600, exist_ok=False)
         with temporary.open("w", encoding="utf-8", newline="") as file:
             _write(facts, format, file)
-    say(f"{len(facts)} events written to {output}")
+    say(f"events written to {output}: {len(facts)}")
 
 
 @events.command()
@@ -196,7 +196,7 @@ def delete(
     if as_json:
         print_json({"deleted": done.events, "kept_open": done.kept_open})
         return
-    say(f"{done.events} events deleted")
+    say(f"events deleted: {done.events}")
     if done.kept_open:
         say(f"{done.kept_open} go on and stay; --include-open deletes them too")
 

@@ -25,7 +25,7 @@ def check(settings: Settings) -> Iterator[str]:
         yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
     if any(camera.kind in ("stream", "video") for camera in settings.cameras):
         for network in (settings.pose.detector, settings.pose.pose):
-            yield f"ok: {network} is {model_file(network)}"
+            yield f"ok: the network {network} is in {model_file(network)}"
     for reference in _references(settings):
         secret(reference)
         yield f"ok: there is a secret in {reference}"

@@ -111,7 +111,7 @@ class Site:
             running.callback(self._end_ledger)
             self.pipeline.start()
             running.callback(self.pipeline.stop)
-            logger.info("site %s watches %d cameras", self.settings.name, len(self.board.names()))
+            logger.info("site %s watches, cameras: %d", self.settings.name, len(self.board.names()))
             self._watch_over(stop)
             logger.info("stopping")
 
