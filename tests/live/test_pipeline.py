@@ -15,6 +15,7 @@ from stepvad.live.models import Models
 from stepvad.live.pipeline import Pipeline
 from stepvad.live.record import Record
 from stepvad.live.settings import Settings, load
+from stepvad.live.watcher import MOST_PEOPLE
 from stepvad.poses import Pose
 from tests.live.sites import jumble, one_person, pose_camera, write_site
 from tests.video.servers import SLOWER
@@ -135,6 +136,16 @@ def test_poison_harms_only_the_camera_that_sent_it(tmp_path: Path) -> None:
     assert len(ended) >= 2
     assert pushed.counts("good")["scored"] == clip.n_frames
     assert pushed.counts("good")["skipped"] == len(range(0, clip.n_frames, 7))
+
+
+def test_a_crowd_that_cannot_be_is_left_out(tmp_path: Path) -> None:
+    clip = one_person(20.0)
+    pushed = Pushed(two_cameras(tmp_path))
+    poses = [next(clip.by_frame())[1][0]] * (MOST_PEOPLE + 1)
+    pushed.put("a", 0, 0, poses[1:])
+    pushed.put("a", 1, 1, poses)
+    pushed.finish()
+    assert (pushed.counts("a")["scored"], pushed.counts("a")["skipped"]) == (2, 1)
 
 
 @pytest.mark.slow

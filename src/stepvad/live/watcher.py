@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,10 +116,11 @@ class Watcher:
         """The poses of a picture's people who are sure enough, with their tracks."""
         return self._tracker.update(people.take(people.certain(self.subject.min_confidence)))
 
-    def sound(self, poses: Iterable[Pose]) -> list[Pose]:
-        """Poses with as many joints as they should have, and no more than a picture shows."""
-        sound = (pose for pose in poses if len(pose.keypoints) == self.skeleton.V)
-        return [*islice(sound, MOST_PEOPLE)]
+    def sound(self, poses: Sequence[Pose]) -> list[Pose]:
+        """Poses with as many joints as they should have; of a crowd that cannot be none."""
+        if len(poses) > MOST_PEOPLE:
+            return []
+        return [pose for pose in poses if len(pose.keypoints) == self.skeleton.V]
 
     def see(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
