@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+from stepvad.archive.layout import directory
 from stepvad.archive.shards import Job, Outcome
 from stepvad.archive.storage import Place
 from stepvad.config import Config
@@ -50,19 +51,19 @@ def begin(job: Job, config: Config) -> None:
             )
 
 
-def finish(job: Job, config: Config, outcomes: Iterable[Outcome], gone: set[str]) -> dict[str, Any]:
-    """Write what is there now; what other runs scored stays, unless it is `gone`."""
+def finish(job: Job, config: Config, outcomes: Sequence[Outcome]) -> None:
+    """Write what is there now; what other runs scored in other directories stays."""
     known = read(job.scores) or {}
-    shards = {name: facts for name, facts in known.get("shards", {}).items() if name not in gone}
-    failed = dict(known.get("failed", {}))
+    now = {directory(outcome.shard.name) for outcome in outcomes}
+    shards, failed = (
+        {name: value for name, value in known.get(part, {}).items() if directory(name) not in now}
+        for part in ("shards", "failed")
+    )
     for outcome in outcomes:
-        for file in outcome.shard.files:
-            failed.pop(file.name, None)
-        shards.pop(outcome.shard.name, None)
         if outcome.facts is not None:
             shards[outcome.shard.name] = _entry(outcome.facts)
         failed |= outcome.failed
-    return _write(job, config, shards, failed, done=True)
+    _write(job, config, shards, failed, done=True)
 
 
 def _entry(facts: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def _entry(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _write(
     job: Job, config: Config, shards: dict[str, Any], failed: dict[str, str], *, done: bool
-) -> dict[str, Any]:
+) -> None:
     facts = {
         "format": FORMAT,
         "stepvad": version("stepvad"),
@@ -80,8 +81,8 @@ def _write(
         **job.identity,
         "config": asdict(config),
         "state": "done" if done else "under way",
-        "shards": dict(sorted(shards.items())),
-        "failed": dict(sorted(failed.items())),
+        "shards": shards,
+        "failed": failed,
         "totals": {
             "shards": len(shards),
             "files": sum(len(entry["inputs"]) for entry in shards.values()),
@@ -90,5 +91,4 @@ def _write(
         },
     }
     with job.scores.replacing(NAME) as temporary:
-        temporary.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-    return facts
+        temporary.write_text(json.dumps(facts, indent=1, sort_keys=True), encoding="utf-8")

@@ -73,8 +73,8 @@ def score(
     rest = [shard for shard in plan if shard.name not in names]
     rest.sort(key=lambda shard: shard.size, reverse=True)  # the longest first, so that all end soon
     outcomes = [*_follow(run, shards.score, rest, "scoring", report)]
-    gone = _remove_others(job.scores, plan, there)
-    manifest.finish(job, config, kept + outcomes, gone)
+    _remove_others(job.scores, plan, there)
+    manifest.finish(job, config, kept + outcomes)
     failed: dict[str, str] = {}
     for outcome in outcomes:
         failed |= outcome.failed
@@ -146,13 +146,12 @@ def _follow(
         ) from error
 
 
-def _remove_others(place: Place, plan: Sequence[Shard], there: set[str]) -> set[str]:
+def _remove_others(place: Place, plan: Sequence[Shard], there: set[str]) -> None:
     """Remove scores of shards that are others now, in the directories of this plan."""
     names, directories = {s.name for s in plan}, {directory(s.name) for s in plan}
-    gone = {name for name in there - names if directory(name) in directories}
-    for name in sorted(gone):
-        place.delete(name)
-    return gone
+    for name in sorted(there - names):
+        if directory(name) in directories:
+            place.delete(name)
 
 
 def _windows(outcome: Outcome) -> int:
