@@ -158,7 +158,6 @@ def test_places_without_scores_are_refused(tmp_path: Path, poses: Path) -> None:
         compare(sides[1], sides[1])
 
 
-
 def test_a_file_of_scores_is_the_same_bytes_every_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path, name, {"x": [(1, 0, 300, 1.5)], "y": [(2, 0, 3, 1.0)]})

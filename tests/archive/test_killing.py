@@ -117,7 +117,9 @@ def test_a_worker_that_is_killed_ends_the_run_in_words(
     while run.poll() is None and not [*scores.rglob("*.parquet")]:
         time.sleep(0.005)
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
-    workers = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    workers = [
+        pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
     os.kill(int(workers[0]), signal.SIGKILL)
     _, errors = run.communicate(timeout=60 * SLOWER)
     assert run.returncode == 1

@@ -60,9 +60,9 @@ def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
         assert table.column_names == ["clip", "track_id", "frame", "A", "c", "E"]
         assert set(table["clip"].to_pylist()) == {clip.name}
         for name in ("track_id", "frame", "A", "c"):
-            assert table[name].to_numpy().tobytes() == getattr(
-                expected.windows, name
-            ).tobytes(), name
+            assert table[name].to_numpy().tobytes() == getattr(expected.windows, name).tobytes(), (
+                name
+            )
         energies = table["E"].combine_chunks().flatten().to_numpy()
         assert energies.tobytes() == expected.windows.E.tobytes()
         with place.open(files[clip.name]) as file:
@@ -262,7 +262,9 @@ def test_places_that_make_no_sense_are_refused(
     assert not (tmp_path / "scores" / "x.parquet").exists()
 
 
-def test_a_model_that_changes_meanwhile_is_noticed(poses: Path, model: Path, in_memory: str) -> None:
+def test_a_model_that_changes_meanwhile_is_noticed(
+    poses: Path, model: Path, in_memory: str
+) -> None:
     job = shards.Job(
         poses=Place.at(str(poses)),
         scores=Place.at(in_memory),
