@@ -259,9 +259,8 @@ def join(
     """A run with all windows of new poses, what was filled, and the tail that further ones need."""
     ends_run, ends_track = ends
     run, n_new = extend(tail, new, frames)
-    is_last = config.drop_last_window and ends_track
     return (
-        run.part(-(n_new + config.T - 1), len(run) - is_last),
+        run.part(-(n_new + config.T - 1), len(run) - (config.drop_last_window and ends_track)),
         Counts(filled_poses=n_new - len(frames), short_runs=int(ends_run and len(run) < config.T)),
         run.part(-max(config.T - 1, 1), len(run)),
     )
@@ -337,10 +336,8 @@ def fill_gaps(
     after = np.minimum(before + 1, len(frames) - 1)
     span = np.maximum(frames[after] - frames[before], 1)
     share = ((wanted - frames[before]) / span).astype(np.float32)
-    step = keypoints[after] - keypoints[before]
-    confidence_step = confidence[after] - confidence[before]
-    filled = keypoints[before] + step * share[:, None, None]
-    return filled, confidence[before] + confidence_step * share
+    filled = keypoints[before] + (keypoints[after] - keypoints[before]) * share[:, None, None]
+    return filled, confidence[before] + (confidence[after] - confidence[before]) * share
 
 
 def standardise(
@@ -380,17 +377,18 @@ def _centred(
     x: NDArray[np.float32], config: Config
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Windows about their mean `(N, 2, V T)`, the mean `(N, 2, 1)`, their scale, who is flat."""
-    x = np.array(x, dtype=np.float64, order="C")
+    N, size = len(x), STGNF_SIZE if config.profile == "stgnf" else (1.0, 1.0)
+    rows = np.array(x, dtype=np.float64, order="C").reshape(N, 2, x.shape[2] * x.shape[3])
     if config.profile == "stgnf":
-        x /= np.reshape(STGNF_SIZE, (2, 1, 1))
-    rows = x.reshape(len(x), 2, x.shape[2] * x.shape[3])  # sums run along the last, dense axis
-    scratch = np.abs(rows)
-    rounding = ROUNDING * scratch.max(axis=2)
-    mean = rows.mean(axis=2, keepdims=True)
+        rows /= np.reshape(size, (2, 1))
+    mean = rows.mean(axis=2, keepdims=True)  # sums run along the last, dense axis
     rows -= mean
-    spread = np.sqrt(np.square(rows, out=scratch).mean(axis=2))  # (N, 2)
-    still = spread <= rounding
-    rows[still], spread[still] = 0, 0
+    spread = np.sqrt(np.square(rows).mean(axis=2))  # (N, 2)
+    # the largest coordinate is within √n spreads of the mean: few windows need a closer look
+    still = spread <= 1.01 * ROUNDING * (np.abs(mean[..., 0]) + np.sqrt(rows.shape[2]) * spread)
+    if still.any():
+        still &= spread <= ROUNDING * (np.abs(x).max(axis=(2, 3)).astype(np.float64) / size)
+        rows[still], spread[still] = 0, 0
     spread_x, spread_y = spread.T
     floor = config.spread_floor * spread_x
     flat = spread_y <= floor

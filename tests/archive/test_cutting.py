@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def random_rows(seed: int, lengths: list[int]) -> Rows:
 def cut_by_parts(rows: Rows, edges: list[int], config: Config) -> tuple[list[Windows], Counts]:
     cutter = Cutter(None, config, of_size(V), of_size(V))
     found = []
-    for first, end in zip(edges[:-1], edges[1:], strict=True):
+    for first, end in pairwise(edges):
         found += [index.windows(slice(None)) for index in cutter.add(rows[slice(first, end)])]
     found += [index.windows(slice(None)) for index in cutter.finish()]
     assert cutter.n_frames == rows.frame.max() + 1

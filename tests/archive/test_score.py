@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad import Detector
-from stepvad.archive import manifest, scoring, shards
+from stepvad.archive import layout, manifest, scoring, shards
 from stepvad.archive.scorefile import read_facts
 from stepvad.archive.storage import Place
 from stepvad.errors import StepvadError
@@ -272,7 +272,7 @@ def test_a_model_that_changes_meanwhile_is_noticed(
         model_sha256="0" * 64,
         engine="onnxruntime",
     )
-    (first, *_) = scoring.shards_of(job.poses.files(".parquet"))
+    (first, *_) = layout.shards(job.poses.files(".parquet"))
     outcome = shards.score(shards.Task(job, first))
     assert outcome.facts is None
     assert "expected the model that the run began with" in next(iter(outcome.failed.values()))

@@ -7,13 +7,14 @@ from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad import executors, modelfile, runtime
+from stepvad import executors, modelfile
 from stepvad.archive import manifest, shards
 from stepvad.archive.layout import SUFFIX, Shard, directory
 from stepvad.archive.layout import shards as shards_of
 from stepvad.archive.shards import Job, Outcome, Task
 from stepvad.archive.storage import Place
-from stepvad.config import Config, Runtime
+from stepvad.config import Engine, Runtime
+from stepvad.detector import Detector
 from stepvad.errors import StepvadError
 from stepvad.executors import Executor
 from stepvad.progress import Progress, Report, silent
@@ -55,8 +56,9 @@ def score(
     runs on the cluster that is there; all its machines have to see poses, scores and model.
     """
     executors.check(executor, jobs)
-    config = modelfile.read(model).config
-    job = _job(poses, scores, model, config, runtime, energies=energies, quick=quick)
+    detector = Detector.load(model, runtime=runtime, threads=1)  # what cannot score is refused here
+    config, engine = detector.config, detector.network.engine
+    job = _job(poses, scores, model, engine, energies=energies, quick=quick)
     plan = shards_of(job.poses.files(SUFFIX))
     if not plan:
         raise StepvadError(
@@ -84,14 +86,7 @@ def score(
 
 
 def _job(
-    poses: str,
-    scores: str,
-    model: Path,
-    config: Config,
-    wanted: Runtime,
-    *,
-    energies: bool,
-    quick: bool,
+    poses: str, scores: str, model: Path, engine: Engine, *, energies: bool, quick: bool
 ) -> Job:
     """What all shards of a run share, named so that other processes find it."""
     source, target = Place.at(poses), Place.at(scores)
@@ -105,7 +100,7 @@ def _job(
         scores=target,
         model=model.absolute(),
         model_sha256=modelfile.sha256(model),
-        engine=runtime.choose(wanted, width=config.width),
+        engine=engine,
         energies=energies,
         quick=quick,
     )
