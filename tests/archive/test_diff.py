@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from stepvad.archive import scorefile
@@ -137,6 +138,31 @@ def test_batches_of_rows_change_no_event(
     expected = found_in(sides)
     monkeypatch.setattr(scorefile, "ROW_GROUP", rows)
     assert found_in(sides) == expected
+
+
+def test_calm_at_the_edge_of_a_batch_ends_what_a_person_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.8 is above the release and below the threshold: it prolongs an event and begins none."""
+    monkeypatch.setattr(scorefile, "ROW_GROUP", 7)
+    write(tmp_path / "new", "a.parquet", {"a": [(1, 0, 7, 3.0), (1, 7, 8, CALM), (1, 8, 30, 1.8)]})
+    write(tmp_path / "old", "a.parquet", {"a": [(1, 0, 30, CALM)]})
+    (change,) = found_in((tmp_path / "new", tmp_path / "old")).changed
+    assert (change.kind, change.event.first_s, change.event.last_s) == ("lost", 0.0, 0.6)
+
+
+def test_scores_of_any_length_are_in_row_groups_of_one_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scorefile, "ROW_GROUP", 100)
+    write(tmp_path, "a", {"x": [(1, 0, 250, 1.0)], "y": [(2, 0, 70, 2.0)]})
+    file = pq.ParquetFile(tmp_path / "a")
+    sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    assert sizes == [100, 100, 100, 20]
+    table = file.read()
+    assert table["clip"].to_pylist() == ["x"] * 250 + ["y"] * 70
+    assert table["frame"].to_pylist() == [*range(250), *range(70)]
+    file.close()
 
 
 def test_a_rate_nobody_knows_is_asked_for(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def group_lives(group: int) -> bool:
 def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """Poses, a model that takes its time, and the scores of a run that nobody disturbed."""
     root = tmp_path_factory.mktemp("killed")
-    clips = [clip for clip, _ in walkers.make_clips(12, seed=6, seconds=8.0)]
+    clips = [clip for clip, _ in walkers.make_clips(12, seed=6, seconds=10.0)]
     poses = write_archive(root / "poses", clips)
-    model = write_model(root / "model.safetensors", width=384)
+    model = write_model(root / "model.safetensors", width=1024)
     finish(start(poses, root / "quiet", model, "--jobs", "2"))
     assert len(contents(root / "quiet")) == 13
     return poses, model, root / "quiet"

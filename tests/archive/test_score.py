@@ -145,6 +145,8 @@ def test_another_model_does_not_mix(
     with pytest.raises(StepvadError, match="expected scores of energies True, got those of False"):
         scoring.score(str(poses), in_memory, model, energies=True)
     assert everything(in_memory) == before
+    Place.at(in_memory).delete("manifest.json")  # the files themselves say whose they are
+    assert scoring.score(str(poses), in_memory, other).kept == 0
 
 
 def test_a_bad_file_is_told_of_and_does_not_stop_the_others(

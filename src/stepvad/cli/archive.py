@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from stepvad.cli.engine import RuntimeName
-from stepvad.cli.options import ExecutorName
 from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
 from stepvad.errors import StepvadError
 
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 archive = typer.Typer(no_args_is_help=True, help="Stored poses: score, compare models, count.")
 
 Scores = Annotated[str, typer.Argument(help="Scores that archive score wrote: a path or URL.")]
-Threshold = Annotated[float | None, typer.Option(help="Its threshold, for all cameras.")]
-Calibration = Annotated[Path | None, typer.Option(help="Its calibration, a .calibration.json.")]
+Threshold = Annotated[float | None, typer.Option(help="A threshold for all cameras.")]
+Calibration = Annotated[Path | None, typer.Option(help="The calibration beside its model.")]
 
 CHANGES = ("change", "date", "camera", "clip", "from", "to", "peak", "tracks")
 
@@ -37,7 +36,9 @@ def score(
     model: Annotated[Path, typer.Option("-m", "--model", help="A model file.")],
     *,
     jobs: Annotated[int, typer.Option(min=1, help="Shards at a time, one core each.")] = 1,
-    executor: ExecutorName = "processes",
+    executor: Annotated[
+        Literal["processes", "ray"], typer.Option(help="Where shards run: here, or on a cluster.")
+    ] = "processes",
     runtime: RuntimeName = "auto",
     energies: Annotated[
         bool, typer.Option("--energies", help="Keep the energy at each noise scale, too.")
