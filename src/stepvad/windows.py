@@ -184,7 +184,7 @@ class WindowIndex:
     def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
         """Keypoints of poses `(n, T)` as `(n, T, V, 2)`; quicker for windows beside each other."""
         n, T = poses.shape
-        first, end = (int(poses[0, 0]), int(poses[-1, -1]) + 1) if n else (0, 0)
+        first, end = (int(poses[:, 0].min()), int(poses[:, -1].max()) + 1) if n else (0, 0)
         if not T <= end - first <= 2 * n + T:
             return self.keypoints[poses]
         # joints outside, poses inside: a joint of a window is T numbers in a row
