@@ -161,16 +161,16 @@ def long_clip(n_poses: int) -> Clip:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_a_file(model: Path, tmp_path: Path) -> None:
-    """One track over the whole file, in one row group: four times as long, the same memory."""
+    """One track over the whole file, in one row group: more than twice as long, the same memory."""
     peaks = []
-    for n_poses in (150_000, 600_000):
+    for n_poses in (300_000, 800_000):
         root = tmp_path / str(n_poses)
         root.mkdir()
         write_clip(long_clip(n_poses), root / "a.parquet")
         table = pq.read_table(root / "a.parquet")
         pq.write_table(
             table, root / "a.parquet", row_group_size=n_poses, compression="none"
-        )  # 122 MB the large one
+        )  # 163 MB the large one
         del table
         pa.default_memory_pool().release_unused()
         command = [sys.executable, "-c", MEASURED, root, tmp_path / f"s{n_poses}", model]
@@ -181,4 +181,4 @@ def test_memory_does_not_grow_with_a_file(model: Path, tmp_path: Path) -> None:
         windows, kilobytes = map(int, done.stdout.split())
         assert windows == n_poses - 11
         peaks.append(kilobytes / 1024)
-    assert peaks[1] - peaks[0] < 30, peaks  # megabytes; the file grew by 92
+    assert peaks[1] - peaks[0] < 40, peaks  # megabytes; the file grew by 102
