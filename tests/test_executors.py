@@ -84,6 +84,10 @@ def assert_shared_out(found: list[tuple[int, int, str]]) -> None:
 def test_processes_do_everything_once_and_pass_errors_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert_shared_out(seen_by("processes"))
+    ((_, _, threads),) = executors.run(
+        threads_and_double, [1], jobs=1, executor="processes", threads=2
+    )
+    assert threads == "2"
     with pytest.raises(DataError, match="expected less, got 3; count again"):
         list(executors.run(refuse, range(9), jobs=2, executor="processes"))
 

@@ -253,6 +253,18 @@ def test_a_skeleton_of_one_joint_has_windows_too() -> None:
     assert windows.frame.tolist() == [5, 6, 7, 8]
 
 
+def test_windows_in_any_order_are_those_of_their_rows() -> None:
+    """Dense or far apart, once or often, the first and last rows near each other or not."""
+    clip = clip_of(random_track([*range(300)]), random_track([*range(50)], id_=8, seed=2))
+    index, _ = cut(clip, config(4), of_size(3))
+    rng = np.random.default_rng(0)
+    one_by_one = np.concatenate([index.windows(slice(at, at + 1)).x for at in range(len(index))])
+    for n in (1, 2, 5, 40, 344, 1000):
+        for _ in range(10):
+            rows = rng.integers(len(index), size=n)
+            np.testing.assert_array_equal(index.windows(rows).x, one_by_one[rows])
+
+
 @pytest.mark.parametrize("piece", [1, 2, 5, 7])
 @pytest.mark.parametrize("T", [1, 2, 4])
 @pytest.mark.parametrize("drop", [False, True])

@@ -32,16 +32,23 @@ def check(executor: Executor, jobs: int) -> None:
 
 
 def run(
-    work: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int, executor: Executor
+    work: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    jobs: int,
+    executor: Executor,
+    threads: int | None = None,
 ) -> Iterator[Result]:
-    """Do the work for every task, `jobs` at a time, each on its share of the cores.
+    """Do the work for every task, `jobs` at a time, each on `threads` or its share of the cores.
 
     Results come as soon as they are there. The first error ends everything.
     """
     check(executor, jobs)
     if not tasks:
         return iter(())
-    return _on_ray(work, tasks, jobs) if executor == "ray" else _in_processes(work, tasks, jobs)
+    each = threads or threads_per_job(jobs)
+    start = _on_ray if executor == "ray" else _in_processes
+    return start(work, tasks, jobs, each)
 
 
 def threads_per_job(jobs: int) -> int:
@@ -50,10 +57,10 @@ def threads_per_job(jobs: int) -> int:
 
 
 def _in_processes(
-    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int
+    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, threads: int
 ) -> Iterator[Result]:
     with (
-        _environment("OMP_NUM_THREADS", str(threads_per_job(jobs))),
+        _environment("OMP_NUM_THREADS", str(threads)),
         ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool,
     ):
         waiting = {pool.submit(work, task) for task in tasks}
@@ -80,13 +87,15 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _on_ray(work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int) -> Iterator[Result]:
+def _on_ray(
+    work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, threads: int
+) -> Iterator[Result]:
     """The same on the cluster that is there, or else on one of this machine alone."""
     ray = _import_ray()
-    threads = {"OMP_NUM_THREADS": str(threads_per_job(jobs))}
+    variables = {"OMP_NUM_THREADS": str(threads)}
     with _cluster(ray, jobs):
         remote = ray.remote(work).options(
-            num_cpus=1, max_retries=0, runtime_env={"env_vars": threads}
+            num_cpus=1, max_retries=0, runtime_env={"env_vars": variables}
         )
         waiting = iter(tasks)
         running = [remote.remote(task) for task in islice(waiting, jobs)]

@@ -20,6 +20,8 @@ STGNF_SIZE = (856.0, 480.0)
 """What profile `stgnf` divides x and y by, whatever the video's size."""
 PIECE = 32_768
 """Poses of a track prepared at once."""
+AT_ONCE = 128
+"""Windows standardised at once: they fit the caches."""
 ROUNDING = float(np.finfo(np.float32).eps)
 """A spread below this share of the coordinates themselves is their rounding, not motion."""
 
@@ -133,12 +135,8 @@ class Run:
     def part(self, first: int, end: int) -> Run:
         """The poses from `first` up to `end`, as slices count."""
         poses = slice(*slice(first, end).indices(len(self)))
-        return Run(
-            self.track_id,
-            self.first_frame + poses.start,
-            self.keypoints[poses],
-            self.confidence[poses],
-        )
+        first_frame = self.first_frame + poses.start
+        return Run(self.track_id, first_frame, self.keypoints[poses], self.confidence[poses])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,13 +178,19 @@ class WindowIndex:
     def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
         """The windows at these rows, cut and standardised."""
         poses = self.start[rows][:, None] + np.arange(self.config.T)  # (n, T)
-        return Windows.of(
-            self.keypoints[poses],
-            self.confidence[poses],
-            self.track_id[rows],
-            self.frame[rows],
-            self.config,
-        )
+        keypoints, confidence = self._keypoints(poses), self.confidence[poses]
+        return Windows.of(keypoints, confidence, self.track_id[rows], self.frame[rows], self.config)
+
+    def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Keypoints of poses `(n, T)` as `(n, T, V, 2)`; quicker for windows beside each other."""
+        n, T = poses.shape
+        first, end = (int(poses[:, 0].min()), int(poses[:, -1].max()) + 1) if n else (0, 0)
+        if not T <= end - first <= 2 * n + T:
+            return self.keypoints[poses]
+        # joints outside, poses inside: a joint of a window is T numbers in a row
+        turned = np.ascontiguousarray(self.keypoints[first:end].transpose(2, 1, 0))
+        spans = np.lib.stride_tricks.sliding_window_view(turned, T, axis=2)  # (2, V, poses, T)
+        return spans.transpose(2, 0, 1, 3)[poses[:, 0] - first].transpose(0, 3, 2, 1)
 
     def batches(self, size: int) -> Iterator[Windows]:
         """All windows in order, at most `size` at a time."""
@@ -236,7 +240,6 @@ def _pieces(
     track: Track, first: int, end: int, config: Config, source: Skeleton, target: Skeleton
 ) -> Iterator[tuple[Run, Counts]]:
     """One run, poses `first` to `end` of a track, piece by piece."""
-    T = config.T
     tail: Run | None = None
     for start in range(first, end, PIECE):
         poses = slice(start, min(start + PIECE, end))
@@ -244,14 +247,23 @@ def _pieces(
         keypoints, confidence, mended = prepare(
             track.keypoints[poses], track.confidence[poses], source, target
         )
-        run, n_new = extend(tail, Run(track.id, int(frames[0]), keypoints, confidence), frames)
-        tail = run.part(-max(T - 1, 1), len(run))
-        is_last = config.drop_last_window and poses.stop == len(track)
-        is_short = tail is not None and poses.stop == end and len(run) < T
-        yield (
-            run.part(-(n_new + T - 1), len(run) - is_last),
-            mended + Counts(filled_poses=n_new - len(frames), short_runs=int(is_short)),
-        )
+        new = Run(track.id, int(frames[0]), keypoints, confidence)
+        ends = poses.stop == end, poses.stop == len(track)
+        run, filled, tail = join(tail, new, frames, config, ends)
+        yield run, mended + filled
+
+
+def join(
+    tail: Run | None, new: Run, frames: NDArray[np.int64], config: Config, ends: tuple[bool, bool]
+) -> tuple[Run, Counts, Run]:
+    """A run with all windows of new poses, what was filled, and the tail that further ones need."""
+    ends_run, ends_track = ends
+    run, n_new = extend(tail, new, frames)
+    return (
+        run.part(-(n_new + config.T - 1), len(run) - (config.drop_last_window and ends_track)),
+        Counts(filled_poses=n_new - len(frames), short_runs=int(ends_run and len(run) < config.T)),
+        run.part(-max(config.T - 1, 1), len(run)),
+    )
 
 
 def extend(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[Run, int]:
@@ -267,13 +279,10 @@ def extend(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[Run
     keypoints, confidence = fill_gaps(frames, keypoints, confidence)
     if tail is None:
         return Run(poses.track_id, int(frames[0]), keypoints, confidence), len(keypoints)
-    longer = Run(
-        poses.track_id,
-        tail.first_frame,
-        np.concatenate([tail.keypoints, keypoints[1:]]),
-        np.concatenate([tail.confidence, confidence[1:]]),
-    )
-    return longer, len(keypoints) - 1
+    n_new = len(keypoints) - 1
+    keypoints = np.concatenate([tail.keypoints, keypoints[1:]])
+    confidence = np.concatenate([tail.confidence, confidence[1:]])
+    return Run(poses.track_id, tail.first_frame, keypoints, confidence), n_new
 
 
 def prepare(
@@ -327,12 +336,8 @@ def fill_gaps(
     after = np.minimum(before + 1, len(frames) - 1)
     span = np.maximum(frames[after] - frames[before], 1)
     share = ((wanted - frames[before]) / span).astype(np.float32)
-    step = keypoints[after] - keypoints[before]
-    confidence_step = confidence[after] - confidence[before]
-    return (
-        keypoints[before] + step * share[:, None, None],
-        confidence[before] + confidence_step * share,
-    )
+    filled = keypoints[before] + (keypoints[after] - keypoints[before]) * share[:, None, None]
+    return filled, confidence[before] + (confidence[after] - confidence[before]) * share
 
 
 def standardise(
@@ -343,9 +348,14 @@ def standardise(
     A spread below `spread_floor` of the spread of x counts as that much; a window without any
     spread stays at zero. Each window is computed alone, so a batch gives the same bits.
     """
-    rows, _, scale, flat = _centred(x, config)
-    scaled = rows / scale[:, None, None] + 0.0  # -0 becomes 0, so that equal windows are equal bits
-    return scaled.reshape(x.shape).astype(np.float32), flat
+    standardised, flat = np.empty(x.shape, np.float32), np.empty(len(x), np.bool_)
+    for first in range(0, len(x), AT_ONCE):
+        part = slice(first, first + AT_ONCE)
+        rows, _, scale, flat[part] = _centred(x[part], config)
+        rows /= scale[:, None, None]
+        rows += 0.0  # -0 becomes 0, so that equal windows are equal bits
+        standardised[part] = rows.reshape(x[part].shape)
+    return standardised, flat
 
 
 def place(
@@ -367,16 +377,18 @@ def _centred(
     x: NDArray[np.float32], config: Config
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Windows about their mean `(N, 2, V T)`, the mean `(N, 2, 1)`, their scale, who is flat."""
-    x = np.ascontiguousarray(x, dtype=np.float64)
+    N, size = len(x), STGNF_SIZE if config.profile == "stgnf" else (1.0, 1.0)
+    rows = np.array(x, dtype=np.float64, order="C").reshape(N, 2, x.shape[2] * x.shape[3])
     if config.profile == "stgnf":
-        x = x / np.reshape(STGNF_SIZE, (2, 1, 1))
-    rows = x.reshape(len(x), 2, x.shape[2] * x.shape[3])  # sums run along the last, dense axis
-    rounding = ROUNDING * np.abs(rows).max(axis=2)
-    mean = rows.mean(axis=2, keepdims=True)
-    rows = rows - mean
+        rows /= np.reshape(size, (2, 1))
+    mean = rows.mean(axis=2, keepdims=True)  # sums run along the last, dense axis
+    rows -= mean
     spread = np.sqrt(np.square(rows).mean(axis=2))  # (N, 2)
-    still = spread <= rounding
-    rows[still], spread[still] = 0, 0
+    # the largest coordinate is within √n spreads of the mean: few windows need a closer look
+    still = spread <= 1.01 * ROUNDING * (np.abs(mean[..., 0]) + np.sqrt(rows.shape[2]) * spread)
+    if still.any():
+        still &= spread <= ROUNDING * (np.abs(x).max(axis=(2, 3)).astype(np.float64) / size)
+        rows[still], spread[still] = 0, 0
     spread_x, spread_y = spread.T
     floor = config.spread_floor * spread_x
     flat = spread_y <= floor

@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from stepvad.cli.archive import archive
 from stepvad.cli.benchmark import benchmark
 from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
@@ -68,6 +69,7 @@ WAITING_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "4"}
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(events, name="events")
+app.add_typer(archive, name="archive")
 app.add_typer(benchmark, name="benchmark")
 
 

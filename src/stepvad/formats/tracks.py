@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import chain, groupby
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 from stepvad import skeletons
 from stepvad.atomic import replacing
@@ -23,6 +23,8 @@ from stepvad.poses import Clip, Track, n_frames_of
 from stepvad.skeletons import COCO17
 
 METADATA_KEY = b"stepvad"
+BUFFER = 1 << 18
+"""Bytes of a column read at once, however large its row group is."""
 
 
 def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
@@ -34,32 +36,61 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
     Args:
         fps: The frame rate where the file does not tell it; wins where it does.
     """
-    pyarrow, parquet = _pyarrow("reading Parquet tracks")
-    with (
-        _named(path, pyarrow),
-        parquet.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file,
-    ):
-        trackrows.check_columns(file.schema_arrow, pyarrow.types)
-        metadata = (file.metadata.metadata or {}).get(METADATA_KEY)
-        header = None if metadata is None else Header.decode(metadata)
+    with opened(path, str(path)) as (header, parts):
         seen: set[str] = set()
-        for name, tracks in _grouped(file, header, pyarrow):
-            if name in seen:
-                raise DataError(
-                    f"clip {name!r}: expected its rows to stand together, got other clips between",
-                    hint="sort the rows by clip, track and frame",
-                )
-            seen.add(name)
+        for name, tracks in _grouped(parts):
+            check_new(name, seen)
             yield _clip(name, tracks, header, fps)
         for name in header.clips if header else ():
             if name not in seen:
                 yield _clip(name, (), header, fps)
 
 
+@contextmanager
+def opened(
+    source: Path | BinaryIO, name: str
+) -> Iterator[tuple[Header | None, Iterator[tuple[str, Rows]]]]:
+    """What a file says of itself, and its rows with the name of their clip, some at a time.
+
+    However large the file is, no more of it than `trackrows.ROWS_AT_ONCE` rows is in memory.
+    """
+    pyarrow, parquet = _pyarrow("reading Parquet tracks")
+    with (
+        _named(name, pyarrow),
+        parquet.ParquetFile(
+            source, pre_buffer=False, page_checksum_verification=True, buffer_size=BUFFER
+        ) as file,
+    ):
+        trackrows.check_columns(file.schema_arrow, pyarrow.types)
+        metadata = (file.metadata.metadata or {}).get(METADATA_KEY)
+        header = None if metadata is None else Header.decode(metadata)
+        yield header, trackrows.decode(file, header.skeleton.V if header else None, pyarrow)
+
+
+def check_new(name: str, seen: set[str]) -> None:
+    """Note a clip whose rows begin, and refuse one that began before."""
+    if name in seen:
+        raise DataError(
+            f"clip {name!r}: expected its rows to stand together, got other clips between",
+            hint="sort the rows by clip, track and frame",
+        )
+    seen.add(name)
+
+
+def facts_of(name: str, header: Header) -> ClipFacts:
+    """What the metadata says of a clip."""
+    if name not in header.clips:
+        raise DataError(
+            f"clip {name!r}: expected only clips that the file's metadata lists, got one more",
+            hint="write the file with stepvad, or without its stepvad metadata",
+        )
+    return header.clips[name]
+
+
 def read_origin(path: Path) -> Mapping[str, Any]:
     """How the poses of a file came about; empty where it does not tell."""
     pyarrow, parquet = _pyarrow("reading Parquet tracks")
-    with _named(path, pyarrow):
+    with _named(str(path), pyarrow):
         metadata = (parquet.read_metadata(path).metadata or {}).get(METADATA_KEY)
         return {} if metadata is None else Header.decode(metadata).origin
 
@@ -105,25 +136,22 @@ def _pyarrow(feature: str) -> tuple[Any, Any]:
 
 
 @contextmanager
-def _named(path: Path, pyarrow: Any) -> Iterator[None]:
+def _named(name: str, pyarrow: Any) -> Iterator[None]:
     """Let every error name the file, whoever raises it."""
     try:
         yield
     except DataError as error:
-        raise error.located(str(path)) from error
+        raise error.located(name) from error
     except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(
-            f"{path}: expected a Parquet file of tracks, got: {reason}",
+            f"{name}: expected a Parquet file of tracks, got: {reason}",
             hint="check the path; if the file is cut off or damaged, write or copy it again",
         ) from error
 
 
-def _grouped(
-    file: Any, header: Header | None, pyarrow: Any
-) -> Iterator[tuple[str, tuple[Track, ...]]]:
+def _grouped(parts: Iterator[tuple[str, Rows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
     """The tracks of each clip, which may span many row groups."""
-    parts = trackrows.decode(file, header.skeleton.V if header else None, pyarrow)
     for name, group in groupby(parts, key=lambda part: part[0]):
         try:
             yield name, Rows.joined([rows for _, rows in group]).tracks()
@@ -136,12 +164,7 @@ def _clip(name: str, tracks: tuple[Track, ...], header: Header | None, fps: floa
     if header is None:
         skeleton = skeletons.of_size(tracks[0].keypoints.shape[1]) if tracks else COCO17
         return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
-    facts = header.clips.get(name)
-    if facts is None:
-        raise DataError(
-            f"clip {name!r}: expected only clips that the file's metadata lists, got one more",
-            hint="write the file with stepvad, or without its stepvad metadata",
-        )
+    facts = facts_of(name, header)
     rate = facts.fps if fps is None else fps
     return Clip(name, rate, facts.n_frames, tracks, header.skeleton)
 

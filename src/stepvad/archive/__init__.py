@@ -1,0 +1,1 @@
+"""Stored poses in Parquet, scored shard by shard and scored again when a model changes."""

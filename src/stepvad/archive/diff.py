@@ -1,0 +1,188 @@
+"""Two models over one archive: which events the new one gains, and which it loses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+
+from stepvad.archive.layout import SUFFIX, camera_of, date_of, directory
+from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
+from stepvad.archive.storage import Place
+from stepvad.errors import DataError, StepvadError
+from stepvad.events import Event, Rules, find
+from stepvad.progress import Progress, Report, silent
+from stepvad.scoring import WindowScores
+
+WITHIN_S = 3.0
+"""Events of both models no farther apart than this are the same one, as within one model."""
+
+RulesOf = Callable[[str], Rules]
+"""How events of a camera are made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """An event that one model has and the other has not."""
+
+    kind: Literal["gained", "lost"]
+    date: str
+    camera: str
+    clip: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What changed for one camera."""
+
+    camera: str
+    clips: int
+    """Clips that both models scored."""
+    old: int
+    """Events of the old model."""
+    new: int
+    gained: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All that changed."""
+
+    lines: tuple[Line, ...]
+    changed: tuple[Changed, ...]
+    only_old: int
+    """Clips that only the old model scored, which are not compared."""
+    only_new: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One model's scores, and how they become events."""
+
+    place: Place
+    rules_of: RulesOf
+
+
+def compare(
+    old: Side,
+    new: Side,
+    *,
+    fps: float | None = None,
+    within_s: float = WITHIN_S,
+    report: Report = silent,
+) -> Difference:
+    """The events gained and lost in clips that both scored, a directory at a time.
+
+    Args:
+        fps: The frame rate of clips that do not tell it.
+        within_s: How far apart events may be to count as the same.
+    """
+    files = [_by_directory(side.place) for side in (old, new)]
+    counts: dict[str, Counter[str]] = {}
+    changed: list[Changed] = []
+    only: Counter[str] = Counter()
+    directories = sorted({*files[0], *files[1]})
+    for done, place in enumerate(directories):
+        report(Progress("comparing", done, len(directories)))
+        name = f"{place}/x"
+        camera, date = camera_of(name), date_of(name)
+        before, after = (
+            _events(side, several.get(place, ()), camera, fps)
+            for side, several in zip((old, new), files, strict=True)
+        )
+        only["old"] += len(before.keys() - after.keys())
+        only["new"] += len(after.keys() - before.keys())
+        for clip in sorted(before.keys() & after.keys()):
+            gained, lost = gained_and_lost(before[clip], after[clip], within_s)
+            changed += [Changed("gained", date, camera, clip, event) for event in gained]
+            changed += [Changed("lost", date, camera, clip, event) for event in lost]
+            counts.setdefault(camera, Counter()).update(
+                clips=1,
+                old=len(before[clip]),
+                new=len(after[clip]),
+                gained=len(gained),
+                lost=len(lost),
+            )
+    report(Progress("comparing", len(directories), len(directories)))
+    columns = ("clips", "old", "new", "gained", "lost")
+    lines = [Line(camera, *(n[c] for c in columns)) for camera, n in sorted(counts.items())]
+    return Difference(tuple(lines), tuple(changed), only["old"], only["new"])
+
+
+def gained_and_lost(
+    old: Sequence[Event], new: Sequence[Event], within_s: float = WITHIN_S
+) -> tuple[list[Event], list[Event]]:
+    """New events with no old one near them, and old events with no new one near them."""
+
+    def near(event: Event, others: Sequence[Event]) -> bool:
+        return any(
+            event.first_s - other.last_s <= within_s and other.first_s - event.last_s <= within_s
+            for other in others
+        )
+
+    gained = [event for event in new if not near(event, old)]
+    return gained, [event for event in old if not near(event, new)]
+
+
+def _by_directory(place: Place) -> dict[str, list[str]]:
+    """The files of scores in each directory."""
+    names = [stored.name for stored in place.files(SUFFIX)]
+    if not names:
+        raise StepvadError(
+            f"{place.url}: expected scores of archive score, got none",
+            hint="score the archive first: stepvad archive score POSES -o SCORES --model MODEL",
+        )
+    return {where: [*several] for where, several in groupby(sorted(names, key=_order), directory)}
+
+
+def _order(name: str) -> tuple[str, str]:
+    return directory(name), name
+
+
+def _events(
+    side: Side, names: Iterable[str], camera: str, fps: float | None
+) -> dict[str, list[Event]]:
+    """The events of every clip in some files of one camera."""
+    rules = side.rules_of(camera)
+    found: dict[str, list[Event]] = {}
+    for name in names:
+        shown = side.place.named(name)
+        with side.place.open(name) as file:
+            clips = read_facts(file, shown)["clips"]
+            found |= {clip: [] for clip in clips}
+            file.seek(0)
+            for clip, parts in groupby(read_scores(file, shown), key=lambda part: part.clip):
+                windows = _that_matter(parts, rules)
+                found[clip] = find(windows, _rate(clip, clips, fps, shown), rules)
+    return found
+
+
+def _rate(clip: str, clips: dict[str, Any], fps: float | None, name: str) -> float:
+    rate = clips.get(clip, {}).get("fps") or fps
+    if rate is None:
+        raise DataError(
+            f"{name}: clip {clip!r}: expected to know its frames per second, got none",
+            hint="say it with --fps",
+        )
+    return float(rate)
+
+
+def _that_matter(parts: Iterator[ClipScores], rules: Rules) -> WindowScores:
+    """Scores that are not calm and those right after, however many others the clip has."""
+    kept: list[WindowScores] = []
+    before: tuple[int, bool] | None = None  # track and whether above, of the last window
+    for part in parts:
+        windows = part.windows
+        above = np.float32(rules.calm) - 1e-6 * abs(rules.calm) <= windows.A
+        same = np.diff(windows.track_id, prepend=windows.track_id[:1]) == 0
+        after = np.concatenate(([False], above[:-1])) & same
+        after[0] = before is not None and before == (int(windows.track_id[0]), True)
+        kept.append(windows.part(np.flatnonzero(above | after)))
+        before = int(windows.track_id[-1]), bool(above[-1])
+    return WindowScores.join(kept, 0)

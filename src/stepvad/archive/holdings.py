@@ -1,0 +1,91 @@
+"""What is in an archive: poses of which cameras and dates, scores of which models, how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stepvad.archive import manifest
+from stepvad.archive.layout import SUFFIX, camera_of, date_of, shards
+from stepvad.archive.scorefile import read_facts
+from stepvad.archive.storage import Place
+from stepvad.errors import StepvadError
+
+
+@dataclass(frozen=True, slots=True)
+class Footage:
+    """The poses of one camera."""
+
+    camera: str
+    first_date: str
+    last_date: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The scores of one model, and how much of the poses they cover."""
+
+    place: str
+    model: str
+    model_sha256: str
+    engine: str
+    state: str
+    shards: int
+    """Shards with scores."""
+    of: int | None
+    """Shards that the poses make; None where no poses were given to compare with."""
+    windows: int
+    failed: int
+
+
+def footage(poses: Place) -> list[Footage]:
+    """The poses of every camera."""
+    by_camera: dict[str, list[Any]] = {}
+    for file in poses.files(SUFFIX):
+        by_camera.setdefault(camera_of(file.name), []).append(file)
+    return [
+        Footage(
+            camera,
+            min(date_of(file.name) for file in files),
+            max(date_of(file.name) for file in files),
+            len(files),
+            sum(file.size for file in files),
+        )
+        for camera, files in sorted(by_camera.items())
+    ]
+
+
+def scored(scores: Place, poses: Place | None = None) -> Scored:
+    """What one place of scores has; done is what was made of files of the same names and sizes."""
+    facts = manifest.read(scores)
+    if facts is None:
+        raise StepvadError(
+            f"{scores.url}: expected scores of archive score, got no {manifest.NAME}",
+            hint="give the directory that archive score wrote to",
+        )
+    inputs: dict[str, list[tuple[str, int]]] = {}
+    windows = 0
+    for stored in scores.files(SUFFIX):
+        with scores.open(stored.name) as file:
+            own = read_facts(file, scores.named(stored.name))
+        inputs[stored.name] = [(one["name"], one["size"]) for one in own["inputs"]]
+        windows += own["windows"]
+    done, of = len(inputs), None
+    if poses is not None:
+        plan = shards(poses.files(SUFFIX))
+        wanted = {shard.name: [(file.name, file.size) for file in shard.files] for shard in plan}
+        done = sum(inputs.get(name) == files for name, files in wanted.items())
+        of = len(plan)
+    return Scored(
+        place=scores.url.removeprefix("file://"),
+        model=facts["model"],
+        model_sha256=facts["model_sha256"],
+        engine=facts["engine"],
+        state=facts["state"],
+        shards=done,
+        of=of,
+        windows=windows,
+        failed=len(facts["failed"]),
+    )

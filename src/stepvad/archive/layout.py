@@ -1,0 +1,67 @@
+"""How an archive is laid out: `date=2026-05-01/camera=yard/*.parquet`, or any other directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import PurePosixPath
+from urllib.parse import unquote
+
+from stepvad.archive.storage import Stored
+
+SHARD_BYTES = 16_000_000
+"""Small files of one camera and date are scored together up to this size."""
+SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Pose files that are scored together; their scores are one file of the same place and name."""
+
+    files: tuple[Stored, ...]
+
+    @property
+    def name(self) -> str:
+        """The file of its scores: that of its first poses."""
+        return self.files[0].name
+
+    @property
+    def size(self) -> int:
+        """Bytes of its poses."""
+        return sum(file.size for file in self.files)
+
+
+def shards(files: Iterable[Stored], *, most_bytes: int = SHARD_BYTES) -> list[Shard]:
+    """All files in their order, small ones of one directory together."""
+    made: list[Shard] = []
+    for _, several in groupby(files, key=lambda file: directory(file.name)):
+        waiting: list[Stored] = []
+        for file in several:
+            if waiting and sum(other.size for other in waiting) + file.size > most_bytes:
+                made.append(Shard(tuple(waiting)))
+                waiting = []
+            waiting.append(file)
+        made.append(Shard(tuple(waiting)))
+    return made
+
+
+def directory(name: str) -> str:
+    """The directory of a file."""
+    return str(PurePosixPath(name).parent)
+
+
+def camera_of(name: str) -> str:
+    """The camera of a file: what `camera=` says, or else its directory's name."""
+    return _value(name, "camera") or unquote(PurePosixPath(name).parent.name) or "-"
+
+
+def date_of(name: str) -> str:
+    """The date of a file, where its directories tell it."""
+    return _value(name, "date") or "-"
+
+
+def _value(name: str, key: str) -> str | None:
+    """The value of `key=value` among the directories of a file."""
+    found = [part for part in name.split("/")[:-1] if part.startswith(f"{key}=")]
+    return unquote(found[-1].partition("=")[2]) if found else None

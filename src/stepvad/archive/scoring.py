@@ -1,0 +1,153 @@
+"""Score an archive: skip what is done, tell of what is bad, go on after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepvad import executors, modelfile
+from stepvad.archive import manifest, shards
+from stepvad.archive.layout import SUFFIX, Shard, directory
+from stepvad.archive.layout import shards as shards_of
+from stepvad.archive.shards import Job, Outcome, Task
+from stepvad.archive.storage import Place
+from stepvad.config import Engine, Runtime
+from stepvad.detector import Detector
+from stepvad.errors import StepvadError
+from stepvad.executors import Executor
+from stepvad.progress import Progress, Report, silent
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run over an archive did."""
+
+    shards: int
+    kept: int
+    """Shards whose scores were there."""
+    windows: int
+    """Windows of all shards together."""
+    scored: int
+    """Windows scored now."""
+    failed: dict[str, str]
+    """Pose files without scores, and why."""
+
+
+def score(
+    poses: str,
+    scores: str,
+    model: Path,
+    *,
+    runtime: Runtime = "auto",
+    energies: bool = False,
+    quick: bool = False,
+    jobs: int = 1,
+    executor: Executor = "processes",
+    report: Report = silent,
+) -> Summary:
+    """Score all poses below a path or URL into another, `jobs` shards at a time.
+
+    Scores of these very poses and this model are kept. Interrupted or killed, the same call goes
+    on, and what it leaves is to the byte what one without an interruption leaves. Executor `ray`
+    runs on the cluster that is there; all its machines have to see poses, scores and model.
+    """
+    executors.check(executor, jobs)
+    detector = Detector.load(model, runtime=runtime, threads=1)  # what cannot score is refused here
+    config, engine = detector.config, detector.network.engine
+    job = _job(poses, scores, model, engine, energies=energies, quick=quick)
+    plan = shards_of(job.poses.files(SUFFIX))
+    if not plan:
+        raise StepvadError(
+            f"{poses}: expected pose files that end in {SUFFIX}, got none",
+            hint="write poses with stepvad extract, stepvad convert or a site that records",
+        )
+    manifest.begin(job, config)
+    job.scores.remove_leftovers()
+    there = {stored.name for stored in job.scores.files(SUFFIX)}
+    looked = [shard for shard in plan if shard.name in there]
+    run = _runner(job, jobs, executor)
+    kept = [done for done in _follow(run, shards.look, looked, "checking", report) if done.facts]
+    names = {outcome.shard.name for outcome in kept}
+    rest = [shard for shard in plan if shard.name not in names]
+    rest.sort(key=lambda shard: shard.size, reverse=True)  # the longest first, so that all end soon
+    outcomes = [*_follow(run, shards.score, rest, "scoring", report)]
+    _remove_others(job.scores, plan, there)
+    manifest.finish(job, config, kept + outcomes)
+    failed: dict[str, str] = {}
+    for outcome in outcomes:
+        failed |= outcome.failed
+    scored = sum(_windows(outcome) for outcome in outcomes)
+    total = scored + sum(map(_windows, kept))
+    return Summary(len(plan), len(kept), total, scored, dict(sorted(failed.items())))
+
+
+def _job(
+    poses: str, scores: str, model: Path, engine: Engine, *, energies: bool, quick: bool
+) -> Job:
+    """What all shards of a run share, named so that other processes find it."""
+    source, target = Place.at(poses), Place.at(scores)
+    if f"{target.url}/".startswith(f"{source.url}/"):
+        raise StepvadError(
+            f"{scores}: expected scores outside of the poses, got a place among them",
+            hint="choose another directory for the scores",
+        )
+    return Job(
+        poses=source,
+        scores=target,
+        model=model.absolute(),
+        model_sha256=modelfile.sha256(model),
+        engine=engine,
+        energies=energies,
+        quick=quick,
+    )
+
+
+Work = Callable[[Task], Outcome]
+Runner = Callable[[Work, Sequence[Shard]], Iterator[Outcome]]
+
+
+def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
+    """What does work for shards: processes of one thread each, so that bits do not depend on it."""
+
+    def run(work: Work, several: Sequence[Shard]) -> Iterator[Outcome]:
+        tasks = [Task(job, shard) for shard in several]
+        if not (job.poses.is_shared and job.scores.is_shared):
+            return map(work, tasks)  # in the memory of this process
+        return executors.run(work, tasks, jobs=jobs, executor=executor, threads=1)
+
+    return run
+
+
+def _follow(
+    run: Runner, work: Work, several: Sequence[Shard], stage: str, report: Report
+) -> Iterator[Outcome]:
+    """The outcomes as they come, with a report in megabytes of poses."""
+    total, done, windows = sum(shard.size for shard in several), 0, 0
+    report(Progress(stage, 0, total // MEGABYTE))
+    try:
+        for outcome in run(work, several):
+            done += outcome.shard.size
+            windows += _windows(outcome)
+            report(Progress(stage, done // MEGABYTE, total // MEGABYTE, f"{windows:,} windows"))
+            yield outcome
+    except BrokenExecutor as error:
+        raise StepvadError(
+            "archive: expected processes to end with their work, got one that was killed",
+            hint="give them more memory or take fewer --jobs; the same command goes on",
+        ) from error
+
+
+def _remove_others(place: Place, plan: Sequence[Shard], there: set[str]) -> None:
+    """Remove scores of shards that are others now, in the directories of this plan."""
+    names, directories = {s.name for s in plan}, {directory(s.name) for s in plan}
+    for name in sorted(there - names):
+        if directory(name) in directories:
+            place.delete(name)
+
+
+def _windows(outcome: Outcome) -> int:
+    return 0 if outcome.facts is None else int(outcome.facts["windows"])

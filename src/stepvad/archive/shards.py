@@ -1,0 +1,239 @@
+"""One shard of an archive: its poses in, one file of scores out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import cache, lru_cache
+from importlib.metadata import version
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any
+
+from stepvad import modelfile, skeletons
+from stepvad.archive.cutting import Cutter
+from stepvad.archive.layout import Shard
+from stepvad.archive.scorefile import ClipScores, Writer, read_facts, writing
+from stepvad.archive.storage import Place
+from stepvad.config import Engine
+from stepvad.detector import Detector
+from stepvad.errors import DataError, StepvadError
+from stepvad.footage import BATCH
+from stepvad.formats import tracks
+from stepvad.formats.trackheader import ClipFacts
+from stepvad.formats.trackrows import Rows
+from stepvad.windows import Counts
+
+KEPT_BYTES = 1 << 25
+"""The most that glibc takes as a limit."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What all shards of a run share."""
+
+    poses: Place
+    scores: Place
+    model: Path
+    model_sha256: str
+    engine: Engine
+    energies: bool = False
+    """Whether the energy at each noise scale is kept beside the score."""
+    quick: bool = False
+    """Whether poses of the same name and size are taken to be the same."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What scores must have in common to stand in one place."""
+        return {
+            "model_sha256": self.model_sha256,
+            "engine": self.engine,
+            "energies": self.energies,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One shard to be looked at or scored."""
+
+    job: Job
+    shard: Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a shard."""
+
+    shard: Shard
+    facts: dict[str, Any] | None
+    """What its file of scores says of itself; None if there is none."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Pose files without scores, and why."""
+
+
+def look(task: Task) -> Outcome:
+    """Whether the scores of a shard are there, whole, and of these very poses and model."""
+    job, shard = task.job, task.shard
+    try:
+        with job.scores.open(shard.name) as file:
+            facts = read_facts(file, job.scores.named(shard.name))
+        if any(facts.get(name) != value for name, value in job.identity.items()):
+            return Outcome(shard, None)
+        same = facts["inputs"] == _inputs(job, shard, facts["inputs"] if job.quick else None)
+    except (StepvadError, KeyError, TypeError):
+        return Outcome(shard, None)
+    return Outcome(shard, facts if same and not facts["failed"] else None)
+
+
+def score(task: Task) -> Outcome:
+    """Score a shard; a file that cannot be scored is told of and left out."""
+    if task.job.scores.is_shared:  # so this process is here for shards and nothing else
+        _keep_freed_memory()
+    failed: dict[str, str] = {}
+    while True:
+        try:
+            return Outcome(task.shard, _score(task, failed), failed)
+        except _FileError as error:
+            failed[error.name] = error.reason
+        except StepvadError as error:
+            return Outcome(task.shard, None, dict.fromkeys(_names(task.shard), str(error)))
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Let some megabytes stay with the process that arrays take and give back all the time.
+
+    Otherwise glibc returns them to the system, which clears them again: a tenth of our own time.
+    """
+    with suppress(OSError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+        mallopt(M_TRIM_THRESHOLD, 2 * KEPT_BYTES)
+
+
+class _FileError(Exception):
+    """One pose file of a shard that cannot be scored."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+
+def _score(task: Task, failed: dict[str, str]) -> dict[str, Any]:
+    """Write the scores of all files but the failed ones; what their file says of itself."""
+    job, shard = task.job, task.shard
+    detector = _detector(job.model, job.model_sha256, job.engine)
+    done, inputs = _Done(), _inputs(job, shard)  # a file that changes from here on is scored again
+    with (
+        job.scores.replacing(shard.name) as temporary,
+        writing(temporary, detector.config.L if job.energies else None) as writer,
+    ):
+        for name in _names(shard):
+            if name in failed:
+                continue
+            try:
+                _score_file(job.poses, name, detector, writer, done)
+            except DataError as error:
+                raise _FileError(name, str(error)) from error
+        facts = {
+            **job.identity,
+            "stepvad": version("stepvad"),
+            "inputs": inputs,
+            "failed": dict(sorted(failed.items())),
+            "clips": done.clips,
+            "windows": sum(clip["windows"] for clip in done.clips.values()),
+            "flat_windows": done.flat,
+            "counts": asdict(done.counts),
+        }
+        writer.close(facts)
+    return facts
+
+
+@dataclass(slots=True)
+class _Done:
+    """What was scored of a shard so far."""
+
+    clips: dict[str, dict[str, Any]] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    flat: int = 0
+
+    def begin(self, clip: str, facts: ClipFacts | None) -> None:
+        """Note a clip before its windows are scored."""
+        if clip in self.clips:
+            raise DataError(
+                "expected clips of one camera and date to have distinct names, got it twice",
+                hint="rename one of them",
+            )
+        fps, n_frames = (None, 0) if facts is None else (facts.fps, facts.n_frames)
+        self.clips[clip] = {"fps": fps, "n_frames": n_frames, "windows": 0}
+
+
+def _score_file(place: Place, name: str, detector: Detector, writer: Writer, done: _Done) -> None:
+    """Score all clips of a file, however large, in the same memory."""
+    seen: set[str] = set()
+    with place.open(name) as file, tracks.opened(file, place.named(name)) as (header, parts):
+        for clip, several in groupby(parts, key=lambda part: part[0]):
+            tracks.check_new(clip, seen)
+            facts = None if header is None else tracks.facts_of(clip, header)
+            try:
+                done.begin(clip, facts)
+                rows = (rows for _, rows in several)
+                first = next(rows)
+                skeleton = header.skeleton if header else skeletons.of_size(first.joints.shape[1])
+                cutter = Cutter(facts, detector.config, skeleton, detector.skeleton)
+                _score_clip(clip, cutter, chain([first], rows), detector, writer, done)
+            except DataError as error:
+                raise error.located(f"clip {clip!r}") from error
+        for clip, facts in header.clips.items() if header else ():
+            if clip not in seen:
+                done.begin(clip, facts)
+
+
+def _score_clip(
+    clip: str,
+    cutter: Cutter,
+    parts: Iterator[Rows],
+    detector: Detector,
+    writer: Writer,
+    done: _Done,
+) -> None:
+    """Score the windows of a clip as its rows come."""
+    indices = chain(chain.from_iterable(map(cutter.add, parts)), cutter.finish())
+    for windows in chain.from_iterable(index.batches(BATCH) for index in indices):
+        scores = detector.score_windows(windows)
+        writer.add(ClipScores(clip, scores))
+        done.clips[clip]["windows"] += len(scores)
+        done.flat += int(windows.flat.sum())
+    done.clips[clip]["n_frames"] = cutter.n_frames
+    done.counts += cutter.counts
+
+
+def _names(shard: Shard) -> list[str]:
+    return [file.name for file in shard.files]
+
+
+def _inputs(job: Job, shard: Shard, known: Any = None) -> list[dict[str, Any]]:
+    """The poses of a shard: name, size and digest; the digest as `known` where all else fits."""
+    digests = {facts["name"]: facts["sha256"] for facts in known or ()}
+    return [
+        {
+            "name": file.name,
+            "size": file.size,
+            "sha256": digests.get(file.name) or job.poses.sha256(file.name),
+        }
+        for file in shard.files
+    ]
+
+
+@lru_cache(maxsize=1)
+def _detector(model: Path, sha256: str, engine: Engine) -> Detector:
+    """The model, loaded once in every process and on one thread."""
+    if modelfile.sha256(model) != sha256:
+        raise StepvadError(
+            f"{model}: expected the model that the run began with, got another",
+            hint="leave the file alone while scores are made of it, and run again",
+        )
+    return Detector.load(model, runtime=engine, threads=1)

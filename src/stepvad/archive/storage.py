@@ -1,0 +1,178 @@
+"""Where an archive is: a directory, or whatever fsspec opens. Nothing else here reads or writes."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from stepvad.atomic import remove_leftovers, replacing
+from stepvad.errors import MissingExtraError, StepvadError
+
+READ_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One file: its name below the place, with `/` between directories, and its bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory by its URL; processes that see it open it for themselves."""
+
+    url: str
+    only: str | None = None
+    """The one file that is meant, where the URL was that of a file."""
+
+    @classmethod
+    def at(cls, text: str) -> Place:
+        """The place that somebody named: a path, or a URL such as `s3://bucket/poses`."""
+        files, root = _file_system(text)
+        if files.isfile(root):
+            inside = PurePosixPath(root)
+            return cls(files.unstrip_protocol(str(inside.parent)), inside.name)
+        return cls(files.unstrip_protocol(root))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory of this machine, where files can be renamed."""
+        return self.url.startswith("file://")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes see it too."""
+        return not self.url.startswith("memory://")
+
+    def files(self, suffix: str) -> list[Stored]:
+        """Files at any depth whose names end so, in order; hidden ones are left out."""
+        files, root = _file_system(self.url)
+        with _readable(self.url):
+            found = files.find(root, detail=True)
+        named = ((path[len(root) :].lstrip("/"), facts) for path, facts in found.items())
+        return sorted(
+            (
+                Stored(name, int(facts["size"]))
+                for name, facts in named
+                if name.endswith(suffix)
+                and self.only in (None, name)
+                and not any(part[0] in "._" for part in name.split("/"))
+            ),
+            key=lambda stored: stored.name,
+        )
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file."""
+        files, root = _file_system(self.url)
+        return bool(files.isfile(_inside(root, name)))
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[BinaryIO]:
+        """A file to read."""
+        files, root = _file_system(self.url)
+        with _readable(self.named(name)):
+            opened = files.open(_inside(root, name), "rb")
+        with opened as file:
+            yield file
+
+    def read(self, name: str) -> bytes | None:
+        """A small file, if it is there."""
+        if not self.exists(name):
+            return None
+        with self.open(name) as file:
+            return file.read()
+
+    def sha256(self, name: str) -> str:
+        """Digest of a file, which need not fit in memory."""
+        sha = hashlib.sha256()
+        with self.open(name) as file, _readable(self.named(name)):
+            while some := file.read(READ_AT_ONCE):
+                sha.update(some)
+        return sha.hexdigest()
+
+    @contextmanager
+    def replacing(self, name: str) -> Iterator[Path]:
+        """A local file that becomes this one at the end, in one step, or vanishes after an error.
+
+        On this machine it is renamed, elsewhere put: object stores show a file when it is whole.
+        """
+        files, root = _file_system(self.url)
+        if self.is_local:
+            path = Path(_inside(root, name))
+            with _writable(self.named(name)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary:
+                yield temporary
+            return
+        with tempfile.TemporaryDirectory() as directory:
+            temporary = Path(directory) / "file"
+            yield temporary
+            with _writable(self.named(name)):
+                files.makedirs(_inside(root, str(PurePosixPath(name).parent)), exist_ok=True)
+                files.put_file(str(temporary), _inside(root, name))
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        files, root = _file_system(self.url)
+        with _writable(self.named(name)):
+            files.rm_file(_inside(root, name))
+
+    def remove_leftovers(self) -> None:
+        """Remove what runs that were killed left here long ago."""
+        if self.is_local:
+            root = Path(_file_system(self.url)[1])
+            for directory in (root, *(path for path in root.rglob("*") if path.is_dir())):
+                remove_leftovers(directory)
+
+    def named(self, name: str) -> str:
+        """A file as messages name it."""
+        return f"{self.url.removeprefix('file://')}/{name}"
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """What opens a URL, and the path it has there."""
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise MissingExtraError("archive", "archive") from error
+    try:
+        files, root = url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise StepvadError(
+            f"{url}: expected a path, or a URL that fsspec opens, got: {error}",
+            hint="install what the protocol needs, s3fs for s3://",
+        ) from error
+    return files, root.rstrip("/")
+
+
+def _inside(root: str, name: str) -> str:
+    return root if name == "." else f"{root}/{name}"
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StepvadError(
+            f"{name}: expected a file that can be read, got: {error.strerror or error}",
+            hint="check the path, its permissions and the connection",
+        ) from error
+
+
+@contextmanager
+def _writable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StepvadError(
+            f"{name}: expected a place that can be written, got: {error.strerror or error}",
+            hint="check the path, its permissions and the free space",
+        ) from error

@@ -1,0 +1,245 @@
+"""stepvad archive: stored poses, scored, compared between models, and counted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from stepvad.cli.engine import RuntimeName
+from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
+from stepvad.errors import StepvadError
+
+if TYPE_CHECKING:
+    from stepvad.archive.diff import Changed, Difference, RulesOf
+
+archive = typer.Typer(no_args_is_help=True, help="Stored poses: score, compare models, count.")
+
+Scores = Annotated[str, typer.Argument(help="Scores that archive score wrote: a path or URL.")]
+Threshold = Annotated[float | None, typer.Option(help="A threshold for all cameras.")]
+Calibration = Annotated[Path | None, typer.Option(help="The calibration beside its model.")]
+
+CHANGES = ("change", "date", "camera", "clip", "from", "to", "peak", "tracks")
+
+
+@archive.callback()
+def _group() -> None:
+    """Stored poses in Parquet: score them, compare two models over them, see what is there."""
+
+
+@archive.command(no_args_is_help=True)
+def score(
+    poses: Annotated[str, typer.Argument(help="Poses: a directory, a file or a URL.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="Where scores go: a path or URL.")],
+    model: Annotated[Path, typer.Option("-m", "--model", help="A model file.")],
+    *,
+    jobs: Annotated[int, typer.Option(min=1, help="Shards at a time, one core each.")] = 1,
+    executor: Annotated[
+        Literal["processes", "ray"], typer.Option(help="Where shards run: here, or on a cluster.")
+    ] = "processes",
+    runtime: RuntimeName = "auto",
+    energies: Annotated[
+        bool, typer.Option("--energies", help="Keep the energy at each noise scale, too.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take poses of the same name and size for the same.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score an archive of poses, and go on where an earlier run stopped.
+
+        stepvad archive score poses -o scores --model model.safetensors --jobs 4
+
+    Poses are track files in directories such as date=2026-05-01/camera=yard, or in any others; a
+    file of scores stands in the same directory below SCORES. Scores of these very poses and this
+    model are kept. Poses that cannot be read do not stop the others: they are told of at the end,
+    and the command fails.
+
+    Executor ray takes the cluster that RAY_ADDRESS names, or else this machine alone. All machines
+    of a cluster have to see POSES, SCORES and MODEL in the same place.
+    """
+    from stepvad.archive import scoring
+
+    with progress_bars() as report:
+        summary = scoring.score(
+            poses,
+            output,
+            model,
+            runtime=runtime,
+            energies=energies,
+            quick=quick,
+            jobs=jobs,
+            executor=executor,
+            report=report,
+        )
+    if as_json:
+        print_json(asdict(summary))
+    else:
+        columns = ("shards", "kept", "windows", "scored now", "files failed")
+        row = [summary.shards, summary.kept, summary.windows, summary.scored, len(summary.failed)]
+        print_table(output, columns, [[f"{number:,}" for number in row]])
+    for name, reason in summary.failed.items():
+        say(f"failed: {name}: {reason}")
+    if summary.failed:
+        raise typer.Exit(1)
+
+
+@archive.command(no_args_is_help=True)
+def diff(
+    old: Scores,
+    new: Scores,
+    *,
+    old_threshold: Threshold = None,
+    new_threshold: Threshold = None,
+    old_calibration: Calibration = None,
+    new_calibration: Calibration = None,
+    fps: Annotated[float | None, typer.Option(help="Where clips do not tell it.")] = None,
+    within: Annotated[
+        float, typer.Option(min=0, help="Seconds apart at which events are the same.")
+    ] = 3.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show which events another model gains and loses over an archive.
+
+    Each model has its own threshold, or its calibration, which has one for each camera:
+
+        stepvad archive diff scores-a scores-b --old-threshold 4 --new-threshold 3.5
+
+        stepvad archive diff scores-a scores-b --old-calibration a.calibration.json
+        --new-calibration b.calibration.json
+
+    Events of the same clip no farther apart than --within are the same. Clips that only one model
+    scored are not compared.
+    """
+    from stepvad.archive.diff import Side, compare
+    from stepvad.archive.storage import Place
+
+    sides = [
+        Side(place := Place.at(scores), _rules_of(name, place.url, threshold, calibration))
+        for name, scores, threshold, calibration in (
+            ("old", old, old_threshold, old_calibration),
+            ("new", new, new_threshold, new_calibration),
+        )
+    ]
+    with progress_bars() as report:
+        found = compare(*sides, fps=fps, within_s=within, report=report)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        _show(found)
+
+
+@archive.command(no_args_is_help=True)
+def info(
+    places: Annotated[list[str], typer.Argument(help="Poses, and scores of them, in any order.")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is there: poses by camera, scores by model, and how much is scored.
+
+    stepvad archive info poses scores-a scores-b
+    """
+    from stepvad.archive import holdings, manifest
+    from stepvad.archive.storage import Place
+
+    found = [Place.at(text) for text in places]
+    of_scores = [place for place in found if manifest.read(place) is not None]
+    poses = [place for place in found if place not in of_scores]
+    if len(poses) > 1:
+        raise StepvadError(
+            f"expected poses in one place, got {len(poses)} without scores",
+            hint="name one directory of poses, and those that archive score wrote",
+        )
+    footage = [line for place in poses for line in holdings.footage(place)]
+    scored = [holdings.scored(place, poses[0] if poses else None) for place in of_scores]
+    if as_json:
+        facts = {"poses": [*map(asdict, footage)], "scores": [*map(asdict, scored)]}
+        print_json(facts)
+        return
+    if poses:
+        rows = [
+            [
+                line.camera,
+                line.first_date,
+                line.last_date,
+                f"{line.files:,}",
+                _megabytes(line.bytes),
+            ]
+            for line in footage
+        ]
+        print_table("poses", ("camera", "from", "to", "files", "MB"), rows)
+    if of_scores:
+        rows = [
+            [
+                one.place,
+                f"{one.model} {one.model_sha256[:12]}",
+                one.engine,
+                one.state,
+                f"{one.shards:,}" + ("" if one.of is None else f" of {one.of:,}"),
+                f"{one.windows:,}",
+                f"{one.failed:,}",
+            ]
+            for one in scored
+        ]
+        columns = ("scores", "model", "runtime", "last run", "shards", "windows", "files failed")
+        print_table("scores", columns, rows)
+
+
+def _rules_of(side: str, place: str, threshold: float | None, calibration: Path | None) -> RulesOf:
+    """How events of each camera are made: by a threshold, or by the model's calibration."""
+    from stepvad.archive import manifest
+    from stepvad.archive.storage import Place
+    from stepvad.calibration import RULES, file
+
+    if threshold is not None and calibration is None:
+        rules = replace(RULES, threshold=threshold)
+        return lambda camera: rules
+    if threshold is not None or calibration is None:
+        raise StepvadError(
+            f"expected either --{side}-threshold or --{side}-calibration, got "
+            + ("neither" if threshold is None else "both"),
+            hint="stepvad calibrate finds a threshold and writes it beside the model",
+        )
+    made = file.read(calibration)
+    facts = manifest.read(Place.at(place))
+    if facts is not None and facts["model_sha256"] != made.model_sha256:
+        raise StepvadError(
+            f"{calibration}: expected the calibration of model {facts['model_sha256'][:12]}, "
+            f"got that of {made.model_sha256[:12]}",
+            hint="give the calibration beside the model that the scores are of",
+        )
+    return made.rules_of
+
+
+def _show(found: Difference) -> None:
+    columns = ("camera", "clips", "old events", "new events", "gained", "lost")
+    rows = [
+        [line.camera, *(f"{n:,}" for n in (line.clips, line.old, line.new, line.gained, line.lost))]
+        for line in found.lines
+    ]
+    print_table("events of both models", columns, rows)
+    if found.changed:
+        print_table("changes", CHANGES, [*map(_row, found.changed)])
+    for side, number in (("old", found.only_old), ("new", found.only_new)):
+        if number:
+            say(f"clips that only the {side} model scored, not compared: {number:,}")
+
+
+def _row(change: Changed) -> list[str]:
+    event = change.event
+    return [
+        change.kind,
+        change.date,
+        change.camera,
+        change.clip,
+        f"{event.first_s:.1f} s",
+        f"{event.last_s:.1f} s",
+        f"{event.peak:.2f}",
+        ", ".join(map(str, event.tracks)),
+    ]
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f}"

@@ -1,0 +1,55 @@
+"""Small archives and models, and what an archive looks like to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from stepvad import Config
+from stepvad.folded import weight_shapes
+from stepvad.formats import write_clip
+from stepvad.modelfile import Model, Origin, write
+from stepvad.pcspace import PCSpace
+from stepvad.poses import Clip
+from stepvad.skeletons import STEP18
+from stepvad.windows import Counts
+
+
+def write_model(path: Path, *, seed: int = 0, width: int = 16, T: int = 12) -> Path:
+    """A model of random weights: what it scores is as good as any other for bytes."""
+    rng = np.random.default_rng(seed)
+    config = Config(width=width, K=12, L=4, T=T, sigma_width=8)
+    D = 2 * STEP18.V * config.T
+    weights = {
+        name: (rng.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32)
+        for name, shape in weight_shapes(config).items()
+    }
+    space = PCSpace(
+        np.zeros(D, np.float32),
+        (rng.standard_normal((D, config.K)) / 8).astype(np.float32),
+        np.ones(config.K, np.float32),
+    )
+    origin = Origin("0", "0", 1, 1, 1, Counts())
+    model = Model(config, STEP18, space, weights, np.zeros(4), np.full(4, 0.01), origin)
+    write(model, path)
+    return path
+
+
+def write_archive(root: Path, clips: list[Clip]) -> Path:
+    """Clips of two cameras on several days, in the layout of an archive."""
+    for number, clip in enumerate(clips):
+        place = root / f"date=2026-05-0{1 + number // 2}" / f"camera={('gate', 'yard')[number % 2]}"
+        place.mkdir(parents=True, exist_ok=True)
+        write_clip(clip, place / f"{clip.name}.parquet")
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """All files below a directory but for what a killed process left, byte for byte."""
+    found = (path for path in sorted(root.rglob("*")) if path.is_file())
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in found
+        if not path.name.endswith(".tmp")
+    }

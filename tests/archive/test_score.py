@@ -1,0 +1,300 @@
+"""An archive is scored as its clips are, once, and whatever is wrong with some of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from stepvad import Detector
+from stepvad.archive import layout, manifest, scoring, shards
+from stepvad.archive.scorefile import read_facts
+from stepvad.archive.storage import Place
+from stepvad.errors import StepvadError
+from stepvad.formats import read_clip, write_clip
+from stepvad.poses import Clip
+from stepvad.progress import Progress
+from tests.archive.archives import contents, write_model
+
+
+def table_of(place: Place, name: str) -> Any:
+    with place.open(name) as file:
+        return pq.read_table(file)
+
+
+def in_memory_of(url: str, root: Path) -> Place:
+    """The same files in the memory of this process."""
+    place = Place.at(url)
+    for name, data in contents(root).items():
+        with place.replacing(name) as temporary:
+            temporary.write_bytes(data)
+    return place
+
+
+def everything(url: str) -> dict[str, bytes]:
+    place = Place.at(url)
+    return {
+        stored.name: place.read(stored.name) or b""
+        for suffix in (".parquet", ".json")
+        for stored in place.files(suffix)
+    }
+
+
+def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
+    poses: Path, clips: list[Clip], model: Path, in_memory: str
+) -> None:
+    summary = scoring.score(str(poses), in_memory, model, energies=True)
+    assert (summary.shards, summary.kept, summary.failed) == (6, 0, {})
+    detector = Detector.load(model, threads=1)
+    place = Place.at(in_memory)
+    files = {Path(stored.name).stem: stored.name for stored in place.files(".parquet")}
+    assert len(files) == len(clips) == 6
+    for clip in clips:
+        expected, table = detector.score(clip), table_of(place, files[clip.name])
+        assert table.column_names == ["clip", "track_id", "frame", "A", "c", "E"]
+        assert set(table["clip"].to_pylist()) == {clip.name}
+        for name in ("track_id", "frame", "A", "c"):
+            assert table[name].to_numpy().tobytes() == getattr(expected.windows, name).tobytes(), (
+                name
+            )
+        energies = table["E"].combine_chunks().flatten().to_numpy()
+        assert energies.tobytes() == expected.windows.E.tobytes()
+        with place.open(files[clip.name]) as file:
+            facts = read_facts(file, "x")
+        assert facts["clips"] == {
+            clip.name: {"fps": clip.fps, "n_frames": clip.n_frames, "windows": len(table)}
+        }
+        assert facts["counts"]["poses"] == clip.n_poses
+    assert summary.windows == summary.scored == manifest.read(place)["totals"]["windows"]  # type: ignore[index]
+
+
+def test_row_groups_and_group_of_files_change_no_score(
+    clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    """Tracks that span row groups of 50 rows, and two files in one shard."""
+    (tmp_path / "yard").mkdir()
+    for clip in clips[:2]:
+        whole = tmp_path / "whole.parquet"
+        write_clip(clip, whole)
+        table = pq.read_table(whole)
+        pq.write_table(table, tmp_path / "yard" / f"{clip.name}.parquet", row_group_size=50)
+    whole.unlink()
+    summary = scoring.score(str(tmp_path), in_memory, model)
+    assert summary.shards == 1
+    place = Place.at(in_memory)
+    (stored,) = place.files(".parquet")
+    table = table_of(place, stored.name)
+    assert "E" not in table.column_names
+    detector = Detector.load(model, threads=1)
+    for clip in clips[:2]:
+        own = table.filter(pa.compute.equal(table["clip"], clip.name))
+        assert own["A"].to_numpy().tobytes() == detector.score(clip).A.tobytes()
+
+
+def test_what_is_done_is_kept_and_what_changed_is_scored_again(
+    poses: Path, clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "poses"
+    shutil.copytree(poses, copy)
+    first = scoring.score(str(copy), in_memory, model)
+    before = everything(in_memory)
+    again = scoring.score(str(copy), in_memory, model)
+    assert (again.kept, again.scored, again.windows) == (6, 0, first.windows)
+    assert everything(in_memory) == before
+    changed = next(copy.rglob("*.parquet"))
+    clip = read_clip(changed)
+    write_clip(Clip(clip.name, clip.fps, clip.n_frames, clip.tracks[1:], clip.skeleton), changed)
+    after = scoring.score(str(copy), in_memory, model)
+    assert after.kept == 5
+    assert 0 < after.scored < first.windows
+    name = str(changed.relative_to(copy))
+    differing = {key for key, data in everything(in_memory).items() if data != before[key]}
+    assert differing == {name, "manifest.json"}
+
+
+def test_scores_of_a_file_that_shares_another_shard_now_are_removed(
+    clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    for clip in clips[2:4]:
+        write_clip(clip, tmp_path / f"{clip.name}.parquet")
+    scoring.score(str(tmp_path), in_memory, model)
+    write_clip(clips[0], tmp_path / "00.parquet")  # now the first of the shard
+    scoring.score(str(tmp_path), in_memory, model)
+    assert [stored.name for stored in Place.at(in_memory).files(".parquet")] == ["00.parquet"]
+    found = manifest.read(Place.at(in_memory))
+    assert found is not None
+    assert [*found["shards"]] == ["00.parquet"]
+    assert found["totals"]["clips"] == 3
+
+
+def test_another_model_does_not_mix(
+    poses: Path, model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    scoring.score(str(poses), in_memory, model)
+    before = everything(in_memory)
+    other = write_model(tmp_path / "other.safetensors", seed=1)
+    with pytest.raises(StepvadError, match="expected scores of model_sha256") as refused:
+        scoring.score(str(poses), in_memory, other)
+    assert refused.value.hint == "choose another directory for other scores"
+    with pytest.raises(StepvadError, match="expected scores of energies True, got those of False"):
+        scoring.score(str(poses), in_memory, model, energies=True)
+    assert everything(in_memory) == before
+    Place.at(in_memory).delete("manifest.json")  # the files themselves say whose they are
+    assert scoring.score(str(poses), in_memory, other).kept == 0
+
+
+def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
+    clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    yard = tmp_path / "poses" / "yard"
+    yard.mkdir(parents=True)
+    for number, clip in enumerate(clips[:3]):
+        write_clip(clip, yard / f"{number}.parquet")
+    whole = (yard / "1.parquet").read_bytes()
+    (yard / "1.parquet").write_bytes(whole[: len(whole) // 2])
+    (yard / "0.parquet").write_bytes(b"")
+    (yard / "3.parquet").write_bytes(whole[:2000] + bytes(8) + whole[2008:])  # in a page
+    summary = scoring.score(str(tmp_path / "poses"), in_memory, model)
+    assert [*summary.failed] == ["yard/0.parquet", "yard/1.parquet", "yard/3.parquet"]
+    assert all("expected a Parquet file of tracks" in text for text in summary.failed.values())
+    place = Place.at(in_memory)
+    table = table_of(place, "yard/0.parquet")
+    assert set(table["clip"].to_pylist()) == {clips[2].name}
+    found = manifest.read(place)
+    assert found is not None
+    assert found["failed"] == summary.failed
+    (yard / "0.parquet").unlink()
+    (yard / "3.parquet").unlink()
+    (yard / "1.parquet").write_bytes(whole)
+    mended = scoring.score(str(tmp_path / "poses"), in_memory, model)
+    assert mended.failed == {}
+    found = manifest.read(place)
+    assert found is not None
+    assert found["failed"] == {}
+    assert found["totals"]["clips"] == 2
+
+
+def test_a_file_that_failed_is_tried_again_even_if_it_is_the_same(
+    clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    write_clip(clips[0], tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    for _ in range(2):
+        summary = scoring.score(str(tmp_path), in_memory, model)
+        assert (summary.kept, [*summary.failed]) == (0, ["b.parquet"])
+
+
+def test_two_clips_of_one_name_in_a_shard_are_told_of(
+    clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        write_clip(clips[0], tmp_path / f"{name}.parquet")
+    summary = scoring.score(str(tmp_path), in_memory, model)
+    assert [*summary.failed] == ["b.parquet"]
+    assert "got it twice" in summary.failed["b.parquet"]
+
+
+def test_poses_and_scores_may_both_be_in_memory_and_a_broken_result_is_made_again(
+    poses: Path, model: Path, in_memory: str
+) -> None:
+    source = in_memory_of(f"{in_memory}/poses", poses)
+    target = f"{in_memory}/scores"
+    scoring.score(source.url, target, model)
+    before = everything(target)
+    place = Place.at(target)
+    name = place.files(".parquet")[0].name
+    with place.replacing(name) as temporary:
+        temporary.write_bytes(before[name][:-20])
+    assert scoring.score(source.url, target, model).kept == 5
+    assert everything(target) == before
+    assert scoring.score(source.url, target, model, quick=True).kept == 6
+
+
+def test_quick_believes_names_and_sizes_and_nothing_else(
+    clips: list[Clip], model: Path, in_memory: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.parquet"
+    write_clip(clips[0], file)
+    scoring.score(str(tmp_path), in_memory, model)
+    data = bytearray(file.read_bytes())
+    data[2000] ^= 1
+    file.write_bytes(data)
+    assert scoring.score(str(tmp_path), in_memory, model, quick=True).kept == 1
+    assert scoring.score(str(tmp_path), in_memory, model).kept == 0
+    file.write_bytes(data + b"x")
+    assert scoring.score(str(tmp_path), in_memory, model, quick=True).kept == 0
+
+
+def test_progress_counts_megabytes_and_windows(
+    poses: Path, model: Path, in_memory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scoring, "MEGABYTE", 1)
+    heard: list[Progress] = []
+    summary = scoring.score(str(poses), in_memory, model, report=heard.append)
+    size = sum(path.stat().st_size for path in poses.rglob("*.parquet"))
+    last = heard[-1]
+    assert (last.stage, last.done, last.total) == ("scoring", size, size)
+    assert last.note == f"{summary.windows:,} windows"
+
+
+@pytest.mark.parametrize(
+    ("poses_at", "scores_at", "message"),
+    [
+        ("poses", "poses", "expected scores outside of the poses"),
+        ("poses", "poses/scores", "expected scores outside of the poses"),
+        ("empty", "scores", "expected pose files that end in .parquet, got none"),
+        ("nothing://x", "scores", "expected a path, or a URL that fsspec opens"),
+    ],
+)
+def test_places_that_make_no_sense_are_refused(
+    poses: Path, model: Path, tmp_path: Path, poses_at: str, scores_at: str, message: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {"poses": poses, "empty": tmp_path / "empty", "nothing://x": "nothing://x"}
+    target = poses / scores_at.removeprefix("poses").lstrip("/")
+    target = tmp_path / "scores" if scores_at == "scores" else target
+    with pytest.raises(StepvadError, match=message):
+        scoring.score(str(places[poses_at]), str(target), model)
+    assert not (tmp_path / "scores" / "x.parquet").exists()
+
+
+def test_a_model_that_changes_meanwhile_is_noticed(
+    poses: Path, model: Path, in_memory: str
+) -> None:
+    job = shards.Job(
+        poses=Place.at(str(poses)),
+        scores=Place.at(in_memory),
+        model=model,
+        model_sha256="0" * 64,
+        engine="onnxruntime",
+    )
+    (first, *_) = layout.shards(job.poses.files(".parquet"))
+    outcome = shards.score(shards.Task(job, first))
+    assert outcome.facts is None
+    assert "expected the model that the run began with" in next(iter(outcome.failed.values()))
+
+
+def test_the_manifest_tells_model_settings_and_inputs(
+    poses: Path, model: Path, in_memory: str
+) -> None:
+    scoring.score(str(poses), in_memory, model)
+    found = json.loads(Place.at(in_memory).read("manifest.json") or b"")
+    assert (found["model"], found["engine"], found["state"]) == (
+        "model.safetensors",
+        "onnxruntime",
+        "done",
+    )
+    assert found["config"]["T"] == 12
+    (name, entry), *_ = found["shards"].items()
+    assert entry["inputs"][0]["name"] == name
+    assert entry["inputs"][0]["size"] == (poses / name).stat().st_size
+    assert len(entry["inputs"][0]["sha256"]) == 64
+    windows = [one["windows"] for one in found["shards"].values()]
+    assert found["totals"]["windows"] == sum(windows)
+    assert np.all(np.array(windows) > 0)
