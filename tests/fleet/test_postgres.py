@@ -9,7 +9,7 @@ import pytest
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet import migrations
-from stepvad.fleet.postgres import Events, UnavailableError, Wanted, connect
+from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
 from tests.fleet.messages import change, event, over, worse
 from tests.fleet.postgres import PostgresServer, needs_postgres
 from tests.video.servers import free_port
@@ -250,7 +250,7 @@ def test_nothing_of_a_deleted_event_is_left_in_the_table(
 
 def test_a_server_that_is_away_is_said_to_be_and_the_password_is_not() -> None:
     dsn = f"postgresql://writer:canary-Zq7@127.0.0.1:{free_port()}/postgres"
-    with pytest.raises(UnavailableError, match="expected an answer") as told:
+    with pytest.raises(NoDatabaseError, match="expected an answer") as told:
         run(dsn, lambda events: events.events(ALL), migrated=False)
     assert "canary" not in f"{told.value}"
     for wrong in ("mysql://a:canary-Zq7@b/c", "postgresql://a:canary-Zq7@b:port/c"):

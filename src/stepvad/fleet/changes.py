@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 from stepvad.errors import DataError
 from stepvad.events import Kind
+from stepvad.fleet.bus import Delivery
+from stepvad.fleet.wire import decode_event
 from stepvad.live.record import Record, camera_key, event_id
 
-RANKS: Mapping[str, int] = {kind: rank for rank, kind in enumerate(("new", "update", "end"))}
+RANKS: Mapping[Kind, int] = {kind: rank for rank, kind in enumerate(get_args(Kind))}
 MAX_BYTES = 1 << 20
 LONGEST = 300
 """Characters of a name or an id."""
+ID = "Nats-Msg-Id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,33 +40,37 @@ class Change:
         return RANKS[self.kind]
 
 
-def change_of(data: bytes, *, sequence: int, id: str = "", site: str | None = None) -> Change:
-    """The change that a message tells; `site` is the one that its subject allows, if any.
+def change_of(delivery: Delivery, *, site: str | None = None) -> Change | None:
+    """The change that a message tells, None for a claim; `site` is the one that may tell it.
 
-    The turn is the last part of the message's `id`, which counts slots or letters.
+    The turn is the last part of the message's id, which counts slots.
     """
-    facts = _facts(data)
-    kind: Any = facts.get("type")
-    if kind not in get_args(Kind):
-        raise DataError(f"event: expected type new, update or end, got {str(kind)[:40]!r}")
-    record = _record(facts.get("after"))
-    named = _text(facts.get("site"), "site")
-    if site is not None and site != named:
-        raise DataError(f"event: expected one of site {site}, got one of {named}")
+    if len(delivery.data) > MAX_BYTES:
+        raise DataError(f"event: expected at most {MAX_BYTES} bytes, got {len(delivery.data)}")
+    try:
+        told = decode_event(delivery.data)
+    except OverflowError as error:
+        raise DataError(f"event: expected the fields of an event, got: {error}") from None
+    if told is None:
+        return None
+    if site is not None and site != told.site:
+        raise DataError(f"event: expected one of site {site}, got one of {told.site}")
+    record = told.after
+    _check(record)
     of, _, camera = record.camera.partition("/")
-    if of != named or not camera:
-        raise DataError(f"event: expected a camera {named}/..., got {record.camera[:80]!r}")
+    if of != told.site or not camera:
+        raise DataError(f"event: expected a camera {told.site}/..., got {record.camera!r:.80}")
     if record.id.partition("-")[0] != camera_key(record.camera):
-        raise DataError(f"event {record.id[:80]}: expected an id of camera {record.camera[:80]}")
-    if (kind == "end") == record.is_open:
+        raise DataError(f"event {record.id}: expected an id of camera {record.camera}")
+    if (told.kind == "end") == record.is_open:
         raise DataError(f"event {record.id}: expected an end time with an end and nothing else")
     return Change(
-        site=named,
+        site=told.site,
         camera=camera,
-        kind=kind,
+        kind=told.kind,
         record=record,
-        turn=_turn(id),
-        sequence=sequence,
+        turn=_turn((delivery.headers or {}).get(ID, "")),
+        sequence=delivery.sequence,
     )
 
 
@@ -76,36 +82,23 @@ def of_fleet(record: Record, site: str) -> Record:
     return replace(record, camera=camera, id=id)
 
 
-def _facts(data: bytes) -> Mapping[str, Any]:
-    if len(data) > MAX_BYTES:
-        raise DataError(f"event: expected at most {MAX_BYTES} bytes, got {len(data)}")
-    try:
-        facts = json.loads(data)
-        words = json.dumps(facts, ensure_ascii=False)
-        words.encode()  # halves of characters are in no text
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"event: expected JSON, got: {str(error)[:80]}") from None
-    if not isinstance(facts, dict) or "\\u0000" in words:
-        raise DataError("event: expected an object of JSON without NUL characters")
-    return facts
-
-
-def _record(facts: Any) -> Record:
-    try:
-        record = Record.from_json(facts)
-    except OverflowError as error:
-        raise DataError(f"event: expected the fields of an event, got: {error}") from None
+def _check(record: Record) -> None:
+    """Refuse what no database keeps and no page shows."""
     for name in ("id", "camera", "label", "model_id", "model_sha256"):
-        _text(getattr(record, name), name)
-    if not isinstance(record.why, str | None):
-        raise DataError("event: expected a text as why, got another value")
-    return record
+        _text(getattr(record, name), name, LONGEST)
+    for zone in record.zones:
+        _text(zone, "a zone", LONGEST)
+    if record.why is not None:
+        _text(record.why, "why", MAX_BYTES)
 
 
-def _text(value: object, name: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
-        raise DataError(f"event: expected up to {LONGEST} characters as {name}, got another value")
-    return value
+def _text(value: object, name: str, longest: int) -> None:
+    if not isinstance(value, str) or not len(value) <= longest or "\0" in value:
+        raise DataError(f"event: expected up to {longest} characters as {name}, got another value")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"event: expected whole characters as {name}, got halves") from None
 
 
 def _turn(id: str) -> int:

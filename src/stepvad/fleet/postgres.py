@@ -46,7 +46,7 @@ INSERT INTO stepvad.forgotten (id) SELECT id FROM gone ON CONFLICT DO NOTHING
 """
 
 
-class UnavailableError(DataError):
+class NoDatabaseError(DataError):
     """The database does not answer now, and may later."""
 
 
@@ -252,7 +252,7 @@ class Events:
         except _gone() as error:
             if is_data(error):
                 raise
-            raise UnavailableError(
+            raise NoDatabaseError(
                 f"database: expected an answer, got: {_words(error)}",
                 hint="it is tried again by itself",
             ) from None
