@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from stepvad.events import Kind
-from stepvad.fleet.changes import Change, change_of
+from stepvad.fleet.bus import Delivery
+from stepvad.fleet.changes import ID, Change, change_of
 from stepvad.live.record import Record, message
 from tests.live.records import record
 
@@ -24,11 +25,15 @@ def body(kind: Kind, one: Record, /, *, site: str = "north", **more: Any) -> byt
     return json.dumps(message(kind, None, one) | {"site": site} | more).encode()
 
 
+def delivery(data: bytes, sequence: int = 1, id: str = "") -> Delivery:
+    return Delivery("stepvad.events.1", data, sequence, 0.0, headers={ID: id})
+
+
 def change(kind: Kind, after: Record, sequence: int = 1, turn: int = 0) -> Change:
-    site = after.camera.partition("/")[0]
-    return change_of(
-        body(kind, after, site=site), sequence=sequence, id=f"{after.id}:{kind}:{turn}"
-    )
+    data = body(kind, after, site=after.camera.partition("/")[0])
+    found = change_of(delivery(data, sequence, f"{after.id}:{kind}:{turn}"))
+    assert found is not None
+    return found
 
 
 def over(one: Record, lasts_s: float = 5.0) -> Record:

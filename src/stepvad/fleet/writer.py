@@ -90,7 +90,9 @@ class Writer:
                 delay_s = FIRST_S
             except UnavailableError as error:
                 self._again(error, delay_s)
-                consumer = None
+                if consumer is not None:
+                    await consumer.close()
+                    consumer = None
                 await self._rest(delay_s)
                 delay_s = min(2 * delay_s, LONGEST_S)
 
