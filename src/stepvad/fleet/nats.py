@@ -132,7 +132,7 @@ class NatsBus:
                 api.ConsumerConfig(
                     durable_name=name,
                     ack_policy=api.AckPolicy.EXPLICIT,
-                    ack_wait=30.0,
+                    ack_wait=10.0,
                     max_ack_pending=10_000,
                 ),
             )

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.fleet.bus import Bus, Consumer, Delivery, UnavailableError
 from stepvad.fleet.changes import Change, change_of
 from stepvad.fleet.postgres import Events, NoDatabaseError, is_data
@@ -55,19 +56,20 @@ class Writer:
     """Takes events from the bus for as long as it is told to."""
 
     def __init__(
-        self, bus: Bus, events: Events, settings: EventsSettings, subjects: Subjects
+        self,
+        bus: Bus,
+        events: Events,
+        settings: EventsSettings,
+        subjects: Subjects,
+        stopping: asyncio.Event,
     ) -> None:
         self.counts = Counts()
         self._bus, self._events = bus, events
         self._settings, self._subjects = settings, subjects
-        self._stopping = asyncio.Event()
-
-    def stop(self) -> None:
-        """End after what is at hand."""
-        self._stopping.set()
+        self._stopping = stopping
 
     async def run(self) -> None:
-        """Until it is stopped; what does not answer is waited for."""
+        """Until it is told to stop; what does not answer is waited for."""
         looking = asyncio.create_task(self._look())
         try:
             await self._take()
@@ -93,7 +95,7 @@ class Writer:
                 if consumer is not None:
                     await consumer.close()
                     consumer = None
-                await self._rest(delay_s)
+                await _rest(self._stopping, delay_s)
                 delay_s = min(2 * delay_s, LONGEST_S)
 
     async def _keep(self, deliveries: Sequence[Delivery]) -> None:
@@ -134,7 +136,7 @@ class Writer:
             except NoDatabaseError as error:
                 self.counts.database_up = False
                 self._again(error, delay_s)
-                await self._rest(delay_s)
+                await _rest(self._stopping, delay_s)
                 delay_s = min(2 * delay_s, LONGEST_S)
                 if self._stopping.is_set():
                     raise UnavailableError("events: told to stop; they come again") from None
@@ -193,11 +195,29 @@ class Writer:
         if delay_s == FIRST_S:
             logger.warning("%s", error)
 
-    async def _rest(self, seconds: float) -> None:
+
+async def checked(events: Events, stopping: asyncio.Event) -> bool:
+    """Wait for the database and bring it up to date; False if told to stop before.
+
+    Who may not make tables is content with those of this version.
+    """
+    while not stopping.is_set():
         try:
-            await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return
+            try:
+                await events.check()
+            except ConfigError:
+                await events.migrate()
+        except NoDatabaseError as error:
+            logger.warning("%s", error)
+            await _rest(stopping, LONGEST_S)
+        else:
+            return True
+    return False
+
+
+async def _rest(stopping: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), seconds)
 
 
 def _one_line(error: Exception) -> str:
