@@ -17,6 +17,7 @@ from stepvad.cli.export import export
 from stepvad.cli.extract import extract
 from stepvad.cli.feedback import feedback
 from stepvad.cli.fit import fit
+from stepvad.cli.fleet import fleet
 from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
 from stepvad.cli.report import report
@@ -65,6 +66,7 @@ for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(events, name="events")
 app.add_typer(benchmark, name="benchmark")
+app.add_typer(fleet, name="fleet")
 
 
 def main() -> None:
