@@ -1,4 +1,4 @@
-"""What tests of a fleet share: a database of their own on a server that all use."""
+"""What tests of a fleet share: clips in which something happens, and databases."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ from itertools import count
 
 import pytest
 
+from stepvad.benchmark.walkers import make_clips
+from stepvad.poses import Clip
 from tests.fleet.postgres import PostgresServer, postgres_server
 
 _numbers = count()
+
+
+@pytest.fixture(scope="session")
+def scenes() -> list[Clip]:
+    """Clips of twelve seconds; in most somebody does what is unusual."""
+    return [clip for clip, _ in make_clips(6, seed=5, seconds=12.0, anomalies=True)]
 
 
 @pytest.fixture(scope="session")

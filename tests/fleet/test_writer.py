@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from stepvad.events import Kind
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.nats import NatsBus, connected
 from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
@@ -18,7 +19,7 @@ from stepvad.fleet.writer_metrics import WriterMetrics
 from stepvad.live.record import Record
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.messages import body, event, over, worse
-from tests.fleet.postgres import needs_postgres, postgres_server
+from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
 from tests.fleet.roles import Role, bus_section
 from tests.video.servers import SLOWER
 
@@ -49,7 +50,9 @@ def written(dsn: str, server: Broker, told: Callable[[NatsBus], Awaitable[int]])
             n = await told(bus)
             stopping = asyncio.Event()
             assert await checked(events, stopping)
-            writer = Writer(bus, events, EventsSettings(retention_days=1e5), settings.subjects, stopping)
+            writer = Writer(
+                bus, events, EventsSettings(retention_days=1e5), settings.subjects, stopping
+            )
             running = asyncio.create_task(writer.run())
             counts = writer.counts
 
@@ -118,83 +121,82 @@ def test_the_metrics_tell_what_was_counted() -> None:
     assert (found["stepvad_fleet_events_stale"], found["stepvad_fleet_database_up"]) == (2, 1)
 
 
+NUMBER = 200
+WANTED = {event(n).id: over(worse(event(n), 7.0)) for n in range(NUMBER)}
+
+
+async def tell(bus: NatsBus) -> None:
+    """Events from their starts to their ends, whatever happens to the broker."""
+    for n in range(NUMBER):
+        one = event(n)
+        await insist(bus, "new", one, n)
+        await insist(bus, "update", worse(one, 7.0), n)
+        await insist(bus, "end", over(worse(one, 7.0)), n)
+        await asyncio.sleep(0.01)
+
+
+async def insist(bus: NatsBus, kind: Kind, now: Record, n: int) -> None:
+    while True:
+        try:
+            await bus.publish(bus.subjects.events(n % 4), body(kind, now), id=f"{now.id}:{kind}:1")
+            return
+        except UnavailableError:
+            await asyncio.sleep(0.1)
+
+
+async def stored(events: Events, n: int) -> None:
+    """Until there are so many events."""
+
+    async def there() -> bool:
+        try:
+            return (await events.totals(stale_s=60)).events >= n
+        except NoDatabaseError:
+            return False
+
+    await until(there)
+
+
+async def killed_one_after_the_other(
+    server: Broker, postgres: PostgresServer, role: Role
+) -> list[Record]:
+    """What is stored in the end."""
+    async with connected(bus_settings([server]), "test") as bus, connect(postgres.dsn) as events:
+        await events.migrate()
+        await bus.setup()
+        telling = asyncio.create_task(tell(bus))
+        await stored(events, 20)
+        role.kill()
+        role.start()
+        await stored(events, 50)
+        postgres.kill()
+        await asyncio.sleep(1)
+        postgres.start()
+        await stored(events, 80)
+        server.kill()
+        await asyncio.sleep(1)
+        server.start()
+        await telling
+
+        async def all_over() -> bool:
+            totals = await events.totals(stale_s=60)
+            return totals.events >= NUMBER and totals.open == 0
+
+        await until(all_over)
+        return await events.events(ALL, limit=None)
+
+
 @pytest.mark.slow
 def test_nothing_is_lost_when_writer_database_and_broker_are_killed(
     tmp_path: Path, server: Broker
 ) -> None:
-    number, wanted = (
-        300,
-        {over(worse(event(n), 7.0)).id: over(worse(event(n), 7.0)) for n in range(300)},
-    )
     settings = tmp_path / "fleet.toml"
-    settings.write_text(bus_section(server) + '[events]\ndsn = "env:DSN"\nbatch = 7\nretention_days = 1e5\n')
-
-    async def tell(bus: NatsBus) -> None:
-        for n in range(number):
-            one = event(n)
-            for kind, now in (
-                ("new", one),
-                ("update", worse(one, 7.0)),
-                ("end", over(worse(one, 7.0))),
-            ):
-                await insist(bus, kind, now, n)
-            await asyncio.sleep(0.01)
-
-    async def insist(bus: NatsBus, kind: Any, now: Record, n: int) -> None:
-        while True:
-            try:
-                await bus.publish(
-                    bus.subjects.events(n % 4), body(kind, now), id=f"{now.id}:{kind}:1"
-                )
-                return
-            except UnavailableError:
-                await asyncio.sleep(0.1)
-
-    async def go() -> None:
-        with (
-            postgres_server("fsync=on") as postgres,
-            Role("events", settings, DSN=postgres.dsn) as role,
-        ):
-            async with (
-                connected(bus_settings([server]), "test") as bus,
-                connect(postgres.dsn) as events,
-            ):
-                await bus.setup()
-                telling = asyncio.create_task(tell(bus))
-                await rows(events, 20)
-                role.kill()
-                role.start()
-                await rows(events, 60)
-                postgres.kill()
-                await asyncio.sleep(1)
-                postgres.start()
-                await rows(events, 120)
-                server.kill()
-                await asyncio.sleep(1)
-                server.start()
-                await telling
-                await rows(events, number)
-                await until(lambda: all_over(events))
-                stored = await events.events(ALL, limit=None)
-                assert {one.id: one for one in stored} == wanted
-                assert len(stored) == number
-                assert role.process is not None
-                assert role.process.poll() is None, role.log.read_text()
-                assert role.stop() == 0, role.log.read_text()
-
-    async def rows(events: Events, n: int) -> None:
-        async def there() -> bool:
-            try:
-                return (await events.totals(stale_s=60)).events >= n
-            except (NoDatabaseError, OSError):
-                return False
-            except Exception as error:  # before the writer has made the tables
-                assert "does not exist" in str(error), error
-                return False
-
-        await until(there)
-
-    async def all_over(events: Events) -> bool:
-        return (await events.totals(stale_s=60)).open == 0
-
-    asyncio.run(go())
+    told = '[events]\ndsn = "env:DSN"\nbatch = 7\nretention_days = 1e5\n'
+    settings.write_text(bus_section(server) + told)
+    with (
+        postgres_server("fsync=on") as postgres,
+        Role("events", settings, DSN=postgres.dsn) as role,
+    ):
+        found = asyncio.run(killed_one_after_the_other(server, postgres, role))
+        assert len(found) == NUMBER
+        assert {one.id: one for one in found} == WANTED
+        assert role.stop() == 0, role.log.read_text()

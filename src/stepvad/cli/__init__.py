@@ -67,6 +67,7 @@ for verb in VERBS:
 app.add_typer(events, name="events")
 app.add_typer(fleet, name="fleet")
 app.add_typer(benchmark, name="benchmark")
+app.add_typer(fleet, name="fleet")
 
 
 def main() -> None:

@@ -122,5 +122,8 @@ class Bus(Protocol):
     async def write(self, key: str, value: bytes, revision: int) -> int:
         """Replace the state of this revision (0: none yet); its new revision."""
 
+    async def time(self) -> float:
+        """The broker's clock, in unix seconds."""
+
     async def close(self) -> None:
         """Hang up."""

@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import nats  # noqa: TID253 - this file is loaded where a bus is opened
@@ -68,6 +69,7 @@ class NatsBus:
         self.subjects: Subjects = settings.subjects
         self.connections = 0
         """How often it was lost and came back."""
+        self.is_closing = False
 
     async def setup(self) -> None:
         """Make the streams and buckets that are not there; refuse another number of shards."""
@@ -103,6 +105,8 @@ class NatsBus:
             sent[api.Header.MSG_ID] = id
         if expect is not None:
             sent[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(expect)
+        if not self._client.is_connected:  # the client would send it whenever it is again
+            raise UnavailableError("bus: expected a connection, got none for now")
         try:
             with answers():
                 ack = await self._js.publish(subject, data, headers=sent or None)
@@ -174,8 +178,18 @@ class NatsBus:
         """Replace the state of this revision."""
         return await self._put(self.subjects.state, key, value, revision)
 
+    async def time(self) -> float:
+        """The broker's clock, in unix seconds."""
+        with answers():
+            answer = await self._client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
+        facts = json.loads(answer.data)
+        if "ts" not in facts:
+            raise UnavailableError("bus: expected the stream of poses, got none")
+        return datetime.fromisoformat(facts["ts"][:26].rstrip("Z") + "+00:00").timestamp()
+
     async def close(self) -> None:
         """Hang up."""
+        self.is_closing = True
         with suppress(NatsError, OSError, TimeoutError):
             await self._client.close()
 
@@ -330,7 +344,8 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
         logger.info("bus: connected again")
 
     async def went_away() -> None:
-        logger.warning("bus: the connection is lost")
+        if not all(bus.is_closing for bus in found):
+            logger.warning("bus: the connection is lost")
 
     async def failed(error: Exception) -> None:
         logger.debug("bus: %s", error)

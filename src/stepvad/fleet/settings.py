@@ -87,7 +87,6 @@ class WorkerSettings(Section):
     name: str | None = Field(
         None, pattern=NAME, description="Tells it from others in logs; else host and process."
     )
-    threads: int = Field(1, ge=1, le=64, description="Threads that a model scores with.")
     checkpoint_s: float = Field(1.0, ge=0.1, le=60, description="Between two checkpoints.")
     silent_s: float = Field(
         30.0, ge=1, description="A camera that sends nothing for so long counts as lost."
