@@ -196,9 +196,7 @@ async def settled(
 class WorkerProcess:
     """`stepvad fleet worker` in a process of its own."""
 
-    def __init__(
-        self, directory: Path, brokers: Sequence[Broker], name: str, **bus: object
-    ) -> None:
+    def __init__(self, directory: Path, brokers: Sequence[Broker], name: str, **bus: object) -> None:
         self.log = directory / f"{name}.log"
         self._settings = directory / f"{name}.toml"
         servers = ", ".join(f'"{one.address}"' for one in brokers)

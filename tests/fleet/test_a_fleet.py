@@ -87,4 +87,4 @@ def test_poses_of_a_site_become_the_rows_that_the_site_itself_would_have_written
     found = stored(dsn)
     assert sorted(shape(one) for one in found) == wanted
     assert {one.model_id for one in found} == {demo.MODEL.stem}
-    assert THRESHOLD == found[0].threshold
+    assert found[0].threshold == THRESHOLD

@@ -58,9 +58,7 @@ def interleaved(scripts: Sequence[Script]) -> list[Batch]:
     return [batch for _, _, batch in sorted(rows, key=lambda row: row[:2])]
 
 
-def step(
-    shard: Shard, some: Sequence[Delivery], now: float = 0.0, clock: float | None = None
-) -> None:
+def step(shard: Shard, some: Sequence[Delivery], now: float = 0.0, clock: float | None = None) -> None:
     shard.changes += shard.scorer.score(shard.take(some, now, clock))
 
 
