@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -99,12 +99,15 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(*settings: str) -> Iterator[PostgresServer]:
+def postgres_server(
+    *settings: str, prepare: Callable[[PostgresServer], None] = lambda server: None
+) -> Iterator[PostgresServer]:
     """A server that runs; its directory is short, because a socket's path is."""
     directory = Path(mkdtemp(prefix="pg-"))
     directory.chmod(0o755)
     server = PostgresServer(directory, *settings)
     try:
+        prepare(server)
         server.start()
         yield server
     finally:

@@ -162,6 +162,25 @@ def test_what_is_dropped_on_its_way_and_arrives_is_no_loss() -> None:
     assert (buffer.dropped["a"], buffer.sent["a"], len(buffer)) == (5, 5, 2)
 
 
+def test_what_a_broker_took_of_late_is_sent_again_when_it_was_away() -> None:
+    now = 0.0
+    buffer = Buffer(["a"], 5000, again_s=3.0, clock=lambda: now)
+    for number in range(6):
+        buffer.put(parcel("a", number))
+    for number in range(5):
+        now = float(number)
+        head = buffer.head("a")
+        assert head is not None
+        buffer.done(head)
+    buffer.again("a")
+    sent = []
+    while (head := buffer.head("a")) is not None:
+        sent.append(head.id)
+        buffer.done(head)
+    assert sent == ["1", "2", "3", "4", "5"]
+    assert (buffer.sent["a"], buffer.bytes) == (30, 0)
+
+
 @pytest.mark.parametrize("size", [501, 10_000])
 def test_a_message_larger_than_the_buffer_is_kept_alone(size: int) -> None:
     buffer = Buffer(["a"], 500)

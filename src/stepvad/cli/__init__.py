@@ -65,7 +65,6 @@ VERBS = (
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.add_typer(events, name="events")
-app.add_typer(fleet, name="fleet")
 app.add_typer(benchmark, name="benchmark")
 app.add_typer(fleet, name="fleet")
 

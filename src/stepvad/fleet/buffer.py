@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
@@ -10,12 +11,27 @@ from stepvad.fleet.packing import Parcel
 
 
 class Buffer:
-    """Messages of all cameras; where there is no room, the oldest go whole and are counted."""
+    """Messages of all cameras; where there is no room, the oldest go whole and are counted.
+
+    A broker that is killed forgets the poses that it had: what it took in the last `again_s`
+    seconds is kept here and sent again when it is back; it knows what it still has by the ids.
+    """
 
     def __init__(
-        self, cameras: Iterable[str], max_bytes: int, ring: Callable[[str], None] = lambda c: None
+        self,
+        cameras: Iterable[str],
+        max_bytes: int,
+        ring: Callable[[str], None] = lambda camera: None,
+        *,
+        again_s: float = 3.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._waiting: dict[str, deque[tuple[int, Parcel]]] = {c: deque() for c in cameras}
+        self._taken: dict[str, deque[tuple[float, int, Parcel]]] = {
+            camera: deque() for camera in self._waiting
+        }
+        """What the broker took of late, and when."""
+        self._again_s, self._clock = again_s, clock
         self._max_bytes = max_bytes
         self.ring = ring
         """Hears of every camera that has something to send."""
@@ -59,10 +75,28 @@ class Buffer:
             waiting = self._waiting[parcel.camera]
             self.sent[parcel.camera] += parcel.frames
             if waiting and waiting[0][1] is parcel:
-                waiting.popleft()
+                order, _ = waiting.popleft()
                 self._bytes -= len(parcel.data)
+                self._keep(order, parcel)
             else:  # it was dropped while it was on its way
                 self.dropped[parcel.camera] -= parcel.frames
+
+    def again(self, camera: str) -> None:
+        """The broker was away: what it took of late comes first once more."""
+        with self._lock:
+            taken = self._taken[camera]
+            while taken:
+                when, order, parcel = taken.pop()
+                if self._clock() - when <= self._again_s:
+                    self._waiting[camera].appendleft((order, parcel))
+                    self._bytes += len(parcel.data)
+                    self.sent[camera] -= parcel.frames
+
+    def _keep(self, order: int, parcel: Parcel) -> None:
+        now, taken = self._clock(), self._taken[parcel.camera]
+        taken.append((now, order, parcel))
+        while now - taken[0][0] > self._again_s:
+            taken.popleft()
 
     def _drop(self) -> bool:
         """Let the oldest message of all go; what is alone stays."""

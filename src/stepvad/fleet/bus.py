@@ -84,6 +84,9 @@ class Consumer(Protocol):
 class Bus(Protocol):
     """A broker, as far as a fleet needs one."""
 
+    connections: int
+    """How often the connection was lost and came back."""
+
     async def setup(self) -> None:
         """Make the streams and buckets that are not there; refuse another number of shards."""
 

@@ -49,7 +49,8 @@ class Edge:
         self.packers: dict[str, Packer] = {}
         self.intake = Intake(settings, self.board, check=_check, register=self._register)
         names = [camera.name for camera in settings.cameras]
-        self.buffer = Buffer(names, round(settings.fleet.buffer_mb * 1e6))
+        fleet = settings.fleet
+        self.buffer = Buffer(names, round(fleet.buffer_mb * 1e6), again_s=fleet.again_s)
         self._told: dict[str, int] = dict.fromkeys(names, 0)
         self._stopping = threading.Event()
         self._packing = threading.Thread(target=self._pack, name="packing", daemon=True)

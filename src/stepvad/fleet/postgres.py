@@ -298,7 +298,8 @@ def is_data(error: BaseException) -> bool:
     import asyncpg
 
     refusals = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError)
-    return isinstance(error, refusals)
+    # a certificate that is not trusted is a ValueError too
+    return isinstance(error, refusals) and not isinstance(error, OSError)
 
 
 def _gone() -> tuple[type[BaseException], ...]:

@@ -55,7 +55,11 @@ class Publisher:
     async def _serve(self, camera: str) -> None:
         news, delay_s = self._news[camera], FIRST_S
         bus = await self._line.bus()
+        connections = bus.connections
         while True:
+            if bus.connections != connections:
+                connections = bus.connections
+                self._buffer.again(camera)
             news.clear()
             parcel = self._buffer.head(camera)
             if parcel is None:

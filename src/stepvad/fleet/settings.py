@@ -150,6 +150,12 @@ class FleetSettings(Section):
     buffer_mb: float = Field(
         64.0, gt=0, description="Poses kept while the broker is away; the oldest go."
     )
+    again_s: float = Field(
+        3.0,
+        ge=0,
+        le=60,
+        description="Poses of the last seconds are sent again to a broker that was away.",
+    )
 
 
 class EdgeSite(live.Settings):
