@@ -1,4 +1,4 @@
-"""The fleet of the compose file without containers: its commands and files, on the loopback interface."""
+"""The fleet of the compose file without containers: its commands and files on this machine."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import yaml
+import pytest
 
 from tests.fleet.brokers import PROGRAM
 from tests.fleet.postgres import PostgresServer
 from tests.pages import ROOT
 from tests.video.servers import free_port
 
+yaml = pytest.importorskip("yaml")
 FLEET = ROOT / "deploy" / "fleet"
 BROKERS = ("nats-0", "nats-1", "nats-2")
 
 
+@cache
 def services() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((FLEET / "compose.yaml").read_text("utf-8"))["services"]
     return found

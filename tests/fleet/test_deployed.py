@@ -1,4 +1,4 @@
-"""The shipped fleet really runs: brokers and a database with TLS, every role with its own rights."""
+"""The shipped fleet really runs: brokers and database with TLS, roles with their own rights."""
 
 from __future__ import annotations
 
@@ -80,9 +80,11 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
     with ExitStack() as stack:
         stack.enter_context(brokers(machine))
         stack.enter_context(database(machine))
-        for port in machine.monitor.values():
-            health = partial(asked, f"http://127.0.0.1:{port}/healthz?js-server-only=true")
-            wait_until(lambda health=health: health() == {"status": "ok"}, 30 * SLOWER)
+        health = [
+            f"http://127.0.0.1:{port}/healthz?js-server-only=true"
+            for port in machine.monitor.values()
+        ]
+        wait_until(lambda: all(asked(one) == {"status": "ok"} for one in health), 30 * SLOWER)
         run(machine, "setup", "admin.toml", "setup")
         run(machine, "setup", "admin.toml", "events", "--migrate")
         worker = started(stack, machine, "worker", "worker.toml", "worker")
@@ -96,4 +98,3 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
         except AssertionError:
             pytest.fail(logs(machine))
         assert worker.stop() == 0, logs(machine)
-    print(events)
