@@ -21,7 +21,8 @@ from stepvad.fleet.postgres import Events, connect
 from stepvad.fleet.settings import Settings
 from stepvad.fleet.shelf import Shelf
 from stepvad.live.board import Board
-from stepvad.web import create_app
+from stepvad.web import create_app, serve
+from tests.browser import CHROMIUM, browser
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import PostgresServer, needs_postgres
 from tests.fleet.roles import Role
@@ -170,6 +171,30 @@ def test_a_database_that_is_away_is_said_to_be(client: TestClient) -> None:
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"events\.dsn"):
         Shelf("mysql://a@b/c")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_browser_shows_the_events_of_a_fleet_and_no_wall(app: FastAPI, tmp_path: Path) -> None:
+    server = serve(app, "127.0.0.1", 0)
+    try:
+        with browser(tmp_path) as page:
+            page.call("Page.navigate", url=server.url)
+            page.wait("location.pathname === '/login' && document.readyState === 'complete'")
+            page.call("Input.insertText", text=TOKEN)
+            page.press("Enter", "Enter", "\r")
+            page.wait("document.querySelectorAll('#list li').length === 3")
+            page.wait("document.querySelectorAll('#filters [name=camera] option').length === 6")
+            assert page.run("document.getElementById('cameras').hidden")
+            page.run(
+                "(() => { const form = document.getElementById('filters');"
+                "form.elements.camera.value = 'north/';"
+                "form.dispatchEvent(new Event('change')); })()"
+            )
+            page.wait("document.querySelectorAll('#list li').length === 2")
+            assert page.complaints == []
+    finally:
+        server.stop()
 
 
 @pytest.mark.slow
