@@ -58,7 +58,7 @@ def lag(
 ) -> None:
     """Messages that wait to be scored, by shard.
 
-        stepvad fleet lag fleet.toml
+    stepvad fleet lag fleet.toml
     """
     import asyncio
 
