@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.deployed import Database, Machine, brokers, prepared
+from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import Role
 from tests.video.servers import SLOWER, wait_until
@@ -78,7 +79,7 @@ def logs(machine: Machine) -> str:
 def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_path: Path) -> None:
     machine = Machine(prepared(tmp_path, "north", "south"))
     with ExitStack() as stack:
-        stack.enter_context(brokers(machine))
+        running = stack.enter_context(brokers(machine))
         stack.enter_context(database(machine))
         health = [
             f"http://127.0.0.1:{port}/healthz?js-server-only=true"
@@ -98,3 +99,9 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
         except AssertionError:
             pytest.fail(logs(machine))
         assert worker.stop() == 0, logs(machine)
+        prepare(machine.fleet, "north", "south", "west")
+        running[0].send_signal(signal.SIGHUP)
+        log = machine.fleet.parent / "nats-0.log"
+        wait_until(lambda: "Reloaded server configuration" in log.read_text())
+        assert "CN=edge-west" in (machine.fleet / "nats" / "edges.conf").read_text()
+        assert "Violation" not in logs(machine)
