@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+import urllib.request
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +19,13 @@ from stepvad.fleet import wire
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.nats import NatsBus, connected
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.subjects import EVENTS
 from stepvad.fleet.wire import Batch, Told
 from stepvad.live import demo
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker
-from tests.video.servers import SLOWER
+from tests.video.servers import SLOWER, free_port
 
+ROOT = Path(__file__).parents[2]
 RATE = 25.0
 SIZE = (1280, 720)
 WALL0 = 1_700_000_000.0
@@ -91,7 +93,7 @@ class Player:
     bus: NatsBus
     again_s: float = 3.0
     sent: int = 0
-    sent_at: dict[tuple[str, int], float] = field(default_factory=dict)
+    sent_at: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
     async def play(self, scripts: Sequence[Script]) -> None:
         started = time.monotonic()
@@ -99,14 +101,15 @@ class Player:
 
     async def _play(self, one: Script, started: float) -> None:
         subject = self.bus.subjects.poses(one.site, one.camera)
-        connections, recent = self.bus.connections, []
+        connections = self.bus.connections
+        recent: list[tuple[float, bytes]] = []
         for at, batch in one.messages:
             await asyncio.sleep(max(started + at - time.monotonic(), 0))
             data = wire.encode(batch)
             recent = [(t, d) for t, d in recent if t > time.monotonic() - self.again_s]
             recent.append((time.monotonic(), data))
             for slot in batch.slots.tolist():
-                self.sent_at[f"{one.site}/{one.camera}", slot] = time.time()
+                self.sent_at.setdefault((batch.name, batch.epoch, slot), time.time())
             waiting = [data]
             while waiting:
                 if self.bus.connections != connections:
@@ -171,9 +174,9 @@ async def listen(bus: NatsBus, name: str = "listener") -> Heard:
 
 
 async def settled(
-    settings: BusSettings, cameras: Iterable[str], limit_s: float, name: str = "listener"
+    settings: BusSettings, expected: int, limit_s: float = 15 * SLOWER, name: str = "listener"
 ) -> Heard:
-    """The events, once every one that began is over and nothing more comes."""
+    """The events, once so many ended, every one that began is over, and nothing more comes."""
     deadline = time.monotonic() + limit_s
     heard = Heard()
     quiet = 0
@@ -186,37 +189,78 @@ async def settled(
                 heard.at += more.at
                 heard.claims += more.claims
             is_over = set(heard.ids("new")) <= set(heard.ids("end"))
-            quiet = quiet + 1 if is_over and len(heard.told) == before and heard.told else 0
-            if quiet >= 3:
+            is_over &= len(heard.ids("end")) >= expected
+            quiet = quiet + 1 if is_over and len(heard.told) == before else 0
+            if quiet >= 2:
                 break
             await asyncio.sleep(0.3)
     return heard
 
 
 class WorkerProcess:
-    """`stepvad fleet worker` in a process of its own."""
+    """`stepvad fleet worker` in a process of its own, which records its windows."""
 
-    def __init__(self, directory: Path, brokers: Sequence[Broker], name: str, **bus: object) -> None:
-        self.log = directory / f"{name}.log"
+    def __init__(
+        self,
+        directory: Path,
+        brokers: Sequence[Broker],
+        name: str,
+        *,
+        slow_ms: float = 0.0,
+        worker: dict[str, object] | None = None,
+        **bus: object,
+    ) -> None:
+        self.log, self.windows = directory / f"{name}.log", directory / f"{name}.windows"
+        self._slow_ms = slow_ms
         self._settings = directory / f"{name}.toml"
-        servers = ", ".join(f'"{one.address}"' for one in brokers)
-        facts = {"shards": 4, "replicas": 3 if len(brokers) == 3 else 1, **bus}
-        worker = {"name": name, "checkpoint_s": 0.5, "silent_s": 5, **facts.pop("worker", {})}  # type: ignore[dict-item]
+        self._port = free_port()
+        facts = {
+            "servers": [one.address for one in brokers],
+            "shards": 4,
+            "replicas": 3 if len(brokers) == 3 else 1,
+            **bus,
+        }
+        own = {
+            "name": name,
+            "checkpoint_s": 0.5,
+            "silent_s": 6,
+            "metrics": f"127.0.0.1:{self._port}",
+            **(worker or {}),
+        }
         self._settings.write_text(
-            f"[bus]\nservers = [{servers}]\n{_toml(facts)}\n[worker]\n{_toml(worker)}\n"
+            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n"
             f'[[models]]\nmodel = "{demo.MODEL}"\nthreshold = {THRESHOLD}\n'
         )
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        """Start it and wait until it works."""
+        self.launch()
+        self.wait_for("begins")
+
+    def launch(self) -> None:
+        words = [str(self._settings), str(self.windows), str(self._slow_ms)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "stepvad", "fleet", "worker", str(self._settings)],
+                [sys.executable, "-m", "tests.fleet.recording_worker", *words],
                 stdout=log,
                 stderr=log,
-                env=environment,
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        return sum(
+            float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name
+        )
+
+    def memory_mb(self) -> float:
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return float(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def wait_for(self, words: str, limit_s: float = 20 * SLOWER) -> None:
         """Until its log says so."""
@@ -247,6 +291,4 @@ class WorkerProcess:
 
 
 def _toml(facts: dict[str, object]) -> str:
-    return "\n".join(
-        f"{name} = {f'{value!r}'.replace(chr(39), chr(34))}" for name, value in facts.items()
-    )
+    return "\n".join(f"{name} = {json.dumps(value)}" for name, value in facts.items())

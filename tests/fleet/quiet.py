@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,8 +13,8 @@ import pytest
 from stepvad.detector import Detector
 from stepvad.events import Rules
 from stepvad.fleet.wire import Told
-from stepvad.live.models import Models
 from stepvad.live import demo
+from stepvad.live.models import Models
 from stepvad.live.watcher import Changed, Subject, Watcher
 from stepvad.stream import Stream
 from stepvad.windows import Windows
@@ -23,9 +24,13 @@ from tests.fleet.fleets import SIZE, THRESHOLD, Heard, Script
 def digests(windows: Windows) -> list[str]:
     """Each window's bits."""
     return [
-        f"{windows.track_id[i]} {windows.frame[i]} {hashlib.sha1(windows.x[i].tobytes()).hexdigest()}"
+        f"{windows.track_id[i]} {windows.frame[i]} {_sha1(windows.x[i].tobytes())}"
         for i in range(len(windows))
     ]
+
+
+def _sha1(data: bytes) -> str:
+    return hashlib.sha1(data).hexdigest()
 
 
 @dataclass(slots=True)
@@ -89,7 +94,9 @@ def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int
 def assert_same(heard: Heard, expected: Quiet) -> None:
     """The same events, changes and times; scores to 1e-5."""
     wanted = expected.heard()
-    assert heard.facts() == wanted.facts()
+    ours, theirs = Counter(heard.facts()), Counter(wanted.facts())
+    if ours != theirs:
+        pytest.fail(f"said more: {[*ours - theirs]}, and less: {[*theirs - ours]}")
     assert np.allclose(heard.scores(), wanted.scores(), rtol=1e-5, atol=1e-5)
     assert set(heard.ids("new")) == set(heard.ids("end"))
     assert len(heard.ids("new")) == len(set(heard.ids("new"))), "an id began twice"

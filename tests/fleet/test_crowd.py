@@ -72,20 +72,20 @@ def test_a_crowd_has_the_windows_of_streams_bit_for_bit(small_model: Detector, s
         ]
         if not taken:
             continue
-        camera, slot = (np.array([row[i] for row in taken]) for i in (0, 1))
+        number, at = (np.array([row[i] for row in taken]) for i in (0, 1))
         windows, of = crowd.push(
-            camera,
-            slot,
+            number,
+            at,
             np.array([pose.track_id for _, _, pose in taken]),
             np.array([pose.keypoints for _, _, pose in taken]),
             np.array([pose.confidence for _, _, pose in taken]),
         )
         for i in range(3):
-            mine = np.flatnonzero(camera[of] == i)
+            mine = np.flatnonzero(number[of] == i)
             part = type(windows)(
                 *(getattr(windows, name)[mine] for name in ("x", "c", "track_id", "frame", "flat"))
             )
-            found += rows(i, part, slot[of][mine].tolist())
+            found += rows(i, part, at[of][mine].tolist())
     assert len(expected) > 300
     assert sorted(found) == sorted(expected)
     assert crowd.duplicate_poses == duplicates > 0

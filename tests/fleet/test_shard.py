@@ -58,7 +58,9 @@ def interleaved(scripts: Sequence[Script]) -> list[Batch]:
     return [batch for _, _, batch in sorted(rows, key=lambda row: row[:2])]
 
 
-def step(shard: Shard, some: Sequence[Delivery], now: float = 0.0, clock: float | None = None) -> None:
+def step(
+    shard: Shard, some: Sequence[Delivery], now: float = 0.0, clock: float | None = None
+) -> None:
     shard.changes += shard.scorer.score(shard.take(some, now, clock))
 
 
@@ -66,10 +68,7 @@ def heard(changes: Sequence[Change]) -> Heard:
     """As the broker stores them: once for every id of a message."""
     once = {(c.after.id, c.kind, c.slot if c.kind == "update" else 0): c for c in reversed(changes)}
     return Heard(
-        [
-            Told(site=c.camera.site, kind=c.kind, before=c.after, after=c.after)
-            for c in once.values()
-        ]
+        [Told(site=c.site, kind=c.kind, before=c.after, after=c.after) for c in once.values()]
     )
 
 
@@ -105,8 +104,8 @@ def test_duplicates_and_disorder_leave_no_trace(
     for one in scripts:
         own = [batch for _, batch in one.messages]
         body, last = own[:-1], own[-1]
-        at = np.arange(len(body)) + np.where(rng.random(len(body)) < 0.05, 4.5, 0)
-        body = [body[i] for i in np.argsort(at, kind="stable")]
+        late = np.arange(len(body)) + np.where(rng.random(len(body)) < 0.05, 4.5, 0)
+        body = [body[i] for i in np.argsort(late, kind="stable")]
         batches.append([b for b in body for _ in range(1 + (rng.random() < 0.05))] + [last])
     longest = max(map(len, batches))
     mixed = [own[at] for at in range(longest) for own in batches if at < len(own)]
@@ -209,6 +208,29 @@ def test_a_new_connection_ends_the_one_before_and_ids_stay_unique(
 WALL_DIFFERENCE = 1_700_000_000.0 - 3600.0 - 1_699_996_400.0
 
 
+def test_an_event_whose_frames_are_gone_is_ended_by_the_successor(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    sent = deliveries([batch for _, batch in script("s0/cam", scenes[0]).messages])
+    shard = shard_of(models)
+    state = shard.state()
+    step(shard, sent[:100])
+    said = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in shard.changes]
+    began = [c.after.id for c in shard.changes if c.kind == "new"]
+    assert began
+    lost, whole = shard_of(models), shard_of(models)
+    for successor, some in ((lost, sent[200:205]), (whole, sent[:200])):
+        successor.restore(state, 0.0)
+        successor.recall(said)
+        step(successor, some)
+        successor.end_forgotten()
+    assert [(c.kind, c.after.id, c.after.ended_by) for c in lost.changes] == [
+        ("end", began[0], "interrupted")
+    ]
+    assert "interrupted" not in {c.after.ended_by for c in whole.changes}
+    assert "new" in {c.kind for c in whole.changes}
+
+
 def test_poison_is_tried_three_times_and_buried_while_others_go_on(
     models: FleetModels, scenes: list[Clip]
 ) -> None:
@@ -263,7 +285,7 @@ def test_a_camera_without_a_model_is_refused_and_others_are_not(
     scripts = [script(f"s{i}/cam", scenes[1]) for i in range(2)]
     step(shard, deliveries(interleaved(scripts)))
     assert shard.counts["s0/cam", "refused"] == scenes[1].n_frames
-    assert {c.camera.name for c in shard.changes} == {"s1/cam"}
+    assert {c.after.camera for c in shard.changes} == {"s1/cam"}
 
 
 def test_a_frame_that_breaks_the_scoring_does_not_end_the_worker(

@@ -161,7 +161,9 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
         state, told = states[at]
         again = Watcher(whole.subject, count(3).__next__, kept_s=0.0)
         again.restore(json.loads(state))
-        found = [change for frame in frames[at:] for change in again.see(frame[0], SIZE, *frame[1:])]
+        found = [
+            change for frame in frames[at:] for change in again.see(frame[0], SIZE, *frame[1:])
+        ]
         assert found + again.lose("stopped") == expected[told:]
 
 
@@ -176,7 +178,7 @@ def test_scores_below_the_threshold_change_nothing_while_a_watcher_is_idle(
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(whole.stream, slot, poses)])
         told = whole.see(slot, SIZE, poses, windows)
-        if lazy.is_idle and not (windows.A >= threshold).any():
+        if lazy.is_idle and not (threshold <= windows.A).any():
             assert told == []
         else:
             seen += 1

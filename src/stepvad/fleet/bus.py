@@ -68,6 +68,10 @@ class Consumer(Protocol):
     def position(self) -> Position:
         """The last message that was handed out."""
 
+    @property
+    def restarts(self) -> int:
+        """How often it was made anew, after which there may be something to catch up with."""
+
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Messages that are there, at most so many; none if none comes in time."""
 
@@ -103,6 +107,9 @@ class Bus(Protocol):
 
         With `expect`, a `ConflictError` unless the last message of this subject has that sequence.
         """
+
+    async def said(self, subject: str, after: int) -> Sequence[bytes]:
+        """The events of a subject after a sequence."""
 
     async def poses(self, shard: int, name: str, after: Position) -> Consumer:
         """The frames of a shard after a place, for one reader of this name."""

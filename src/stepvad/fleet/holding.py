@@ -89,6 +89,10 @@ class Holding:
     patience_until: float = 0.0
     """Until then nothing is shed: there is something to catch up with."""
     is_caught_up: bool = False
+    is_drained: bool = False
+    """Whether the broker had nothing more when it was last asked."""
+    restarts: int = 0
+    """Those of the consumer that were noticed."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _letters: asyncio.Queue[Letter | Kept] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -111,7 +115,7 @@ class Holding:
         """Have changes announced and dead messages buried, in order."""
         for change in changes:
             slot = change.slot if change.kind == "update" else 0
-            data = encode_event(change.camera.site, change.kind, change.before, change.after)
+            data = encode_event(change.site, change.kind, change.before, change.after)
             name = f"{change.after.id}:{change.kind}:{slot}"
             self._letters.put_nowait(Letter(self.subject, data, name, True, None, change.time))
         for delivery, reason, problem in dead:
@@ -131,7 +135,8 @@ class Holding:
         if self._is_keeping and not is_last:
             return
         self._is_keeping = True
-        value = packed("" if is_last else self.worker, self.shard.state())
+        facts = self.shard.state() | {"said": self.expect}
+        value = packed("" if is_last else self.worker, facts)
         self._letters.put_nowait(Kept(value, is_last))
 
     def give_up(self) -> None:
@@ -161,6 +166,7 @@ class Holding:
                 logger.debug("shard %d: %s", self.shard.number, error)
                 await asyncio.sleep(AGAIN_S)
                 continue
+            self.is_drained = not found
             if found:
                 self.waiting += found
                 self.arrived.set()
@@ -247,6 +253,8 @@ async def take(
     if state is not None:
         shard.restore(state, time.monotonic())
     claim = await bus.publish(subject, encode_claim(worker))
+    if state is not None:
+        shard.recall(await bus.said(subject, state["said"]))
     # a name of its own: a former owner that wakes up pulls nothing away from us
     consumer = await bus.poses(
         shard.number, f"shard-{shard.number}-{worker}-{revision}", shard.position

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 import nats  # noqa: TID253 - this file is loaded where a bus is opened
 from nats.aio.client import Client  # noqa: TID253
 from nats.errors import Error as NatsError  # noqa: TID253
-from nats.js import api  # noqa: TID253
-from nats.js.errors import (  # noqa: TID253
-    APIError,
-    FetchTimeoutError,
-    KeyNotFoundError,
-    KeyWrongLastSequenceError,
-    NotFoundError,
-)
+from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import ConflictError, Delivery, Entry, Position, Published, UnavailableError
@@ -47,8 +40,8 @@ def answers() -> Iterator[None]:
     """Errors of the client in our own words."""
     try:
         yield
-    except APIError as error:
-        is_old = isinstance(error, KeyWrongLastSequenceError)
+    except errors.APIError as error:
+        is_old = isinstance(error, errors.KeyWrongLastSequenceError)
         if is_old or getattr(error, "err_code", None) in WRONG_LAST_SEQUENCE:
             raise ConflictError("bus: expected to be the last who wrote, got another") from None
         raise UnavailableError(f"bus: expected an answer, got: {error}") from None
@@ -63,7 +56,7 @@ class NatsBus:
     """A connection to NATS that comes back by itself."""
 
     def __init__(self, client: Client, settings: BusSettings) -> None:
-        self._client = client
+        self.client = client
         self._js = client.jetstream(timeout=TIMEOUT_S)
         self.settings = settings
         self.subjects: Subjects = settings.subjects
@@ -122,6 +115,18 @@ class NatsBus:
             last = await self._js.get_last_msg(EVENTS, subject)
         return last.seq if (last.headers or {}).get(api.Header.MSG_ID) == id else None
 
+    async def said(self, subject: str, after: int) -> list[bytes]:
+        """The events of a subject after a sequence."""
+        found: list[bytes] = []
+        while True:
+            with answers():
+                try:
+                    one = await self._js.get_msg(EVENTS, after + 1, subject=subject, next=True)
+                except errors.NotFoundError:
+                    return found
+            found.append(one.data or b"")
+            after = one.seq or after + 1
+
     async def poses(self, shard: int, name: str, after: Position) -> PosesConsumer:
         """The frames of a shard after a place, for one reader of this name."""
         consumer = PosesConsumer(self, self.subjects.poses_of_shard(shard), name, after)
@@ -170,7 +175,7 @@ class NatsBus:
         with answers():
             try:
                 entry = await (await self._bucket(self.subjects.state)).get(key)
-            except KeyNotFoundError:
+            except errors.KeyNotFoundError:
                 return None
         return Entry(entry.value or b"", entry.revision or 0)
 
@@ -181,7 +186,7 @@ class NatsBus:
     async def time(self) -> float:
         """The broker's clock, in unix seconds."""
         with answers():
-            answer = await self._client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
+            answer = await self.client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
         facts = json.loads(answer.data)
         if "ts" not in facts:
             raise UnavailableError("bus: expected the stream of poses, got none")
@@ -191,12 +196,7 @@ class NatsBus:
         """Hang up."""
         self.is_closing = True
         with suppress(NatsError, OSError, TimeoutError):
-            await self._client.close()
-
-    @property
-    def client(self) -> Client:
-        """The connection, for consumers."""
-        return self._client
+            await self.client.close()
 
     async def stream_of_poses(self) -> tuple[str, int, int]:
         """What tells the stream from one made anew, and its first and last sequences."""
@@ -223,14 +223,14 @@ class NatsBus:
         """Ask a consumer for messages."""
         with answers():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
-            await self._client.publish(subject, request, reply=inbox)
+            await self.client.publish(subject, request, reply=inbox)
 
     async def fetch_events(self, pull: Any, most: int, timeout_s: float) -> list[Delivery]:
         """Messages of a consumer that wants them acknowledged."""
         with answers():
             try:
                 found = await pull.fetch(most, timeout=timeout_s)
-            except (FetchTimeoutError, TimeoutError):
+            except (errors.FetchTimeoutError, TimeoutError):
                 return []
         return [
             Delivery(
@@ -249,12 +249,12 @@ class NatsBus:
         """Tell that messages are done with, and wait until the broker heard of it."""
         with answers():
             for reply in replies:
-                await self._client.publish(reply, b"+ACK")
-            await self._client.flush(timeout=2)
+                await self.client.publish(reply, b"+ACK")
+            await self.client.flush(timeout=2)
 
     async def delete_consumer(self, stream: str, name: str) -> None:
         """Forget a consumer, if there is one."""
-        with answers(), suppress(NotFoundError):
+        with answers(), suppress(errors.NotFoundError):
             await self._js.delete_consumer(stream, name)
 
     async def consumer_lag(self, stream: str, name: str) -> int:
@@ -285,7 +285,7 @@ class NatsBus:
     async def _ensure(self, config: api.StreamConfig) -> None:
         try:
             await self._js.stream_info(config.name or "")
-        except NotFoundError:
+        except errors.NotFoundError:
             await self._js.add_stream(config)
 
     def _streams(self) -> list[api.StreamConfig]:

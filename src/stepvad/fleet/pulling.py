@@ -52,13 +52,17 @@ class PosesConsumer:
         self._connections = -1
         self._is_broken = True
         self._some = asyncio.Event()
-        self.restarts = -1
-        """How often it was made anew."""
+        self._restarts = -1
 
     @property
     def position(self) -> Position:
         """The last message that was handed out."""
         return self._position
+
+    @property
+    def restarts(self) -> int:
+        """How often it was made anew."""
+        return self._restarts
 
     async def open(self) -> None:
         """Make the consumer, from the place on or from the beginning of another stream."""
@@ -80,7 +84,7 @@ class PosesConsumer:
         self._subscription = await self._bus.client.subscribe(
             self._inbox, cb=self._arrive, pending_bytes_limit=0, pending_msgs_limit=0
         )
-        self.restarts += 1
+        self._restarts += 1
         await self._ask()
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
@@ -183,6 +187,11 @@ class EventsConsumer:
     def position(self) -> Position:
         """The last message that was handed out."""
         return Position("", self._last)
+
+    @property
+    def restarts(self) -> int:
+        """Never: it is found as it was."""
+        return 0
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Events that are there; none if none comes in time."""

@@ -36,7 +36,7 @@ class Work(NamedTuple):
 class Change(NamedTuple):
     """A change of an event, to be announced."""
 
-    camera: Camera
+    site: str
     kind: Kind
     before: Record | None
     after: Record
@@ -189,7 +189,7 @@ def _seen(camera: Camera, batch: Batch, i: int, windows: WindowScores, time: flo
 
 def changed(camera: Camera, kind: Kind, record: Record, slot: int, time: float) -> Change:
     """A change, after what was told before it."""
-    change = Change(camera, kind, camera.told, record, slot, time)
+    change = Change(camera.site, kind, camera.told, record, slot, time)
     camera.told = None if kind == "end" else record
     return change
 

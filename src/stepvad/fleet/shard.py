@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from stepvad.fleet.models import FleetModels
 from stepvad.fleet.reorder import Reorder
 from stepvad.fleet.scoring import Change, Scorer, Work, changed
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Batch, UnreadableError, decode
+from stepvad.fleet.wire import Batch, Told, UnreadableError, decode, decode_event
 from stepvad.live.record import EndedBy
 from stepvad.skeletons import modelled
 
@@ -61,6 +62,8 @@ class Shard:
     """The last message that was taken."""
     changes: list[Change] = field(default_factory=list)
     dead: list[Dead] = field(default_factory=list)
+    recalled: dict[str, Told] = field(default_factory=dict)
+    """Events that a former owner announced after its last checkpoint and did not end."""
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
     _works: list[Work] = field(default_factory=list)
@@ -96,6 +99,29 @@ class Shard:
             if not camera.is_over and now - camera.heard > self.pace.silent_s:
                 logger.info("camera %s: silent for %g s", camera.name, now - camera.heard)
                 self._lose(camera, "camera lost")
+
+    def recall(self, said: Iterable[bytes]) -> None:
+        """What a former owner announced after its checkpoint: most will come again by itself."""
+        for data in said:
+            with suppress(UnreadableError):
+                told = decode_event(data)
+                if told is not None and told.kind == "end":
+                    self.recalled.pop(told.after.id, None)
+                elif told is not None:
+                    self.recalled[told.after.id] = told
+
+    def end_forgotten(self) -> None:
+        """End events that did not come again, because their frames are gone."""
+        if not self.recalled:
+            return
+        going = {c.told.id for c in self.cameras.values() if c.told is not None}
+        over = {change.after.id for change in self.changes if change.kind == "end"}
+        for id_, told in self.recalled.items():
+            if id_ not in going | over:
+                logger.info("event %s: its frames are gone", id_)
+                record = told.after.ended("interrupted", told.after.start_time)
+                self.changes.append(Change(told.site, "end", told.after, record, 0, 0.0))
+        self.recalled.clear()
 
     def hear_all(self, now: float) -> None:
         """Nobody could be heard until now: no silence counts."""

@@ -24,7 +24,9 @@ from stepvad.fleet.tally import Tally
 logger = logging.getLogger(__name__)
 
 ROUND = 512
-"""Messages of all shards that are scored in one go."""
+"""Messages of all shards that are scored in one go, at most."""
+ROUND_S = 0.25
+"""A round that takes longer is followed by smaller ones."""
 PAUSE_S = 0.1
 """Longest pause between two rounds."""
 CALM_S = 0.5
@@ -45,6 +47,8 @@ class Worker:
         self._lost: list[Holding] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
         self._kept_at = 0.0
+        self._most = 64
+        """Messages of the next round."""
         self._answered_at = 0.0
         """When the broker last answered."""
         self._skew_s = 0.0
@@ -84,13 +88,14 @@ class Worker:
 
     async def _advance(self) -> None:
         holdings = [*self.holdings.values()]
-        share = max(ROUND // max(len(holdings), 1), 16)
-        taken = [(holding, holding.take(share)) for holding in holdings]
+        taken = self._taken(holdings)
         now = time.monotonic()
         if any(holding.waiting for holding in holdings):
             self._arrived.set()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, self._score, taken, now)
+        took = time.monotonic() - now
+        self._most = max(self._most // 2, 8) if took > ROUND_S else min(self._most * 2, ROUND)
         is_due = now - self._kept_at >= self.settings.worker.checkpoint_s
         for holding in holdings:
             shard = holding.shard
@@ -101,9 +106,18 @@ class Worker:
         if is_due:
             self._kept_at = now
 
+    def _taken(self, holdings: Sequence[Holding]) -> list[tuple[Holding, Sequence[Delivery]]]:
+        """Messages of a round: of every shard the same part of what waits."""
+        waiting = sum(len(holding.waiting) for holding in holdings)
+        part = min(self._most / max(waiting, 1), 1.0)
+        return [
+            (holding, holding.take(math.ceil(len(holding.waiting) * part))) for holding in holdings
+        ]
+
     def _score(self, taken: Sequence[tuple[Holding, Sequence[Delivery]]], now: float) -> None:
         """One round, in the thread that scores."""
         works: list[Work] = []
+        caught_up: list[Shard] = []
         for holding, deliveries in taken:
             shard = holding.shard
             shard.of_stream(holding.consumer.position.stream)
@@ -111,21 +125,30 @@ class Worker:
             works += shard.take(deliveries, now, clock)
             if holding.is_caught_up:
                 shard.end_silent(now)
+                caught_up.append(shard)
         shards = {holding.shard.number: holding.shard for holding, _ in taken}
         for change in self.scorer.score(works):
-            number = shard_of(change.camera.name, self._subjects.shards)
+            number = shard_of(change.after.camera, self._subjects.shards)
             shards[number].changes.append(change)
+        for shard in caught_up:
+            shard.end_forgotten()
         self.tally.add(works)
 
     def _clock(self, holding: Holding, deliveries: Sequence[Delivery], now: float) -> float | None:
         """The broker's time, if frames may be shed: not while there is something to catch up."""
         clock = now + self._skew_s
+        restarts = holding.consumer.restarts
         if now - self._answered_at > 2 * self.settings.bus.lease_s:
-            holding.is_caught_up = False
             holding.shard.hear_all(now)
+            restarts = -1
+        if restarts != holding.restarts:
+            holding.restarts, holding.is_caught_up = restarts, False
             holding.patience_until = now + self.settings.worker.catch_up_s
-        elif not deliveries or clock - deliveries[-1].time < CALM_S:
-            holding.is_caught_up = True
+        elif deliveries:
+            holding.is_caught_up |= clock - deliveries[0].time < CALM_S
+        else:
+            holding.is_caught_up |= holding.is_drained and not holding.waiting
+        if holding.is_caught_up:
             holding.patience_until = min(holding.patience_until, now)
         return clock if now >= holding.patience_until else None
 
@@ -176,12 +199,8 @@ class Worker:
         others = {name: value for name, value in alive.items() if name != self.name}
         share = math.ceil(self._subjects.shards / (len(others) + 1))
         surplus = sorted(self.holdings)[share:]
-        async with self._lock:
-            given = [self.holdings.pop(number) for number in surplus]
-            for holding in given:
-                holding.give_up()
-        for holding in given:
-            await holding.release()
+        if surplus:
+            await self._give_back(surplus)
         taken = {number for value in others.values() for number in json.loads(value)["shards"]}
         free = [n for n in self._turn() if n not in taken and n not in self.holdings]
         wanted = free[: max(share - len(self.holdings), 0)]
@@ -189,6 +208,14 @@ class Worker:
         if any(got) or surplus:
             logger.info("worker %s: %d shards", self.name, len(self.holdings))
             await self._renew()
+
+    async def _give_back(self, numbers: Sequence[int]) -> None:
+        async with self._lock:
+            given = [self.holdings.pop(number) for number in numbers]
+            for holding in given:
+                holding.give_up()
+        for holding in given:
+            await holding.release()
 
     def _turn(self) -> list[int]:
         """All shards, from a place on that differs from worker to worker."""
