@@ -98,7 +98,7 @@ class NatsBus:
             sent[api.Header.MSG_ID] = id
         if expect is not None:
             sent[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(expect)
-        if not self._client.is_connected:  # the client would send it whenever it is again
+        if not self.client.is_connected:  # the client would send it whenever it is again
             raise UnavailableError("bus: expected a connection, got none for now")
         try:
             with answers():
