@@ -34,6 +34,11 @@ def server(tmp_path: Path) -> Iterator[Broker]:
         yield made
 
 
+async def _set_up(server: Broker) -> None:
+    async with connected(bus_settings([server]), "test") as bus:
+        await bus.setup()
+
+
 async def _streams(server: Broker) -> None:
     from nats.js import api
 
@@ -96,6 +101,23 @@ def test_a_broker_that_is_away_for_seconds_gets_every_frame_once_and_in_order(
         assert [batch.seq for batch in batches] == [0, *(batch.end for batch in batches[:-1])]
         assert [batch.lost for batch in batches if batch.lost] == ["camera lost"]
         assert len({batch.epoch for batch in batches}) == 1
+
+
+def test_what_a_broker_forgot_is_sent_again(tmp_path: Path) -> None:
+    with broker(tmp_path / "nats") as server:
+        asyncio.run(_set_up(server))
+        with edge(tmp_path, server, "yard") as role:
+            wait_until(lambda: last_sequence(server, POSES) >= 5)
+            (had,) = by_camera(server).values()
+            server.kill()
+            server.start()
+            asyncio.run(_set_up(server))
+            wait_until(lambda: "the file is over" in role.log.read_text())
+            assert role.stop() == 0, role.log.read_text()
+        (has,) = by_camera(server).values()
+    slots = [slot for batch in has for slot in batch.slots.tolist()]
+    assert slots[0] < had[-1].slots[-1], "poses are kept in memory: these were gone"
+    assert slots == [*range(slots[0], round(SECONDS * RATE))]
 
 
 def test_a_full_buffer_drops_the_oldest_frames_and_counts_them(

@@ -166,6 +166,8 @@ def test_events_are_found_by_site_camera_time_and_whether_they_go_on(dsn: str) -
         assert (totals.events, totals.open, totals.stale) == (3, 1, 0)
         assert totals.cameras == {"north/gate": 1, "north/yard": 1, "south/yard": 1}
         assert (await events.totals(stale_s=-1)).stale == 1
+        assert (await events.going_on(stale_s=3600))[1:] == (1, 0)
+        assert (await events.going_on(stale_s=-1))[1:] == (1, 1)
 
     run(dsn, scenario)
 

@@ -45,6 +45,7 @@ class Counts:
     waiting: int = 0
     """Messages on the bus."""
     stored: int = 0
+    """Events in the database, as PostgreSQL estimates."""
     open: int = 0
     stale: int = 0
     """Events that go on and of which nothing was heard for long."""
@@ -171,9 +172,10 @@ class Writer:
         retained = -RETAIN_S
         while True:
             try:
-                totals = await self._events.totals(stale_s=self._settings.stale_s)
-                self.counts.stored, self.counts.open = totals.events, totals.open
-                self.counts.stale, self.counts.database_up = totals.stale, True
+                counts, stale_s = self.counts, self._settings.stale_s
+                found = await self._events.going_on(stale_s=stale_s)
+                counts.stored, counts.open, counts.stale = found
+                counts.database_up = True
                 if time.monotonic() - retained > RETAIN_S:
                     retained = time.monotonic()
                     await self._retain()

@@ -21,7 +21,7 @@ COUNTED = {
 }
 MEASURED = {
     "waiting": ("stepvad_fleet_events_waiting", "Messages on the bus that wait to be stored."),
-    "stored": ("stepvad_fleet_events_stored", "Events in the database."),
+    "stored": ("stepvad_fleet_events_stored", "Events in the database, about."),
     "open": ("stepvad_fleet_events_open", "Events that go on."),
     "stale": ("stepvad_fleet_events_stale", "Events that go on, and silent for long."),
     "last_write": ("stepvad_fleet_last_write_seconds", "Unix time of the last transaction."),
