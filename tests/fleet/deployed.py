@@ -102,7 +102,10 @@ def brokers(machine: Machine) -> Iterator[list[subprocess.Popen[bytes]]]:
             (place / "certs").symlink_to(machine.fleet / "certs")
             with (machine.fleet.parent / f"{name}.log").open("wb") as log:
                 command = machine.broker(name)
-                running.append(subprocess.Popen(command, cwd=place, stdout=log, stderr=log))
+                known = os.environ | services()[name]["environment"]
+                running.append(
+                    subprocess.Popen(command, cwd=place, env=known, stdout=log, stderr=log)
+                )
         yield running
     finally:
         for process in running:

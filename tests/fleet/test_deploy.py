@@ -107,7 +107,8 @@ def test_the_broker_takes_the_configuration_of_the_chart(tmp_path: Path) -> None
 
     def tested() -> subprocess.CompletedProcess[str]:
         command = [PROGRAM, "-t", "-c", "cluster.conf"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        known = os.environ | {"BROKER": "nats-0"}
+        return subprocess.run(command, cwd=tmp_path, env=known, capture_output=True, text=True)
 
     assert tested().returncode == 0, tested().stderr
     text = (tmp_path / "nats.conf").read_text("utf-8")
@@ -125,9 +126,12 @@ def test_brokers_and_database_start_the_same_way_everywhere() -> None:
     container = chart["nats"]["spec"]["template"]["spec"]["containers"][0]
     words = [*container["command"], *container["args"]]
     del words[(at := words.index("-P")) : at + 2]
+    env = {one["name"]: one for one in container["env"]}
+    assert env["BROKER"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     for name in BROKERS:
         service = services()[name]
-        assert [*service["command"]] == [word.replace("$(POD_NAME)", name) for word in words]
+        assert service["command"] == words
+        assert service["environment"] == {"BROKER": name, "GOMEMLIMIT": env["GOMEMLIMIT"]["value"]}
         assert service["working_dir"] == container["workingDir"]
         assert service["networks"]["default"]["aliases"] == [f"{name}.nats"]
     assert chart["nats"]["spec"]["replicas"] == len(BROKERS)
