@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +91,27 @@ class Watch:
         """What each person does who is above the threshold and not calm again."""
         self._open: Event | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is above the threshold: scores below it change nothing."""
+        return self._open is None and not self._alarmed
+
+    def state(self) -> dict[str, Any]:
+        """All that it knows, as plain values."""
+        return {
+            "alarmed": [[track, asdict(event)] for track, event in self._alarmed.items()],
+            "open": None if self._open is None else asdict(self._open),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` told."""
+        self._alarmed = {track: _event(facts) for track, facts in state["alarmed"]}
+        self._open = None if state["open"] is None else _event(state["open"])
+
+    def peaks(self) -> list[Event]:
+        """What any event from now on may have its peak from, beside scores to come."""
+        return [*self._alarmed.values(), *([] if self._open is None else [self._open])]
+
     def update(self, now_s: float, windows: WindowScores, fps: float) -> list[Change]:
         """What the scores of one frame change, and what is over by now.
 
@@ -166,6 +187,10 @@ class Watch:
         )
         self._alarmed[track] = now if before is None else before.joined(now)
         return self._alarmed[track]
+
+
+def _event(facts: Mapping[str, Any]) -> Event:
+    return Event(**{**facts, "tracks": tuple(facts["tracks"])})
 
 
 def event_id(place: str, event: Event, fps: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import count
 
 import numpy as np
@@ -139,6 +140,51 @@ def test_people_join_in_the_order_of_time_also_when_their_windows_come_late(
     changes = live.see(20, SIZE, [], WindowScores(track, frame, sure, E, A))
     changes += live.lose("stopped")
     assert [record.tracks for kind, record in changes if kind == "end"] == [(2, 1)]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_stopped_at_any_frame_and_restored_it_tells_the_same(
+    long_clips: list[Clip], small_model: Detector, which: int
+) -> None:
+    clip = long_clips[which]
+    threshold = float(np.quantile(small_model.score(clip).A, 0.9))
+    whole = watcher(small_model, threshold)
+    frames, expected, states = [], [], []
+    for slot, poses in clip.by_frame():
+        (windows,) = update_all([(whole.stream, slot, poses)])
+        frames.append((slot, poses, windows))
+        states.append((json.dumps(whole.state()), len(expected)))
+        expected += whole.see(slot, SIZE, poses, windows)
+    expected += whole.lose("stopped")
+    assert {kind for kind, _ in expected} == {"new", "update", "end"}
+    for at in range(0, len(frames), 3):
+        state, told = states[at]
+        again = Watcher(whole.subject, count(3).__next__, kept_s=0.0)
+        again.restore(json.loads(state))
+        found = [
+            change for frame in frames[at:] for change in again.see(frame[0], SIZE, *frame[1:])
+        ]
+        assert found + again.lose("stopped") == expected[told:]
+
+
+def test_scores_below_the_threshold_change_nothing_while_a_watcher_is_idle(
+    long_clips: list[Clip], small_model: Detector
+) -> None:
+    """What lets a worker pass over most frames without looking at their people."""
+    clip = long_clips[0]
+    threshold = float(np.quantile(small_model.score(clip).A, 0.9))
+    whole, lazy = watcher(small_model, threshold), watcher(small_model, threshold)
+    seen = 0
+    for slot, poses in clip.by_frame():
+        (windows,) = update_all([(whole.stream, slot, poses)])
+        told = whole.see(slot, SIZE, poses, windows)
+        if lazy.is_idle and not (threshold <= windows.A).any():
+            assert told == []
+        else:
+            seen += 1
+            assert lazy.see(slot, SIZE, poses, windows) == told
+    assert 0 < seen < clip.n_frames
+    assert lazy.lose("stopped") == whole.lose("stopped")
 
 
 def one_event(small_model: Detector, clip: Clip, zones: Zones) -> tuple[Record, Record, Watcher]:

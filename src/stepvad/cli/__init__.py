@@ -19,6 +19,7 @@ from stepvad.cli.export import export
 from stepvad.cli.extract import extract
 from stepvad.cli.feedback import feedback
 from stepvad.cli.fit import fit
+from stepvad.cli.fleet import fleet
 from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
 from stepvad.cli.report import report
@@ -71,6 +72,7 @@ for verb in VERBS:
 app.add_typer(events, name="events")
 app.add_typer(archive, name="archive")
 app.add_typer(benchmark, name="benchmark")
+app.add_typer(fleet, name="fleet")
 
 
 def main() -> None:

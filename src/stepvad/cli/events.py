@@ -63,8 +63,8 @@ def list_(
     with _store(data) as store:
         found = store.events(
             camera=camera,
-            since=_time(since, "--since"),
-            until=_time(until, "--until"),
+            since=time_of(since, "--since"),
+            until=time_of(until, "--until"),
             open=True if open else None,
             limit=limit,
         )
@@ -132,7 +132,7 @@ def export(
     """
     if output is not None:
         check_output(output)
-    begin, end = _time(since, "--since"), _time(until, "--until")
+    begin, end = time_of(since, "--since"), time_of(until, "--until")
     with _store(data) as store:
         found = store.events(camera=camera, since=begin, until=end, limit=None)
         marked = store.marked()
@@ -180,7 +180,7 @@ def delete(
             "delete: expected ids, --camera, --since, --until or --all, got none of them",
             hint="say which events to delete",
         )
-    begin, end = _time(since, "--since"), _time(until, "--until")
+    begin, end = time_of(since, "--since"), time_of(until, "--until")
     with _store(data) as store:
         known = store.stored().cameras
         if camera is not None and camera not in known:
@@ -293,7 +293,7 @@ def _store(data: Path) -> Iterator[Store]:
         store.close()
 
 
-def _time(text: str | None, option: str) -> float | None:
+def time_of(text: str | None, option: str) -> float | None:
     """A time in unix seconds, from a date or from how long ago it is."""
     if text is None:
         return None

@@ -60,12 +60,13 @@ def _run(settings: Settings, stop: threading.Event) -> None:
     from stepvad.live.site import Site, alone
 
     with alone(settings.data):
-        Site(settings, serve=_serve if settings.web.enabled else None).run(stop)
+        Site(settings, serve=serve_page if settings.web.enabled else None).run(stop)
 
 
-def _serve(
+def serve_page(
     settings: Settings, store: Store, board: Board, token: str, explain: Explain, mark: Mark
 ) -> Page:
+    """The page of a running site."""
     from stepvad.web import create_app, serve
 
     app = create_app(settings, store, board, token, explain=explain, mark=mark)

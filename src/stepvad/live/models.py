@@ -29,12 +29,16 @@ class Loaded:
 
     def rules_of(self, camera: CameraSettings) -> Rules:
         """How events of a camera are made."""
-        rules = RULES if self.calibration is None else self.calibration.rules_of(camera.name)
-        if camera.threshold is not None:
-            return replace(rules, threshold=camera.threshold)
+        return self.rules(camera.name, camera.threshold)
+
+    def rules(self, camera: str, threshold: float | None) -> Rules:
+        """How events of a camera are made, with a threshold of its own or the calibration's."""
+        rules = RULES if self.calibration is None else self.calibration.rules_of(camera)
+        if threshold is not None:
+            return replace(rules, threshold=threshold)
         if self.calibration is None:
             raise ConfigError(
-                f"camera {camera.name}: expected a threshold or a calibration beside {self.path}, "
+                f"camera {camera}: expected a threshold or a calibration beside {self.path}, "
                 "got neither",
                 hint=f"stepvad calibrate {self.path} NORMAL_POSES, or set threshold",
             )

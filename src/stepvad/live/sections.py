@@ -53,11 +53,13 @@ Beside = Annotated[Path, AfterValidator(_beside)]
 Reference = Annotated[str, AfterValidator(_reference)]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
+    """A table of settings: unknown keys are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
-class CameraSettings(_Section):
+class CameraSettings(Section):
     """One camera."""
 
     name: str = Field(
@@ -147,7 +149,7 @@ class CameraSettings(_Section):
         return self
 
 
-class PoseSettings(_Section):
+class PoseSettings(Section):
     """The networks that find people and their joints."""
 
     detector: str = Field(DETECTOR, description="Person detector: a known name or an ONNX file.")
@@ -166,7 +168,7 @@ class PoseSettings(_Section):
         return str(_beside(Path(model), info)) if Path(model).suffix else model
 
 
-class Mqtt(_Section):
+class Mqtt(Section):
     """A broker that hears of events."""
 
     host: str = Field(min_length=1, description="Name or address of the broker.")
@@ -182,7 +184,7 @@ class Mqtt(_Section):
     )
 
 
-class Webhook(_Section):
+class Webhook(Section):
     """An address that every event is posted to."""
 
     name: str = Field("webhook", pattern=NAME, description="Tells it from others.")
@@ -193,13 +195,13 @@ class Webhook(_Section):
     timeout_s: float = Field(5.0, gt=0, le=60, description="Longest wait for an answer.")
 
 
-class JsonLines(_Section):
+class JsonLines(Section):
     """A file that gets one line per change of an event."""
 
     path: Beside = Field(description="The file; it is made if there is none.")
 
 
-class Sinks(_Section):
+class Sinks(Section):
     """Where events go, beside the store."""
 
     mqtt: Mqtt | None = Field(None, description="A broker.")
@@ -213,7 +215,7 @@ class Sinks(_Section):
         return webhooks
 
 
-class Retention(_Section):
+class Retention(Section):
     """How long things are kept."""
 
     events_days: float = Field(30.0, gt=0, description="Events.")
@@ -221,7 +223,7 @@ class Retention(_Section):
     poses_mb: float = Field(2000.0, gt=0, description="Recorded poses at most; the oldest go.")
 
 
-class Web(_Section):
+class Web(Section):
     """The page to look at."""
 
     enabled: bool = Field(True, description="Whether there is one.")
@@ -232,7 +234,7 @@ class Web(_Section):
     )
 
 
-class Settings(_Section):
+class Settings(Section):
     """A site: everything that `stepvad watch` is told."""
 
     name: str = Field("site", pattern=NAME, description="Name of the site.")

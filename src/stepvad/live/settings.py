@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -37,10 +37,14 @@ __all__ = [
     "Webhook",
     "describe",
     "load",
+    "read",
     "secret",
 ]
 
 Place = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+GUIDE = "the guide on watching cameras has an example"
 
 SECRET_FIELDS = ("url", "credentials", "password", "secret", "token")
 """What may hold a secret by mistake: no message shows it."""
@@ -52,27 +56,32 @@ _STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
 
 
 def load(path: Path | str) -> Settings:
-    """The settings in a TOML file; paths in it are taken from where the file is."""
+    """The settings of a site in a TOML file; paths in it are taken from where the file is."""
+    return read(path, Settings, f"stepvad watch --demo needs none; {GUIDE}")
+
+
+def read(path: Path | str, model: type[Model], hint: str) -> Model:
+    """The settings of any kind in a TOML file; `hint` tells where there is an example."""
     path = Path(path)
-    text = _text(path)
+    text = _text(path, hint)
     try:
         facts = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
-            hint="texts stand in quotes; the guide on watching cameras has an example",
+            hint=f"texts stand in quotes; {hint.rpartition('; ')[2]}",
         ) from None
     try:
-        return Settings.model_validate(facts, context={"directory": path.absolute().parent})
+        return model.model_validate(facts, context={"directory": path.absolute().parent})
     except ValidationError as error:
         found = error.errors(include_url=False)
     first, lines = found[0], _lines(text)
     more = f" ({len(found) - 1} more after this)" if len(found) > 1 else ""
-    problem, hint = _explained(first)
+    problem, remedy = _explained(first, model)
     place = first["loc"]
     if first["type"] == "missing":
         place = place[:-1]
-    raise ConfigError(f"{path}, line {_line(lines, place)}: {problem}{more}", hint=hint)
+    raise ConfigError(f"{path}, line {_line(lines, place)}: {problem}{more}", hint=remedy)
 
 
 def describe(settings: Settings) -> str:
@@ -152,27 +161,27 @@ def _of_web(settings: Settings) -> str:
     return f"The page is at http://{web.host}:{web.port}/ and asks for the token in {token}."
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, hint: str) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ConfigError(
                 f"{path}: expected settings, got a file of more than {MAX_BYTES} bytes",
-                hint="name the TOML file of the site",
+                hint="name the TOML file with the settings",
             )
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(
             f"{path}: expected a settings file, got: {reason}",
-            hint="stepvad watch --demo needs none; the guide on watching cameras has an example",
+            hint=hint,
         ) from None
 
 
-def _explained(error: ErrorDetails) -> tuple[str, str]:
+def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     """A mistake in words, and the remedy."""
     place = error["loc"]
     name = ".".join(str(part) for part in place if isinstance(part, str))
-    section = _section(place[:-1])
+    section = _section(place[:-1], model)
     match error["type"]:
         case "extra_forbidden":
             known = ", ".join(section.model_fields)
@@ -194,9 +203,8 @@ def _explained(error: ErrorDetails) -> tuple[str, str]:
     return f"{name}: expected {wanted[:1].lower()}{wanted[1:]}, got {got}", hint
 
 
-def _section(place: Place) -> type[BaseModel]:
+def _section(place: Place, model: type[BaseModel]) -> type[BaseModel]:
     """The model that describes a place in the settings."""
-    model: type[BaseModel] = Settings
     for part in place:
         if isinstance(part, str) and part in model.model_fields:
             model = _inner(model.model_fields[part].annotation) or model

@@ -8,7 +8,7 @@ import os
 import secrets as random_words
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,10 +67,15 @@ class StuckError(Exception):
 class Site:
     """Everything that one process runs."""
 
-    def __init__(self, settings: Settings, *, serve: Serve | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, serve: Serve | None = None, more: Sequence[Sink] = ()
+    ) -> None:
+        """Events go to the sinks of the settings and to `more`."""
         self.settings = settings
         self.board = Board()
-        self.store = Store(settings.data / FILE_NAME, names(settings.sinks))
+        self._more = more
+        known = [*names(settings.sinks), *(sink.name for sink in more)]
+        self.store = Store(settings.data / FILE_NAME, known)
         self._serve = serve
         self._chores = Chores()
         self._ledger = Ledger(self.store, stored=self._stored, trouble=self._trouble)
@@ -97,7 +102,7 @@ class Site:
             logger.warning("event %s was interrupted", record.id)
         with ExitStack() as running:
             running.callback(self.store.close)
-            self._sinks = [*connect(self.settings)]
+            self._sinks = [*connect(self.settings), *self._more]
             self._couriers = [Courier(self.store, sink) for sink in self._sinks]
             for courier in self._couriers:
                 courier.start()

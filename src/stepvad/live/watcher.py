@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +73,15 @@ class Watcher:
     """
 
     def __init__(
-        self, subject: Subject, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
+        self,
+        subject: Subject,
+        next_epoch: Callable[[], int],
+        skeleton: Skeleton = COCO17,
+        *,
+        kept_s: float = KEPT_S,
     ) -> None:
         self.subject = subject
+        self._kept_s = kept_s
         self.skeleton = skeleton
         self.open: Record | None = None
         """The event that goes on, as it was last told or later."""
@@ -107,6 +114,39 @@ class Watcher:
         self._watch = Watch(self.subject.rules)
         self._peaks.clear()
         self.kept.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is above the threshold: scores below it change nothing."""
+        return self.open is None and self._watch.is_idle
+
+    def state(self) -> dict[str, Any]:
+        """Its events as plain values: all but the poses kept and the windows under way."""
+        at = [(e.peak_track, round(e.peak_s * self.subject.rate)) for e in self._watch.peaks()]
+        return {
+            "epoch": self.epoch,
+            "wall0": self._wall0,
+            "told": self._told,
+            "is_told": self._is_told,
+            "open": None if self.open is None else self.open.to_json(),
+            "watch": self._watch.state(),
+            "peaks": [
+                [*key, self._peaks[key].E.tolist(), self._peaks[key].c, self._peaks[key].box]
+                for key in dict.fromkeys(at)
+                if key in self._peaks
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` told: the same scores change the same."""
+        self.epoch, self._wall0 = state["epoch"], state["wall0"]
+        self._told, self._is_told = state["told"], state["is_told"]
+        self.open = None if state["open"] is None else Record.from_json(state["open"])
+        self._watch.restore(state["watch"])
+        self._peaks = {
+            (track, slot): _Peak(slot, np.array(E, np.float32), c, box and tuple(box))
+            for track, slot, E, c, box in state["peaks"]
+        }
 
     def wall(self, slot: int) -> float:
         """The time of a slot on the wall clock, as it was when the connection began."""
@@ -265,7 +305,7 @@ class Watcher:
         return [name for name, corners in self.subject.zones.items() if inside(foot, corners)]
 
     def _forget(self, slot: int) -> None:
-        oldest = slot - KEPT_S * self.subject.rate
+        oldest = slot - self._kept_s * self.subject.rate
         while self.kept[0].slot < oldest:
             self.kept.popleft()
         if len(self._peaks) > 1024:

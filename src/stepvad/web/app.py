@@ -11,16 +11,15 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from stepvad.errors import StepvadError
+from stepvad.errors import ConfigError, StepvadError
 from stepvad.live.board import Board
-from stepvad.live.settings import Settings
-from stepvad.live.store import Store
 from stepvad.report.page import house_style, player
 from stepvad.web import metrics
 from stepvad.web.live import Live
 from stepvad.web.login import add_login
 from stepvad.web.routes import Running, add_routes
 from stepvad.web.security import Guard, Token, own_names
+from stepvad.web.shown import Place, Shown
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -32,8 +31,8 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def create_app(
-    settings: Settings,
-    store: Store,
+    settings: Place,
+    store: Shown,
     board: Board,
     token: str,
     *,
@@ -63,6 +62,7 @@ def create_app(
 
     for kind in (sqlite3.Error, StepvadError):
         app.add_exception_handler(kind, _not_now)
+    app.add_exception_handler(ConfigError, _not_here)
     app.add_middleware(Guard, token=word, names=own_names(settings.web.host))
     return app
 
@@ -93,8 +93,8 @@ def _add_operations(app: FastAPI, site: Running, number: str) -> None:
     )
     def readyz() -> Response:
         """Whether the site does its work: a camera is online and the store can be read."""
-        online = [one.name for one in site.board.snapshot().cameras if one.state == "online"]
-        if not online:
+        cameras = site.board.snapshot().cameras
+        if cameras and not any(one.state == "online" for one in cameras):
             return PlainTextResponse("no camera is online\n", 503)
         try:
             site.store.events(limit=1)
@@ -122,6 +122,11 @@ def _file(parts: Mapping[str, str], name: str) -> Response:
     if name not in parts:
         raise HTTPException(404, "there is no such file")
     return Response(parts[name], media_type=KINDS[name[name.rindex(".") :]])
+
+
+async def _not_here(request: Request, error: Exception) -> Response:
+    """What this page was not set up for."""
+    return JSONResponse({"detail": "this page may not do that"}, 403)
 
 
 async def _not_now(request: Request, error: Exception) -> Response:

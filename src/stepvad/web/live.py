@@ -13,8 +13,8 @@ from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
 from stepvad.live.board import Board
-from stepvad.live.store import Store
 from stepvad.web import answers
+from stepvad.web.shown import Shown
 
 TICK_S = 1 / 25
 """How often frames are looked for; cameras give fewer."""
@@ -28,7 +28,7 @@ LATEST_EVENTS = 50
 class Live:
     """All browsers that look at the wall."""
 
-    def __init__(self, board: Board, store: Store) -> None:
+    def __init__(self, board: Board, store: Shown) -> None:
         self.board = board
         self.store = store
         self.watchers = 0

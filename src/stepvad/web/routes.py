@@ -11,9 +11,8 @@ from fastapi import FastAPI, HTTPException, Path, Query, Response
 from stepvad.errors import StepvadError
 from stepvad.live.board import Board, CameraView
 from stepvad.live.record import Record
-from stepvad.live.settings import Settings
-from stepvad.live.store import Store
 from stepvad.web import answers
+from stepvad.web.shown import Place, Shown
 
 MOST_EVENTS = 500
 LATEST = 1e12
@@ -22,7 +21,10 @@ LATEST = 1e12
 Name = Annotated[str, Path(description="Name of a camera.", max_length=64)]
 Id = Annotated[str, Path(description="Id of an event.", max_length=200)]
 Time = Annotated[float | None, Query(description="Unix time in seconds.", ge=0, le=LATEST)]
-CameraName = Annotated[str | None, Query(description="Of this camera only.", max_length=64)]
+CameraName = Annotated[
+    str | None,
+    Query(description="Of this camera only; of a fleet site/camera, or site/.", max_length=200),
+]
 NOT_THERE: dict[int | str, dict[str, Any]] = {
     404: {"model": answers.Problem, "description": "There is no such thing."}
 }
@@ -32,8 +34,8 @@ NOT_THERE: dict[int | str, dict[str, Any]] = {
 class Running:
     """A running site: what it was told, what it stores, what it looks like now."""
 
-    settings: Settings
-    store: Store
+    settings: Place
+    store: Shown
     board: Board
     explain: Callable[[str], dict[str, Any]]
     """Why an event has its score; a StepvadError if nobody can tell any more."""
@@ -71,7 +73,7 @@ def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
             name=site.settings.name,
             version=version,
             uptime_s=site.board.snapshot().uptime_s,
-            cameras=site.board.names(),
+            cameras=site.board.names() or [*site.store.stored().cameras],
         )
 
     @app.get("/api/cameras", tags=["cameras"])

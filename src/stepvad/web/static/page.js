@@ -20,14 +20,17 @@ const timelines = async () => {
 const hear = (message) => {
   if (message.frames) wall.showFrames(message.frames);
   if (!message.cameras) return;
+  const hasWall = message.cameras.length > 0; // a fleet has events alone
+  document.getElementById("cameras").hidden = !hasWall;
   wall.showCameras(message.cameras, message.now);
-  events.setCameras(message.cameras.map((one) => one.name));
+  if (hasWall) events.setCameras(message.cameras.map((one) => one.name));
   showHealth(message.cameras, message.sinks);
   if (message.events && message.events !== known) {
     known = message.events;
     events.load();
     view.refresh();
     showStored();
+    if (!hasWall) start();
   }
 };
 
@@ -36,6 +39,8 @@ const start = async () => {
   if (site) {
     document.getElementById("site").textContent = site.name;
     document.title = `${site.name} · stepvad`;
+    const sites = site.cameras.filter((name) => name.includes("/")).map((name) => `${name.split("/")[0]}/`);
+    if (sites.length) events.setCameras([...new Set(sites), ...site.cameras]);
   }
 };
 

@@ -1,0 +1,105 @@
+"""stepvad fleet: many sites on one bus, a role in each process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.fleet_edge import edge
+from stepvad.cli.fleet_events import events, forget
+from stepvad.cli.terminal import say
+from stepvad.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from stepvad.fleet.settings import Settings
+
+fleet = typer.Typer(no_args_is_help=True, help="Many sites on one bus: a role in each process.")
+
+for verb in (edge, events, forget):
+    fleet.command(verb.__name__, no_args_is_help=True)(verb)
+
+File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="The settings of the role.")]
+
+
+@fleet.command()
+def setup(settings: File) -> None:
+    """Make the streams and buckets on the broker, and see that the settings fit them.
+
+        stepvad fleet setup fleet.toml
+
+    Workers do the same when they begin; run it once with a user who may, if theirs may not.
+    """
+    import asyncio
+
+    asyncio.run(_setup(_load(settings)))
+    say("the bus is ready")
+
+
+@fleet.command()
+def worker(settings: File) -> None:
+    """Score cameras until SIGTERM or Ctrl-C: a share of them, whatever others leave.
+
+        stepvad fleet worker fleet.toml
+
+    Start it as often as there are cores; when one ends or dies, the others take its cameras.
+    """
+    import asyncio
+
+    from stepvad.fleet.service import work
+    from stepvad.fleet.settings import load_worker
+
+    _load(settings)
+    asyncio.run(work(load_worker(settings)))
+
+
+@fleet.command()
+def lag(
+    settings: File,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Messages that wait to be scored, by shard.
+
+    stepvad fleet lag fleet.toml
+    """
+    import asyncio
+
+    found = asyncio.run(_lags(_load(settings)))
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, waiting in sorted(found.items()):
+        typer.echo(f"{name}\t{waiting}")
+    typer.echo(f"all\t{sum(found.values())}")
+
+
+def _load(path: Path) -> Settings:
+    try:
+        import msgpack  # noqa: F401
+        import nats  # noqa: F401
+
+        from stepvad.fleet.settings import load
+    except ImportError as error:
+        raise MissingExtraError("fleet", "fleet") from error
+    from stepvad.live.logs import set_up
+
+    settings = load(path)
+    set_up(settings.logs)
+    return settings
+
+
+async def _setup(settings: Settings) -> None:
+    from stepvad.fleet.nats import connected
+
+    async with connected(settings.bus, "setup") as bus:
+        await bus.setup()
+
+
+async def _lags(settings: Settings) -> dict[str, int]:
+    from stepvad.fleet.nats import connected
+
+    async with connected(settings.bus, "lag") as bus:
+        return await bus.lags()

@@ -1,0 +1,63 @@
+"""An event loop in a thread of its own, for those who wait for answers and those who do not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as TooLateError
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+CLOSE_S = 3.0
+
+
+class Background:
+    """Runs until it is closed; any thread may have it do something."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have something done, whenever it is done."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wait(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
+        """Have something done and wait for it; a TimeoutError if it takes longer."""
+        answer = self.start(work)
+        try:
+            return answer.result(within_s)
+        except TooLateError:
+            answer.cancel()
+            raise
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Run something small in the thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        """Cancel what goes on and end."""
+        if self._loop.is_closed():
+            return
+        with suppress(TooLateError):
+            self.wait(_cancel_all(), CLOSE_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+
+async def _cancel_all() -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

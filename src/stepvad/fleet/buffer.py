@@ -1,0 +1,110 @@
+"""Messages that wait for the broker, in order and in limited space."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+
+from stepvad.fleet.packing import Parcel
+
+
+class Buffer:
+    """Messages of all cameras; where there is no room, the oldest go whole and are counted.
+
+    A broker that is killed forgets the poses that it had: what it took in the last `again_s`
+    seconds is kept here and sent again when it is back; it knows what it still has by the ids.
+    """
+
+    def __init__(
+        self,
+        cameras: Iterable[str],
+        max_bytes: int,
+        ring: Callable[[str], None] = lambda camera: None,
+        *,
+        again_s: float = 3.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._waiting: dict[str, deque[tuple[int, Parcel]]] = {c: deque() for c in cameras}
+        self._taken: dict[str, deque[tuple[float, int, Parcel]]] = {
+            camera: deque() for camera in self._waiting
+        }
+        """What the broker took of late, and when."""
+        self._again_s, self._clock = again_s, clock
+        self._max_bytes = max_bytes
+        self.ring = ring
+        """Hears of every camera that has something to send."""
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._order = 0
+        self.sent: Counter[str] = Counter()
+        """Frames that the broker took, by camera."""
+        self.dropped: Counter[str] = Counter()
+        """Frames for which there was no room, by camera."""
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
+
+    @property
+    def bytes(self) -> int:
+        """Space that they take."""
+        return self._bytes
+
+    def put(self, parcel: Parcel) -> None:
+        """One more message."""
+        with self._lock:
+            self._order += 1
+            self._waiting[parcel.camera].append((self._order, parcel))
+            self._bytes += len(parcel.data)
+            while self._bytes > self._max_bytes and self._drop():
+                pass
+        self.ring(parcel.camera)
+
+    def head(self, camera: str) -> Parcel | None:
+        """The next message of a camera; it stays until it is done."""
+        with self._lock:
+            waiting = self._waiting[camera]
+            return waiting[0][1] if waiting else None
+
+    def done(self, parcel: Parcel) -> None:
+        """The broker has a message."""
+        with self._lock:
+            waiting = self._waiting[parcel.camera]
+            self.sent[parcel.camera] += parcel.frames
+            if waiting and waiting[0][1] is parcel:
+                order, _ = waiting.popleft()
+                self._bytes -= len(parcel.data)
+                self._keep(order, parcel)
+            else:  # it was dropped while it was on its way
+                self.dropped[parcel.camera] -= parcel.frames
+
+    def again(self, camera: str) -> None:
+        """The broker was away: what it took of late comes first once more."""
+        with self._lock:
+            taken = self._taken[camera]
+            while taken:
+                when, order, parcel = taken.pop()
+                if self._clock() - when <= self._again_s:
+                    self._waiting[camera].appendleft((order, parcel))
+                    self._bytes += len(parcel.data)
+                    self.sent[camera] -= parcel.frames
+
+    def _keep(self, order: int, parcel: Parcel) -> None:
+        now, taken = self._clock(), self._taken[parcel.camera]
+        taken.append((now, order, parcel))
+        while now - taken[0][0] > self._again_s:
+            taken.popleft()
+
+    def _drop(self) -> bool:
+        """Let the oldest message of all go; what is alone stays."""
+        if sum(map(len, self._waiting.values())) <= 1:
+            return False
+        heads = [waiting for waiting in self._waiting.values() if waiting]
+        oldest = min(heads, key=lambda waiting: waiting[0][0])
+        _, parcel = oldest.popleft()
+        self._bytes -= len(parcel.data)
+        self.dropped[parcel.camera] += parcel.frames
+        return True

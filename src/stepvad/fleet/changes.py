@@ -1,0 +1,106 @@
+"""What a message about an event says: whose it is, what it is now, and which of two is newer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from stepvad.errors import DataError
+from stepvad.events import Kind
+from stepvad.fleet.bus import Delivery
+from stepvad.fleet.wire import decode_event
+from stepvad.live.record import Record, camera_key, event_id
+
+RANKS: Mapping[Kind, int] = {kind: rank for rank, kind in enumerate(get_args(Kind))}
+MAX_BYTES = 1 << 20
+LONGEST = 300
+"""Characters of a name or an id."""
+ID = "Nats-Msg-Id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of one event of a fleet, as it came."""
+
+    site: str
+    camera: str
+    """Without the site."""
+    kind: Kind
+    record: Record
+    """Its camera is `site/camera`."""
+    turn: int
+    """Of two changes of a kind the one with the higher turn is newer."""
+    sequence: int
+    """Number of the message in its stream."""
+
+    @property
+    def rank(self) -> int:
+        """A later kind is newer, whatever its turn."""
+        return RANKS[self.kind]
+
+
+def change_of(delivery: Delivery, *, site: str | None = None) -> Change | None:
+    """The change that a message tells, None for a claim; `site` is the one that may tell it.
+
+    The turn is the last part of the message's id, which counts slots.
+    """
+    if len(delivery.data) > MAX_BYTES:
+        raise DataError(f"event: expected at most {MAX_BYTES} bytes, got {len(delivery.data)}")
+    try:
+        told = decode_event(delivery.data)
+    except OverflowError as error:
+        raise DataError(f"event: expected the fields of an event, got: {error}") from None
+    if told is None:
+        return None
+    if site is not None and site != told.site:
+        raise DataError(f"event: expected one of site {site}, got one of {told.site}")
+    record = told.after
+    _check(record)
+    of, _, camera = record.camera.partition("/")
+    if of != told.site or not camera:
+        raise DataError(f"event: expected a camera {told.site}/..., got {record.camera!r:.80}")
+    if record.id.partition("-")[0] != camera_key(record.camera):
+        raise DataError(f"event {record.id}: expected an id of camera {record.camera}")
+    if (told.kind == "end") == record.is_open:
+        raise DataError(f"event {record.id}: expected an end time with an end and nothing else")
+    return Change(
+        site=told.site,
+        camera=camera,
+        kind=told.kind,
+        record=record,
+        turn=_turn((delivery.headers or {}).get(ID, "")),
+        sequence=delivery.sequence,
+    )
+
+
+def of_fleet(record: Record, site: str) -> Record:
+    """An event of a site as one of a fleet, where other sites have cameras of the same name."""
+    camera = f"{site}/{record.camera}"
+    track = record.tracks[0] if record.tracks else record.track_id
+    id = event_id(camera, record.epoch, track, record.frame_seq)
+    return replace(record, camera=camera, id=id)
+
+
+def _check(record: Record) -> None:
+    """Refuse what no database keeps and no page shows."""
+    for name in ("id", "camera", "label", "model_id", "model_sha256"):
+        _text(getattr(record, name), name, LONGEST)
+    for zone in record.zones:
+        _text(zone, "a zone", LONGEST)
+    if record.why is not None:
+        _text(record.why, "why", MAX_BYTES)
+
+
+def _text(value: object, name: str, longest: int) -> None:
+    if not isinstance(value, str) or not len(value) <= longest or "\0" in value:
+        raise DataError(f"event: expected up to {longest} characters as {name}, got another value")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"event: expected whole characters as {name}, got halves") from None
+
+
+def _turn(id: str) -> int:
+    last = id.rpartition(":")[2]
+    return int(last) if last.isascii() and last.isdecimal() and len(last) < 19 else 0

@@ -1,0 +1,199 @@
+"""Many cameras at once, by arrays: the windows that a stream of each would have."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.detector import Detector
+from stepvad.skeletons import COCO17, Skeleton
+from stepvad.windows import Windows, prepare
+
+Columns = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
+
+
+class Crowd:
+    """Many cameras at once, by arrays: the windows that a `Stream` of each would have.
+
+    A camera is a number below 2^31, and track ids are of 32 bits; frames of a camera come in
+    order, one or many at a time. Memory grows with the people in view.
+    """
+
+    def __init__(self, detector: Detector) -> None:
+        self.detector = detector
+        self.duplicate_poses = 0
+        self._length = length = detector.config.T
+        joints = detector.skeleton.V
+        self._slot: dict[int, int] = {}
+        self._free: list[int] = []
+        self._keypoints = np.empty((0, 4 * length, joints, 2), dtype=np.float32)
+        self._confidence = np.empty((0, 4 * length), dtype=np.float32)
+        self._n = np.empty(0, dtype=np.int64)
+        """Poses kept of each track: the latest of its run, one after the other from place 0."""
+        self._last = np.empty(0, dtype=np.int64)
+        self._owner = np.empty(0, dtype=np.int64)
+        """The camera of each slot; -1: free."""
+
+    def __len__(self) -> int:
+        """Tracks remembered."""
+        return len(self._slot)
+
+    def forget(self, camera: int) -> None:
+        """Nothing of this camera goes on."""
+        self._release(self._owner == camera)
+
+    def push(
+        self,
+        camera: NDArray[np.int64],
+        frame: NDArray[np.int64],
+        track_id: NDArray[np.int64],
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+        skeleton: Skeleton = COCO17,
+    ) -> tuple[Windows, NDArray[np.int64]]:
+        """The windows of poses `(P, V, 2)`, and of each the row of the pose that completed it.
+
+        Of poses with one camera, frame and track the first counts.
+        """
+        keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.detector.skeleton)
+        key = camera << 32 | track_id & 0xFFFFFFFF
+        order = np.lexsort((frame, key))
+        same = np.diff(key[order], prepend=-1) == 0
+        again = same & (np.diff(frame[order], prepend=-1) == 0)
+        if again.any():
+            self.duplicate_poses += int(again.sum())
+            order, same = order[~again], same[~again]
+        # where a person was away for long in between, what follows is a run of its own
+        broken = same & (np.diff(frame[order], prepend=0) - 1 > self._length)
+        if broken.any():
+            turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
+            runs = [order[turn == i] for i in range(int(turn.max()) + 1)]
+        else:
+            runs = [order]
+        parts = [self._push(key[run], frame[run], keypoints[run], sure[run]) for run in runs]
+        rows = np.concatenate([run[part[3]] for run, part in zip(runs, parts, strict=True)])
+        windows = Windows.of(
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]),
+            track_id[rows],
+            np.concatenate([part[2] for part in parts]),
+            self.detector.config,
+        )
+        return windows, rows
+
+    def _push(
+        self,
+        key: NDArray[np.int64],
+        frame: NDArray[np.int64],
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+    ) -> Columns:
+        """Poses by track and frame, each track without a break: windows, last frames, rows."""
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        size = np.diff(first, append=len(key))
+        if len(self._free) < len(first):
+            self._sweep(len(first))
+        slots = np.array([self._slot_of(one) for one in key[first].tolist()], dtype=np.int64)
+        before = np.concatenate([[0], frame[:-1]]) if len(frame) else frame
+        before[first] = self._last[slots]
+        missed = frame - before - 1
+        fresh = missed[first] > self._length
+        self._n[slots[fresh]] = 0
+        missed[first[fresh]] = 0
+        of = np.arange(len(key))
+        if missed.any():
+            of, frame, keypoints, confidence = self._filled(
+                missed, frame, keypoints, confidence, first, slots
+            )
+            size = np.add.reduceat(missed + 1, first)
+        self._make_room(slots, size)
+        place = np.arange(len(of)) + np.repeat(self._n[slots] - np.cumsum(size) + size, size)
+        slot = np.repeat(slots, size)
+        self._keypoints[slot, place] = keypoints
+        self._confidence[slot, place] = confidence
+        self._n[slots] += size
+        self._last[slots] = frame[np.cumsum(size) - 1]
+        whole = place >= self._length - 1
+        room = self._keypoints.shape[1]
+        at = (slot * room + place)[whole, None] + np.arange(1 - self._length, 1)
+        return (
+            self._keypoints.reshape(-1, *self._keypoints.shape[2:])[at],
+            self._confidence.reshape(-1)[at],
+            frame[whole],
+            of[whole],
+        )
+
+    def _filled(
+        self,
+        missed: NDArray[np.int64],
+        frame: NDArray[np.int64],
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+        first: NDArray[np.int64],
+        slots: NDArray[np.int64],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
+        """The same poses with those that were missed in between, linear as `fill_gaps` does."""
+        known = self._n[slots] > 0
+        latest = slots[known], self._n[slots[known]] - 1
+        earlier, sure = np.roll(keypoints, 1, axis=0), np.roll(confidence, 1)
+        earlier[first[known]] = self._keypoints[latest]
+        sure[first[known]] = self._confidence[latest]
+        span = missed + 1
+        of = np.repeat(np.arange(len(frame)), span)
+        left = np.cumsum(span)[of] - np.arange(len(of)) - 1  # frames up to the pose itself
+        share = ((span[of] - left) / span[of]).astype(np.float32)
+        between = earlier[of] + (keypoints - earlier)[of] * share[:, None, None]
+        surely = sure[of] + (confidence - sure)[of] * share
+        return (
+            of,
+            frame[of] - left,
+            np.where(left[:, None, None] > 0, between, keypoints[of]),
+            np.where(left > 0, surely, confidence[of]),
+        )
+
+    def _make_room(self, slots: NDArray[np.int64], size: NDArray[np.int64]) -> None:
+        """Keep of full tracks what the next window needs; longer pieces need more places."""
+        full = slots[self._n[slots] + size > self._keypoints.shape[1]]
+        full = full[self._n[full] >= self._length]
+        kept = self._length - 1
+        if len(full):
+            at = (self._n[full] - kept)[:, None] + np.arange(kept)
+            self._keypoints[full, :kept] = self._keypoints[full[:, None], at]
+            self._confidence[full, :kept] = self._confidence[full[:, None], at]
+            self._n[full] = kept
+        wanted = int((self._n[slots] + size).max(initial=0))
+        if wanted > self._keypoints.shape[1]:
+            more = wanted - self._keypoints.shape[1]
+            self._keypoints = np.pad(self._keypoints, ((0, 0), (0, more), (0, 0), (0, 0)))
+            self._confidence = np.pad(self._confidence, ((0, 0), (0, more)))
+
+    def _slot_of(self, key: int) -> int:
+        slot = self._slot.get(key)
+        if slot is None:
+            slot = self._slot[key] = self._free.pop()
+            self._owner[slot], self._n[slot], self._last[slot] = key >> 32, 0, -(2**62)
+        return slot
+
+    def _sweep(self, wanted: int) -> None:
+        """Let go of who was missed for long; make room for more if those are few."""
+        used = self._owner >= 0
+        latest = np.full(int(self._owner.max(initial=0)) + 1, -(2**62))
+        np.maximum.at(latest, self._owner[used], self._last[used])
+        self._release(used & (self._last < latest[self._owner] - self._length - 1))
+        before = len(self._n)
+        if len(self._free) > before // 4 + wanted:
+            return
+        more = max(before, 64, wanted)
+        for name in ("_keypoints", "_confidence", "_n", "_last", "_owner"):
+            array = getattr(self, name)
+            room = np.zeros((more, *array.shape[1:]), dtype=array.dtype)
+            setattr(self, name, np.concatenate([array, room]))
+        self._owner[before:] = -1
+        self._free.extend(range(before + more - 1, before - 1, -1))
+
+    def _release(self, gone: NDArray[np.bool_]) -> None:
+        if gone.any():
+            left = {key: slot for key, slot in self._slot.items() if not gone[slot]}
+            self._free.extend(slot for slot in self._slot.values() if gone[slot])
+            self._slot = left
+            self._owner[gone] = -1

@@ -1,0 +1,273 @@
+"""A shard that is ours: frames are pulled for it, and what it says goes out in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from stepvad.errors import StepvadError
+from stepvad.fleet.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
+from stepvad.fleet.scoring import Change
+from stepvad.fleet.shard import Dead, Shard
+from stepvad.fleet.wire import encode_claim, encode_event
+
+logger = logging.getLogger(__name__)
+
+FETCHED = 256
+"""Messages taken from the consumer at once."""
+WAITING = 1024
+"""Messages of a shard that may wait to be scored."""
+AGAIN_S = 0.1
+"""Before something is tried again at a broker that does not answer."""
+BURIED = 65_536
+"""Bytes kept of a message that nobody can read."""
+
+
+class Letter(NamedTuple):
+    """Something to be published, and when the frame came that it is about."""
+
+    subject: str
+    data: bytes
+    id: str
+    is_event: bool
+    headers: dict[str, str] | None = None
+    time: float = 0.0
+
+
+class Kept(NamedTuple):
+    """A checkpoint to be written, after all that was said before it."""
+
+    value: bytes
+    is_last: bool
+
+
+def key_of(shard: int) -> str:
+    """Where the checkpoint of a shard is."""
+    return f"shard-{shard}"
+
+
+def packed(owner: str, facts: dict[str, Any] | None) -> bytes:
+    """A checkpoint as bytes, with the worker that wrote it; nobody: it was given back."""
+    import msgpack
+
+    data: bytes = msgpack.packb({"owner": owner, "state": facts})
+    return data
+
+
+def unpacked(value: bytes) -> tuple[str, dict[str, Any] | None]:
+    """The owner and the state in a checkpoint."""
+    import msgpack
+
+    facts = msgpack.unpackb(value, strict_map_key=False)
+    return facts["owner"], facts["state"]
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """A shard, its consumer, and the fence that keeps others' events out."""
+
+    bus: Bus
+    worker: str
+    shard: Shard
+    subject: str
+    """Where its events go."""
+    dead: str
+    """Where messages go that nobody can read."""
+    lost: Callable[[Holding], None]
+    announced: Callable[[Letter], None]
+    consumer: Consumer
+    revision: int
+    expect: int
+    """The last message on its subject: ours."""
+    waiting: list[Delivery] = field(default_factory=list)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    patience_until: float = 0.0
+    """Until then nothing is shed: there is something to catch up with."""
+    is_caught_up: bool = False
+    is_drained: bool = False
+    """Whether the broker had nothing more when it was last asked."""
+    restarts: int = 0
+    """Those of the consumer that were noticed."""
+    _room: asyncio.Event = field(default_factory=asyncio.Event)
+    _letters: asyncio.Queue[Letter | Kept] = field(default_factory=asyncio.Queue)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _is_keeping: bool = False
+
+    def start(self, arrived: asyncio.Event) -> None:
+        """Begin to pull, and to say."""
+        self.arrived = arrived
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._pull()), loop.create_task(self._say())]
+
+    def take(self, most: int) -> Sequence[Delivery]:
+        """Messages that wait."""
+        taken, self.waiting = self.waiting[:most], self.waiting[most:]
+        if len(self.waiting) < WAITING:
+            self._room.set()
+        return taken
+
+    def tell(self, changes: Sequence[Change], dead: Sequence[Dead]) -> None:
+        """Have changes announced and dead messages buried, in order."""
+        for change in changes:
+            slot = change.slot if change.kind == "update" else 0
+            data = encode_event(change.site, change.kind, change.before, change.after)
+            name = f"{change.after.id}:{change.kind}:{slot}"
+            self._letters.put_nowait(Letter(self.subject, data, name, True, None, change.time))
+        for delivery, reason, problem in dead:
+            headers = {
+                "Stepvad-Reason": reason,
+                "Stepvad-Problem": problem[:200].encode("ascii", "replace").decode(),
+                "Stepvad-Subject": delivery.subject,
+                "Stepvad-Size": str(len(delivery.data)),
+            }
+            name = f"dead:{self.shard.position.stream}:{delivery.sequence}"
+            self._letters.put_nowait(
+                Letter(f"{self.dead}.{reason}", delivery.data[:BURIED], name, False, headers)
+            )
+
+    def keep(self, *, is_last: bool = False) -> None:
+        """Have a checkpoint written once all that was said before it is stored."""
+        if self._is_keeping and not is_last:
+            return
+        self._is_keeping = True
+        facts = self.shard.state() | {"said": self.expect}
+        value = packed("" if is_last else self.worker, facts)
+        self._letters.put_nowait(Kept(value, is_last))
+
+    def give_up(self) -> None:
+        """Take nothing more, and have the last checkpoint written."""
+        self._tasks[0].cancel()
+        self.keep(is_last=True)
+
+    async def release(self) -> None:
+        """Give the shard back, once everything is said and kept."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._tasks[1], 10.0)
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Let go at once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(StepvadError):
+            await self.consumer.close()
+
+    async def _pull(self) -> None:
+        while True:
+            try:
+                found = await self.consumer.fetch(FETCHED, 0.5)
+            except UnavailableError as error:
+                logger.debug("shard %d: %s", self.shard.number, error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self.is_drained = not found
+            if found:
+                self.waiting += found
+                self.arrived.set()
+            while len(self.waiting) >= WAITING:
+                self._room.clear()
+                await self._room.wait()
+
+    async def _say(self) -> None:
+        try:
+            while True:
+                letter = await self._letters.get()
+                await self._persist(letter)
+                if isinstance(letter, Kept):
+                    self._is_keeping = False
+                    if letter.is_last:
+                        return
+        except ConflictError:
+            logger.warning("shard %d: another worker has it now", self.shard.number)
+            self.lost(self)
+
+    async def _persist(self, letter: Letter | Kept) -> None:
+        """Try for as long as the broker is away."""
+        while True:
+            try:
+                if isinstance(letter, Kept):
+                    await self._keep(letter)
+                else:
+                    await self._publish(letter)
+                return
+            except UnavailableError as error:
+                logger.debug("shard %d: %s", self.shard.number, error)
+                await asyncio.sleep(AGAIN_S)
+
+    async def _keep(self, kept: Kept) -> None:
+        try:
+            self.revision = await self.bus.write(
+                key_of(self.shard.number), kept.value, self.revision
+            )
+        except ConflictError:
+            # the answer to our own write may have been lost
+            entry = await self.bus.read(key_of(self.shard.number))
+            if entry is None or entry.value != kept.value:
+                raise
+            self.revision = entry.revision
+
+    async def _publish(self, letter: Letter) -> None:
+        if not letter.is_event:
+            await self.bus.publish(
+                letter.subject, letter.data, id=letter.id, headers=letter.headers
+            )
+            return
+        stored = await self.bus.publish(
+            letter.subject, letter.data, id=letter.id, expect=self.expect
+        )
+        if stored.sequence > self.expect:
+            self.expect = stored.sequence
+        self.announced(letter)
+
+
+async def take(
+    bus: Bus,
+    worker: str,
+    shard: Shard,
+    *,
+    alive: Callable[[str], bool],
+    subject: str,
+    dead: str,
+    lost: Callable[[Holding], None],
+    announced: Callable[[Letter], None],
+) -> Holding | None:
+    """Make a shard ours, unless a worker that is alive has it: state first, then the fence."""
+    entry = await bus.read(key_of(shard.number))
+    state = None
+    if entry is not None:
+        owner, state = unpacked(entry.value)
+        if owner != worker and owner and alive(owner):
+            return None
+    try:
+        revision = await bus.write(
+            key_of(shard.number), packed(worker, state), 0 if entry is None else entry.revision
+        )
+    except ConflictError:
+        return None
+    if state is not None:
+        shard.restore(state, time.monotonic())
+    claim = await bus.publish(subject, encode_claim(worker))
+    if state is not None:
+        shard.recall(await bus.said(subject, state["said"]))
+    # a name of its own: a former owner that wakes up pulls nothing away from us
+    consumer = await bus.poses(
+        shard.number, f"shard-{shard.number}-{worker}-{revision}", shard.position
+    )
+    return Holding(
+        bus=bus,
+        worker=worker,
+        shard=shard,
+        subject=subject,
+        dead=dead,
+        lost=lost,
+        announced=announced,
+        consumer=consumer,
+        revision=revision,
+        expect=claim.sequence,
+    )

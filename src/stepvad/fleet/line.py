@@ -1,0 +1,69 @@
+"""A connection to the bus in a thread of its own, for those who have other things to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from stepvad.errors import StepvadError
+from stepvad.fleet.background import CLOSE_S, Background
+from stepvad.fleet.bus import Bus, UnavailableError
+
+if TYPE_CHECKING:
+    from stepvad.fleet.settings import BusSettings
+
+T = TypeVar("T")
+AGAIN_S = 0.5
+
+
+class Line:
+    """Connects at once, and waits for the broker for as long as it takes."""
+
+    def __init__(self, settings: BusSettings, name: str) -> None:
+        self._settings, self._name = settings, name
+        self.thread = Background(f"bus {name}")
+        self._connecting = self.thread.start(self._connect())
+
+    async def bus(self) -> Bus:
+        """The connection, for work in its thread."""
+        return await asyncio.shield(asyncio.wrap_future(self._connecting))
+
+    def ask(self, question: Callable[[Bus], Awaitable[T]], within_s: float) -> T:
+        """What the bus answers; an `UnavailableError` if it does not in time."""
+
+        async def asked() -> T:
+            return await question(await self.bus())
+
+        try:
+            return self.thread.wait(asked(), within_s)
+        except TimeoutError:
+            raise UnavailableError("bus: expected an answer in time, got none") from None
+
+    def check(self) -> None:
+        """Raise what keeps it from ever being connected: settings that do not work."""
+        if self._connecting.done():
+            error = self._connecting.exception()
+            if isinstance(error, StepvadError):
+                raise error
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._connecting.done() and not self._connecting.exception():
+            with suppress(TimeoutError):
+                self.thread.wait(_close(self._connecting.result()), CLOSE_S)
+        self.thread.close()
+
+    async def _connect(self) -> Bus:
+        from stepvad.fleet.nats import connect
+
+        while True:
+            try:
+                return await connect(self._settings, self._name)
+            except UnavailableError:
+                await asyncio.sleep(AGAIN_S)
+
+
+async def _close(bus: Bus) -> None:
+    await bus.close()

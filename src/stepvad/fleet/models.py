@@ -1,0 +1,42 @@
+"""Which model scores a camera, and how its events are made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from stepvad.fleet.settings import ModelSettings
+from stepvad.live.models import Loaded, Models
+from stepvad.live.watcher import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class FleetModels:
+    """All models of a worker, loaded before it begins."""
+
+    settings: Sequence[ModelSettings]
+    _loaded: list[Loaded] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, settings: Sequence[ModelSettings]) -> FleetModels:
+        """Read every model, and see that each can tell an event."""
+        models = Models()
+        loaded = [models.load(one.model) for one in settings]
+        for one, model in zip(settings, loaded, strict=True):
+            model.rules(one.cameras[0], one.threshold)
+        return cls(settings, loaded)
+
+    def subject(self, camera: str, rate: float) -> Subject | None:
+        """What `site/camera` is watched with; None if no model is meant for it."""
+        for one, model in zip(self.settings, self._loaded, strict=True):
+            if one.has(camera):
+                return Subject(
+                    camera=camera,
+                    rate=rate,
+                    rules=model.rules(camera, one.threshold),
+                    detector=model.detector,
+                    model_id=model.name,
+                    model_sha256=model.sha256,
+                    zones={},
+                )
+        return None

@@ -1,0 +1,400 @@
+"""NATS JetStream as the bus of a fleet; nothing else knows NATS."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import nats  # noqa: TID253 - this file is loaded where a bus is opened
+from nats.aio.client import Client  # noqa: TID253
+from nats.errors import Error as NatsError  # noqa: TID253
+from nats.js import api, errors  # noqa: TID253
+
+from stepvad.errors import ConfigError
+from stepvad.fleet.bus import ConflictError, Delivery, Entry, Position, Published, UnavailableError
+from stepvad.fleet.pulling import EventsConsumer, PosesConsumer
+from stepvad.fleet.settings import BusSettings
+from stepvad.fleet.subjects import DEAD, EVENTS, POSES, Subjects
+from stepvad.secrets import secret
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 2.0
+"""Longest wait for an answer."""
+WRONG_LAST_SEQUENCE = (10071, 10164)
+"""Error codes of the broker: somebody else wrote in between."""
+FLEET = "fleet"
+"""The key of what a fleet was set up with."""
+
+
+@contextmanager
+def answers() -> Iterator[None]:
+    """Errors of the client in our own words."""
+    try:
+        yield
+    except errors.APIError as error:
+        is_old = isinstance(error, errors.KeyWrongLastSequenceError)
+        if is_old or getattr(error, "err_code", None) in WRONG_LAST_SEQUENCE:
+            raise ConflictError("bus: expected to be the last who wrote, got another") from None
+        raise UnavailableError(f"bus: expected an answer, got: {error}") from None
+    except (NatsError, TimeoutError, OSError) as error:
+        raise UnavailableError(
+            f"bus: expected an answer, got: {type(error).__name__} {error}",
+            hint="is the broker running, and may this user do that?",
+        ) from None
+
+
+class NatsBus:
+    """A connection to NATS that comes back by itself."""
+
+    def __init__(self, client: Client, settings: BusSettings) -> None:
+        self.client = client
+        self._js = client.jetstream(timeout=TIMEOUT_S)
+        self.settings = settings
+        self.subjects: Subjects = settings.subjects
+        self.connections = 0
+        """How often it was lost and came back."""
+        self.is_closing = False
+
+    async def setup(self) -> None:
+        """Make the streams and buckets that are not there; refuse another number of shards."""
+        with answers():
+            for config in self._streams():
+                await self._ensure(config)
+            for bucket in self._buckets():
+                await self._js.create_key_value(bucket)
+        facts = {"shards": self.settings.shards}
+        with suppress(ConflictError):
+            await self.write(FLEET, json.dumps(facts).encode(), 0)
+        entry = await self.read(FLEET)
+        known = None if entry is None else json.loads(entry.value)["shards"]
+        if known not in (None, self.settings.shards):
+            raise ConfigError(
+                f"bus.shards: expected {known} as this fleet was set up with, "
+                f"got {self.settings.shards}",
+                hint="the number of shards is fixed for a fleet",
+            )
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes,
+        *,
+        id: str | None = None,
+        expect: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Published:
+        """Have a message stored; once for an id."""
+        sent = dict(headers or {})
+        if id is not None:
+            sent[api.Header.MSG_ID] = id
+        if expect is not None:
+            sent[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(expect)
+        if not self.client.is_connected:  # the client would send it whenever it is again
+            raise UnavailableError("bus: expected a connection, got none for now")
+        try:
+            with answers():
+                ack = await self._js.publish(subject, data, headers=sent or None)
+        except ConflictError:
+            if id is None or (stored := await self._is_last(subject, id)) is None:
+                raise
+            return Published(stored, True)
+        return Published(ack.seq, bool(ack.duplicate))
+
+    async def _is_last(self, subject: str, id: str) -> int | None:
+        """The sequence of a message that was stored although its answer never came."""
+        with answers():
+            last = await self._js.get_last_msg(EVENTS, subject)
+        return last.seq if (last.headers or {}).get(api.Header.MSG_ID) == id else None
+
+    async def said(self, subject: str, after: int) -> list[bytes]:
+        """The events of a subject after a sequence."""
+        found: list[bytes] = []
+        while True:
+            with answers():
+                try:
+                    one = await self._js.get_msg(EVENTS, after + 1, subject=subject, next=True)
+                except errors.NotFoundError:
+                    return found
+            found.append(one.data or b"")
+            after = one.seq or after + 1
+
+    async def poses(self, shard: int, name: str, after: Position) -> PosesConsumer:
+        """The frames of a shard after a place, for one reader of this name."""
+        consumer = PosesConsumer(self, self.subjects.poses_of_shard(shard), name, after)
+        await consumer.open()
+        return consumer
+
+    async def events(self, name: str) -> EventsConsumer:
+        """All events that readers of this name did not acknowledge."""
+        with answers():
+            await self._js.add_consumer(
+                EVENTS,
+                api.ConsumerConfig(
+                    durable_name=name,
+                    ack_policy=api.AckPolicy.EXPLICIT,
+                    ack_wait=10.0,
+                    max_ack_pending=10_000,
+                ),
+            )
+            pull = await self._js.pull_subscribe_bind(durable=name, stream=EVENTS)
+        return EventsConsumer(self, pull, name)
+
+    async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
+        """Take a lease or renew it."""
+        return await self._put(self.subjects.leases, name, value, revision)
+
+    async def leases(self) -> Mapping[str, bytes]:
+        """All leases that did not run out."""
+        with answers():
+            bucket = await self._bucket(self.subjects.leases)
+            watcher: Any = await bucket.watchall(ignore_deletes=True)
+            try:
+                found: dict[str, bytes] = {}
+                while (entry := await watcher.updates(timeout=TIMEOUT_S)) is not None:
+                    found[entry.key] = entry.value or b""
+                return found
+            finally:
+                await watcher.stop()
+
+    async def release(self, name: str) -> None:
+        """Give a lease back."""
+        with answers():
+            await (await self._bucket(self.subjects.leases)).delete(name)
+
+    async def read(self, key: str) -> Entry | None:
+        """A small state."""
+        with answers():
+            try:
+                entry = await (await self._bucket(self.subjects.state)).get(key)
+            except errors.KeyNotFoundError:
+                return None
+        return Entry(entry.value or b"", entry.revision or 0)
+
+    async def write(self, key: str, value: bytes, revision: int) -> int:
+        """Replace the state of this revision."""
+        return await self._put(self.subjects.state, key, value, revision)
+
+    async def time(self) -> float:
+        """The broker's clock, in unix seconds."""
+        with answers():
+            answer = await self.client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
+        facts = json.loads(answer.data)
+        if "ts" not in facts:
+            raise UnavailableError("bus: expected the stream of poses, got none")
+        return datetime.fromisoformat(facts["ts"][:26].rstrip("Z") + "+00:00").timestamp()
+
+    async def close(self) -> None:
+        """Hang up."""
+        self.is_closing = True
+        with suppress(NatsError, OSError, TimeoutError):
+            await self.client.close()
+
+    async def stream_of_poses(self) -> tuple[str, int, int]:
+        """What tells the stream from one made anew, and its first and last sequences."""
+        with answers():
+            facts = await self._js.stream_info(POSES)
+        return str(facts.created), facts.state.first_seq, facts.state.last_seq
+
+    async def make_poses_consumer(self, name: str, subject: str, first: int) -> None:
+        """A consumer that hands out messages from a sequence on, and forgets itself when unused."""
+        config = api.ConsumerConfig(
+            name=name,
+            filter_subject=subject,
+            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=first,
+            ack_policy=api.AckPolicy.NONE,
+            inactive_threshold=60.0,
+            mem_storage=True,
+            num_replicas=1,
+        )
+        with answers():
+            await self._js.add_consumer(POSES, config)
+
+    async def request_messages(self, stream: str, name: str, request: bytes, inbox: str) -> None:
+        """Ask a consumer for messages."""
+        with answers():
+            subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
+            await self.client.publish(subject, request, reply=inbox)
+
+    async def fetch_events(self, pull: Any, most: int, timeout_s: float) -> list[Delivery]:
+        """Messages of a consumer that wants them acknowledged."""
+        with answers():
+            try:
+                found = await pull.fetch(most, timeout=timeout_s)
+            except (errors.FetchTimeoutError, TimeoutError):
+                return []
+        return [
+            Delivery(
+                msg.subject,
+                msg.data,
+                msg.metadata.sequence.stream,
+                msg.metadata.timestamp.timestamp(),
+                msg.metadata.num_delivered or 1,
+                msg.reply,
+                msg.headers,
+            )
+            for msg in found
+        ]
+
+    async def acknowledge(self, replies: Sequence[str]) -> None:
+        """Tell that messages are done with, and wait until the broker heard of it."""
+        with answers():
+            for reply in replies:
+                await self.client.publish(reply, b"+ACK")
+            await self.client.flush(timeout=2)
+
+    async def delete_consumer(self, stream: str, name: str) -> None:
+        """Forget a consumer, if there is one."""
+        with answers(), suppress(errors.NotFoundError):
+            await self._js.delete_consumer(stream, name)
+
+    async def consumer_lag(self, stream: str, name: str) -> int:
+        """Messages that a consumer did not get yet."""
+        with answers():
+            return (await self._js.consumer_info(stream, name)).num_pending or 0
+
+    async def lags(self) -> dict[str, int]:
+        """Messages that wait, by consumer of poses."""
+        with answers():
+            found = await self._js.consumers_info(POSES)
+        return {info.name: info.num_pending or 0 for info in found}
+
+    async def _bucket(self, name: str) -> KeyValue:
+        from nats.js.kv import KeyValue
+
+        return KeyValue(
+            name=name, stream=f"KV_{name}", pre=f"$KV.{name}.", js=self._js, direct=True
+        )
+
+    async def _put(self, bucket: str, key: str, value: bytes, revision: int) -> int:
+        with answers():
+            kept = await self._bucket(bucket)
+            if revision:
+                return await kept.update(key, value, last=revision)
+            return await kept.create(key, value)
+
+    async def _ensure(self, config: api.StreamConfig) -> None:
+        try:
+            await self._js.stream_info(config.name or "")
+        except errors.NotFoundError:
+            await self._js.add_stream(config)
+
+    def _streams(self) -> list[api.StreamConfig]:
+        settings, day_s = self.settings, 86_400.0
+
+        def stream(name: str, storage: api.StorageType, mb: float, **more: Any) -> api.StreamConfig:
+            return api.StreamConfig(
+                name=name,
+                subjects=self.subjects.of_stream(name),
+                storage=storage,
+                max_bytes=round(mb * 1e6),
+                discard=api.DiscardPolicy.OLD,
+                num_replicas=settings.replicas,
+                **more,
+            )
+
+        memory, file = api.StorageType.MEMORY, api.StorageType.FILE
+        return [
+            stream(POSES, memory, settings.poses_mb, max_age=settings.poses_s),
+            stream(
+                EVENTS,
+                file,
+                settings.events_mb,
+                max_age=settings.events_days * day_s,
+                duplicate_window=settings.duplicates_s,
+            ),
+            stream(DEAD, file, settings.dead_mb, max_age=settings.events_days * day_s),
+        ]
+
+    def _buckets(self) -> list[api.KeyValueConfig]:
+        settings = self.settings
+        return [
+            api.KeyValueConfig(
+                bucket=self.subjects.leases,
+                ttl=settings.lease_s,
+                storage=api.StorageType.MEMORY,
+                replicas=settings.replicas,
+                direct=True,
+            ),
+            api.KeyValueConfig(
+                bucket=self.subjects.state,
+                storage=api.StorageType.FILE,
+                replicas=settings.replicas,
+                direct=True,
+            ),
+        ]
+
+
+async def connect(settings: BusSettings, name: str) -> NatsBus:
+    """A connection to the brokers, which is made again for as long as it takes."""
+    found: list[NatsBus] = []
+
+    async def came_back() -> None:
+        for bus in found:
+            bus.connections += 1
+        logger.info("bus: connected again")
+
+    async def went_away() -> None:
+        if not all(bus.is_closing for bus in found):
+            logger.warning("bus: the connection is lost")
+
+    async def failed(error: Exception) -> None:
+        logger.debug("bus: %s", error)
+
+    with answers():
+        client = await nats.connect(
+            servers=settings.servers,
+            name=name,
+            reconnected_cb=came_back,
+            disconnected_cb=went_away,
+            error_cb=failed,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.2,
+            connect_timeout=2,
+            ping_interval=2,
+            max_outstanding_pings=2,
+            inbox_prefix=settings.inbox,
+            **_login(settings),
+        )
+    found.append(NatsBus(client, settings))
+    return found[0]
+
+
+@asynccontextmanager
+async def connected(settings: BusSettings, name: str) -> AsyncIterator[NatsBus]:
+    """A connection for as long as a block runs."""
+    bus = await connect(settings, name)
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+def _login(settings: BusSettings) -> dict[str, Any]:
+    """Credentials and certificates, as the client takes them."""
+    facts: dict[str, Any] = {}
+    if settings.user is not None and settings.password is not None:
+        facts |= {"user": settings.user, "password": secret(settings.password)}
+    if settings.credentials is not None:
+        facts["user_credentials"] = str(settings.credentials)
+    if settings.tls is not None:
+        try:
+            context = ssl.create_default_context(cafile=str(settings.tls.ca))
+            if settings.tls.cert is not None:
+                context.load_cert_chain(settings.tls.cert, settings.tls.key)
+        except OSError as error:
+            raise ConfigError(
+                f"bus.tls: expected certificates in PEM, got: {error.strerror or error}",
+                hint="check the files that ca, cert and key name",
+            ) from None
+        facts["tls"] = context
+    return facts

@@ -1,0 +1,139 @@
+"""Frames of a camera on their way to the bus: several in a message, none of them for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.wire import Precision, batch_of, encode
+from stepvad.live.lanes import Frame
+from stepvad.poses import Pose
+from stepvad.skeletons import Skeleton
+from stepvad.video.tracker import Tracker
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Parcel:
+    """One message that is ready to be sent."""
+
+    camera: str
+    subject: str
+    id: str
+    """The same whenever it is sent."""
+    data: bytes
+    frames: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """What every message of a camera carries."""
+
+    site: str
+    camera: str
+    rate: float
+    skeleton: Skeleton
+    subjects: Subjects
+    precision: Precision = "f4"
+    most: int = 5
+    """Frames in a message."""
+    wait_s: float = 0.2
+    """How long a frame waits for others."""
+    min_confidence: float = 0.25
+
+
+class Packer:
+    """The frames of one camera; every connection has an epoch that no other had."""
+
+    def __init__(self, label: Label, next_epoch: Callable[[], int]) -> None:
+        self.label = label
+        self._next_epoch = next_epoch
+        self._tracker = Tracker()
+        self._connection: int | None = None
+        self._epoch, self._wall0, self._seq = 0, 0.0, 0
+        self._size = (0, 0)
+        self._frames: list[tuple[int, list[Pose]]] = []
+        self._since = 0.0
+        """When the oldest frame that waits arrived."""
+        self.seen: list[Pose] = []
+        """The people of the latest frame."""
+
+    def add(self, frame: Frame, now: float) -> list[Parcel]:
+        """One more frame, and the messages that are full."""
+        done: list[Parcel] = []
+        if frame.connection != self._connection:
+            done += self.lose("another connection")
+            self._begin(frame)
+        if frame.size != self._size:
+            done += self.flush()
+            self._size = frame.size
+        if not self._frames:
+            self._since = now
+        self.seen = self._poses(frame)
+        self._frames.append((frame.slot, self.seen))
+        if len(self._frames) >= self.label.most:
+            done += self.flush()
+        return done
+
+    def due(self, now: float) -> list[Parcel]:
+        """What has waited long enough."""
+        return self.flush() if self._frames and now - self._since >= self.label.wait_s else []
+
+    def flush(self) -> list[Parcel]:
+        """What waits."""
+        frames, self._frames = self._frames, []
+        if not frames:
+            return []
+        parcel = self._parcel(frames)
+        self._seq += len(frames)
+        return [parcel]
+
+    def lose(self, reason: str) -> list[Parcel]:
+        """Nothing follows: what waits, and that the camera is gone."""
+        if self._connection is None:
+            return []
+        done = [*self.flush(), self._parcel([], lost=reason)]
+        self._connection = None
+        return done
+
+    def wall(self, slot: int) -> float:
+        """The time of a slot on the wall clock."""
+        return self._wall0 + slot / self.label.rate
+
+    def _poses(self, frame: Frame) -> list[Pose]:
+        """The people of a frame with their tracks."""
+        if frame.people is not None:
+            certain = frame.people.certain(self.label.min_confidence)
+            return self._tracker.update(frame.people.take(certain))
+        return [p for p in frame.poses or () if len(p.keypoints) == self.label.skeleton.V]
+
+    def _begin(self, frame: Frame) -> None:
+        self._epoch = self._next_epoch()
+        self._connection, self._wall0, self._seq = frame.connection, frame.wall0, 0
+        self._size = frame.size
+        self._tracker.reset()
+
+    def _parcel(
+        self, frames: Sequence[tuple[int, Sequence[Pose]]], lost: str | None = None
+    ) -> Parcel:
+        label = self.label
+        batch = batch_of(
+            frames,
+            site=label.site,
+            camera=label.camera,
+            epoch=self._epoch,
+            wall0=self._wall0,
+            rate=label.rate,
+            size=self._size,
+            seq=self._seq,
+            skeleton=label.skeleton,
+            lost=lost,
+        )
+        end = "" if lost is None else ":lost"
+        return Parcel(
+            camera=label.camera,
+            subject=label.subjects.poses(label.site, label.camera),
+            id=f"{label.site}/{label.camera}:{self._epoch}:{self._seq}{end}",
+            data=encode(batch, label.precision),
+            frames=len(frames),
+        )

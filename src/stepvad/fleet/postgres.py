@@ -1,0 +1,357 @@
+"""The events of a fleet in PostgreSQL: each once, whatever comes twice, late or out of order."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from stepvad.errors import ConfigError, DataError
+from stepvad.fleet.changes import Change
+from stepvad.fleet.migrations import check, migrate
+from stepvad.live.record import Record
+from stepvad.live.store import DAY_S, Deleted
+
+if TYPE_CHECKING:
+    from asyncpg import Connection, Pool
+
+logger = logging.getLogger(__name__)
+
+CONNECT_S = 10.0
+COMMAND_S = 30.0
+CONNECTIONS = 4
+LOCAL = (None, "localhost", "127.0.0.1", "::1")
+
+_WRITE = """
+INSERT INTO stepvad.events AS old (id, site, camera, label, severity, start_time, end_time,
+    top_score, record, rank, turn, first_sequence, last_sequence)
+SELECT $1, $2, $3, $4, $5, to_timestamp($6), to_timestamp($7), $8, $9, $10, $11, $12, $12
+WHERE NOT EXISTS (SELECT FROM stepvad.forgotten WHERE id = $1)
+ON CONFLICT (id) DO UPDATE SET label = excluded.label, severity = excluded.severity,
+    start_time = excluded.start_time, end_time = excluded.end_time,
+    top_score = excluded.top_score, record = excluded.record,
+    rank = excluded.rank, turn = excluded.turn,
+    first_sequence = least(old.first_sequence, excluded.first_sequence),
+    last_sequence = greatest(old.last_sequence, excluded.last_sequence), changed = now()
+WHERE old.rank < 2 AND old.site = excluded.site AND old.camera = excluded.camera
+    AND (excluded.rank, excluded.turn, excluded.last_sequence)
+        > (old.rank, old.turn, old.last_sequence)
+"""
+_FORGET = """
+WITH gone AS (DELETE FROM stepvad.events WHERE {where} RETURNING id)
+INSERT INTO stepvad.forgotten (id) SELECT id FROM gone ON CONFLICT DO NOTHING
+"""
+
+
+class NoDatabaseError(DataError):
+    """The database does not answer now, and may later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How much there is."""
+
+    events: int
+    open: int
+    stale: int
+    """Events that go on and of which nothing was heard for long."""
+    bytes: int
+    first: float | None
+    last: float | None
+    cameras: dict[str, int]
+    """Events of each `site/camera`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which events: all that is given must hold."""
+
+    site: str | None = None
+    camera: str | None = None
+    """`site/camera`."""
+    since: float | None = None
+    """Starts at this time or later."""
+    until: float | None = None
+    """Starts before this time."""
+    ends_after: float | None = None
+    label: str | None = None
+    open: bool | None = None
+    ids: Sequence[str] | None = None
+
+    def where(self) -> tuple[str, list[Any]]:
+        """The condition, and its values."""
+        site, _, camera = (self.camera or "").partition("/")
+        named = self.camera is not None
+        parts: list[tuple[str, Any]] = [
+            ("site = ${}", self.site),
+            ("site = ${}", site if named else None),
+            ("camera = ${}", camera if named else None),
+            ("start_time >= to_timestamp(${})", self.since),
+            ("start_time < to_timestamp(${})", self.until),
+            ("coalesce(end_time, 'infinity') >= to_timestamp(${})", self.ends_after),
+            ("label = ${}", self.label),
+            ("(end_time IS NULL) = ${}", self.open),
+            ("id = ANY(${}::text[])", None if self.ids is None else [*self.ids]),
+        ]
+        given = [(part, value) for part, value in parts if value is not None]
+        words = [part.format(number) for number, (part, _) in enumerate(given, start=1)]
+        return " AND ".join(["true", *words]), [value for _, value in given]
+
+
+class Events:
+    """The events of a fleet; `connect` opens it."""
+
+    def __init__(self, pool: Pool[Any]) -> None:
+        self._pool = pool
+
+    async def write(self, changes: Iterable[Change]) -> None:
+        """Store some changes in one transaction; when it returns they are on the disk.
+
+        What is known, older than what is known, or of an event that is over changes nothing.
+        """
+        rows = [_row(change) for change in changes]
+        async with self._connection() as connection, connection.transaction():
+            await connection.executemany(_WRITE, rows)
+
+    async def event(self, id: str) -> Record | None:
+        """The event with this id."""
+        async with self._connection() as connection:
+            row = await connection.fetchrow("SELECT record FROM stepvad.events WHERE id = $1", id)
+        return None if row is None else Record.from_json(json.loads(row[0]))
+
+    async def events(
+        self, wanted: Wanted, *, limit: int | None = 100, before_id: str | None = None
+    ) -> list[Record]:
+        """Events, the newest first; `before_id` goes on after the last of an earlier answer."""
+        where, values = wanted.where()
+        async with self._connection() as connection:
+            if before_id is not None:
+                values.append(before_id)
+                where += (
+                    " AND (start_time, id) < (SELECT start_time, id FROM stepvad.events "
+                    f"WHERE id = ${len(values)})"
+                )
+            values.append(limit)
+            rows = await connection.fetch(
+                f"SELECT record FROM stepvad.events WHERE {where} "
+                f"ORDER BY start_time DESC, id DESC LIMIT ${len(values)}",
+                *values,
+            )
+        return [Record.from_json(json.loads(body)) for (body,) in rows]
+
+    async def mark(self, id: str, normal: bool) -> None:
+        """Say that an event was normal, or take that back."""
+        async with self._connection() as connection:
+            done = await connection.execute(
+                "UPDATE stepvad.events SET marked = CASE WHEN $2 THEN now() END WHERE id = $1",
+                *(id, normal),
+            )
+        if _count(done) == 0:
+            raise DataError(f"event {id}: expected the id of a stored event, got none like it")
+
+    async def marked(self, ids: Sequence[str] | None = None) -> dict[str, float]:
+        """The ids of events that were normal, with the time when somebody said so."""
+        async with self._connection() as connection:
+            rows = await connection.fetch(
+                "SELECT id, extract(epoch FROM marked)::float8 FROM stepvad.events "
+                "WHERE marked IS NOT NULL AND ($1::text[] IS NULL OR id = ANY($1)) "
+                "ORDER BY marked, id",
+                None if ids is None else [*ids],
+            )
+        return dict(rows)
+
+    async def delete(self, wanted: Wanted, *, include_open: bool = False) -> Deleted:
+        """Delete events; open ones stay unless asked for, and nothing brings back what is gone.
+
+        A message that comes again finds that its event was deleted, by its id alone.
+        """
+        where, values = wanted.where()
+        async with self._connection() as connection, connection.transaction():
+            kept = 0
+            if not include_open:
+                kept = await connection.fetchval(
+                    f"SELECT count(*) FROM stepvad.events WHERE {where} AND end_time IS NULL",
+                    *values,
+                )
+                where += " AND end_time IS NOT NULL"
+            done = await connection.execute(_FORGET.format(where=where), *values)
+        return Deleted(events=_count(done), poses=0, kept_open=int(kept))
+
+    async def retain(self, *, events_days: float, forgotten_days: float) -> int:
+        """Delete events that ended so long ago, and the ids of those deleted so long ago."""
+        async with self._connection() as connection, connection.transaction():
+            done = await connection.execute(
+                _FORGET.format(where="end_time < now() - make_interval(secs => $1)"),
+                events_days * DAY_S,
+            )
+            await connection.execute(
+                "DELETE FROM stepvad.forgotten WHERE deleted < now() - make_interval(secs => $1)",
+                forgotten_days * DAY_S,
+            )
+        return _count(done)
+
+    async def scrub(self) -> None:
+        """Write the table anew, so that no deleted row is left in its file; locks it meanwhile."""
+        async with self._connection() as connection:
+            await connection.execute("VACUUM (FULL) stepvad.events")
+            await connection.execute("CHECKPOINT")
+
+    async def totals(self, *, stale_s: float) -> Totals:
+        """How much there is, and how many events seem to have been left open."""
+        async with self._connection() as connection:
+            row = await connection.fetchrow(
+                "SELECT count(*), count(*) FILTER (WHERE end_time IS NULL), "
+                "count(*) FILTER (WHERE end_time IS NULL "
+                "AND changed < now() - make_interval(secs => $1)), "
+                "pg_total_relation_size('stepvad.events'), "
+                "extract(epoch FROM min(start_time))::float8, "
+                "extract(epoch FROM max(start_time))::float8 FROM stepvad.events",
+                stale_s,
+            )
+            cameras = await connection.fetch(
+                "SELECT site || '/' || camera, count(*) FROM stepvad.events "
+                "GROUP BY site, camera ORDER BY site, camera"
+            )
+        return Totals(
+            events=row[0],
+            open=row[1],
+            stale=row[2],
+            bytes=row[3],
+            first=row[4],
+            last=row[5],
+            cameras=dict(cameras),
+        )
+
+    async def going_on(self, *, stale_s: float) -> tuple[int, int, int]:
+        """Events in all, about; those that go on; those of them that are silent for long.
+
+        Unlike `totals` it looks at few rows, however many there are.
+        """
+        async with self._connection() as connection:
+            row = await connection.fetchrow(
+                "SELECT greatest((SELECT reltuples FROM pg_class "
+                "WHERE oid = 'stepvad.events'::regclass), 0)::bigint, count(*), "
+                "count(*) FILTER (WHERE changed < now() - make_interval(secs => $1)) "
+                "FROM stepvad.events WHERE end_time IS NULL",
+                stale_s,
+            )
+        return row[0], row[1], row[2]
+
+    async def migrate(self) -> int:
+        """Bring the tables up to date; how many steps that took."""
+        async with self._connection() as connection:
+            return await migrate(connection)
+
+    async def check(self) -> None:
+        """Refuse a database of another version."""
+        async with self._connection() as connection:
+            await check(connection)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection[Any]]:
+        import asyncpg
+
+        try:
+            async with self._pool.acquire(timeout=CONNECT_S) as connection:
+                yield connection
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise ConfigError(
+                f"database: expected a role that may do this, got: {error}",
+                hint="choose the role in the dsn; --migrate needs one that may create tables",
+            ) from None
+        except asyncpg.exceptions.ClientConfigurationError as error:
+            raise ConfigError(f"events.dsn: expected a usable one, got: {error}") from None
+        except _gone() as error:
+            if is_data(error):
+                raise
+            raise NoDatabaseError(
+                f"database: expected an answer, got: {_words(error)}",
+                hint="it is tried again by itself",
+            ) from None
+
+
+@asynccontextmanager
+async def connect(dsn: str) -> AsyncIterator[Events]:
+    """The events in the database that a connection string names; it may be away at first."""
+    import asyncpg
+
+    _check_dsn(dsn)
+    pool = asyncpg.create_pool(
+        dsn,
+        min_size=0,
+        max_size=CONNECTIONS,
+        command_timeout=COMMAND_S,
+        timeout=CONNECT_S,
+        max_inactive_connection_lifetime=60.0,
+    )
+    await pool
+    try:
+        yield Events(pool)
+    finally:
+        pool.terminate()
+
+
+def _check_dsn(dsn: str) -> None:
+    """Refuse what is no address of a database, without showing it: it may hold a password."""
+    try:
+        parts = urlsplit(dsn)
+        sound = parts.scheme in ("postgres", "postgresql") and (parts.port or 1) > 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ConfigError(
+            "events.dsn: expected postgresql://USER:PASSWORD@HOST/DATABASE, got something else",
+            hint="special characters of a password are written as %XX",
+        )
+    if parts.hostname not in LOCAL and "sslmode=verify-full" not in parts.query:
+        logger.warning(
+            "events.dsn: nobody checks whose database this is; add sslmode=verify-full and "
+            "sslrootcert"
+        )
+
+
+def is_data(error: BaseException) -> bool:
+    """Whether the database refused what it was given, and would do so again."""
+    import asyncpg
+
+    refusals = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError)
+    # a certificate that is not trusted is a ValueError too
+    return isinstance(error, refusals) and not isinstance(error, OSError)
+
+
+def _gone() -> tuple[type[BaseException], ...]:
+    """What is raised when the database is not there, starts, ends, or is full."""
+    import asyncpg
+
+    return (
+        OSError,
+        TimeoutError,
+        asyncpg.PostgresConnectionError,
+        asyncpg.InterfaceError,
+        asyncpg.InvalidAuthorizationSpecificationError,
+        asyncpg.OperatorInterventionError,
+        asyncpg.InsufficientResourcesError,
+        asyncpg.InternalClientError,
+    )
+
+
+def _words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
+
+
+def _row(change: Change) -> tuple[Any, ...]:
+    record = change.record
+    return (
+        *(record.id, change.site, change.camera, record.label, record.severity),
+        *(record.start_time, record.end_time, record.top_score, json.dumps(record.to_json())),
+        *(change.rank, change.turn, change.sequence),
+    )
+
+
+def _count(tag: str) -> int:
+    """Rows that a command touched, as its tag says."""
+    return int(tag.rpartition(" ")[2])

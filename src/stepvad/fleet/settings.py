@@ -1,0 +1,202 @@
+"""The settings of a fleet: one TOML file for each role, checked to the line."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from stepvad.errors import ConfigError
+from stepvad.fleet.subjects import SHARDS, Subjects
+from stepvad.live import sections as live
+from stepvad.live.sections import NAME, Beside, Reference, Section
+from stepvad.live.settings import read
+
+HINT = "the guide on running a fleet has an example"
+
+
+class Tls(Section):
+    """Certificates; every file in PEM."""
+
+    ca: Beside = Field(description="Who signed the certificate of the broker.")
+    cert: Beside | None = Field(None, description="Our own certificate, if it asks for one.")
+    key: Beside | None = Field(None, description="The key of our own certificate.")
+
+
+class BusSettings(Section):
+    """The broker, and what it keeps."""
+
+    servers: list[str] = Field(
+        ["nats://127.0.0.1:4222"],
+        min_length=1,
+        description="Addresses of the brokers: nats:// or tls://, without credentials.",
+    )
+    user: str | None = Field(None, description="User name, if it asks for one.")
+    password: Reference | None = Field(None, description="env:NAME or file:PATH.")
+    credentials: Beside | None = Field(
+        None, description="A file of NATS credentials (.creds), instead of user and password."
+    )
+    tls: Tls | None = Field(None, description="Encrypt, and check the broker's certificate.")
+    inbox: str = Field(
+        "_INBOX",
+        pattern=r"^_INBOX(\.[A-Za-z0-9_-]+)*$",
+        description="Where the broker answers, of which others may not read.",
+    )
+    prefix: str = Field(
+        "stepvad", pattern=NAME, description="First part of every subject; one in an account."
+    )
+    shards: int = Field(
+        SHARDS, ge=1, le=4096, description="Parts that the cameras are dealt to; fixed for a fleet."
+    )
+    replicas: Literal[1, 3, 5] = Field(1, description="Brokers that keep each message.")
+    poses_mb: float = Field(512.0, gt=0, description="Poses kept; the oldest go.")
+    poses_s: float = Field(120.0, ge=10, description="How long poses are kept.")
+    events_days: float = Field(7.0, gt=0, description="How long events are kept on the bus.")
+    events_mb: float = Field(1024.0, gt=0, description="Events kept on the bus; the oldest go.")
+    dead_mb: float = Field(64.0, gt=0, description="Unreadable messages kept; the oldest go.")
+    duplicates_s: float = Field(
+        600.0, ge=10, description="How long an event is recognised when it comes again."
+    )
+    lease_s: float = Field(
+        2.0, ge=0.5, le=60, description="A worker that is silent for so long counts as gone."
+    )
+
+    @property
+    def subjects(self) -> Subjects:
+        """The names on the bus."""
+        return Subjects(self.prefix, self.shards)
+
+    @model_validator(mode="after")
+    def _login(self) -> Self:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("expected both user and password or neither, got one")
+        for server in self.servers:
+            if not server.startswith(("nats://", "tls://")) or "@" in server:
+                raise ValueError(
+                    "expected servers as nats://HOST:PORT or tls://HOST:PORT, got something else | "
+                    "credentials belong to user and password"
+                )
+        return self
+
+
+class WorkerSettings(Section):
+    """How a worker works."""
+
+    name: str | None = Field(
+        None, pattern=NAME, description="Tells it from others in logs; else host and process."
+    )
+    checkpoint_s: float = Field(1.0, ge=0.1, le=60, description="Between two checkpoints.")
+    silent_s: float = Field(
+        30.0, ge=1, description="A camera that sends nothing for so long counts as lost."
+    )
+    shed_s: float = Field(
+        1.5, ge=0.1, description="Frames that are older than this are shed, if work does not end."
+    )
+    catch_up_s: float = Field(
+        15.0, ge=0, description="After a takeover, so long nothing is shed for being old."
+    )
+    metrics: str | None = Field(
+        None, pattern=r"^[^\s:]+:\d+$", description="HOST:PORT to serve Prometheus metrics at."
+    )
+
+
+class ModelSettings(Section):
+    """Which model scores which cameras."""
+
+    cameras: list[str] = Field(
+        ["*"], min_length=1, description='Patterns of site/camera, such as "north/*".'
+    )
+    model: Beside = Field(description="The model, made with stepvad fit.")
+    threshold: float | None = Field(
+        None, gt=0, description="Score of an alert; else that of the model's calibration."
+    )
+
+    def has(self, camera: str) -> bool:
+        """Whether it scores `site/camera`."""
+        return any(fnmatchcase(camera, pattern) for pattern in self.cameras)
+
+
+class EventsSettings(Section):
+    """Events in PostgreSQL."""
+
+    dsn: Reference = Field(
+        "env:STEPVAD_EVENTS_DSN",
+        description="Where the address of the database is: env:NAME or file:PATH.",
+    )
+    batch: int = Field(200, ge=1, le=5000, description="Messages stored in one transaction.")
+    retention_days: float = Field(30.0, gt=0, description="How long events are kept.")
+    stale_s: float = Field(
+        3600.0, gt=0, description="An event that goes on, silent for so long, is shown as stale."
+    )
+    metrics: str | None = Field(
+        None, pattern=r"^[^\s:]+:\d+$", description="HOST:PORT to serve Prometheus metrics at."
+    )
+
+
+class FleetSettings(Section):
+    """What a site sends to a fleet."""
+
+    bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
+    publish: Literal["poses", "events"] = Field(
+        "poses", description="Poses, which are scored elsewhere; or events, which are scored here."
+    )
+    frames_per_message: int = Field(5, ge=1, le=100, description="Frames that travel together.")
+    wait_s: float = Field(0.2, ge=0, le=2, description="How long a frame waits for others.")
+    precision: Literal["f4", "f2"] = Field(
+        "f4", description="Bytes of a number: f2 takes half the space."
+    )
+    buffer_mb: float = Field(
+        64.0, gt=0, description="Poses kept while the broker is away; the oldest go."
+    )
+    again_s: float = Field(
+        3.0,
+        ge=0,
+        le=60,
+        description="Poses of the last seconds are sent again to a broker that was away.",
+    )
+
+
+class EdgeSite(live.Settings):
+    """A site that is part of a fleet."""
+
+    model: Beside = Field(
+        Path("model.safetensors"), description="The model that scores; not used to send poses."
+    )
+    fleet: FleetSettings = Field(default_factory=FleetSettings, description="The fleet.")
+
+
+class Settings(Section):
+    """A fleet, as one of its roles is told of it."""
+
+    logs: Literal["text", "json"] = Field("text", description="Form of the lines on stderr.")
+    bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
+    worker: WorkerSettings = Field(default_factory=WorkerSettings, description="The worker.")
+    models: list[ModelSettings] = Field(
+        default_factory=list, description="Models; the first whose pattern fits a camera scores it."
+    )
+    name: str = Field("fleet", pattern=NAME, description="Name of the fleet, on its page.")
+    events: EventsSettings = Field(default_factory=EventsSettings, description="The database.")
+    web: live.Web = Field(default_factory=live.Web, description="The page; it needs a token.")
+
+
+def load(path: Path | str) -> Settings:
+    """The settings in a TOML file; paths in it are taken from where the file is."""
+    return read(path, Settings, HINT)
+
+
+def load_edge(path: Path | str) -> EdgeSite:
+    """The settings of a site that is part of a fleet."""
+    return read(path, EdgeSite, HINT)
+
+
+def load_worker(path: Path | str) -> Settings:
+    """The settings of a worker, which needs models."""
+    settings = load(path)
+    if not settings.models:
+        raise ConfigError(
+            f"{path}: expected at least one [[models]], got none",
+            hint='[[models]] cameras = ["*"], model = "model.safetensors"',
+        )
+    return settings

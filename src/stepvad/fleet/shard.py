@@ -1,0 +1,313 @@
+"""A shard: some cameras of a fleet, their frames in, changes of their events out."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from stepvad.fleet.bus import Delivery, Position
+from stepvad.fleet.camera import Camera
+from stepvad.fleet.models import FleetModels
+from stepvad.fleet.reorder import Reorder
+from stepvad.fleet.scoring import Change, Scorer, Work, changed
+from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.wire import Batch, Told, UnreadableError, decode, decode_event
+from stepvad.live.record import EndedBy
+from stepvad.skeletons import modelled
+
+logger = logging.getLogger(__name__)
+
+TRIES = 3
+"""How often a message is read before it is given up."""
+NONSENSE_S = 600.0
+"""No frame is that old."""
+HELD_S = 1.0
+"""Longest that frames wait for those before them."""
+
+
+class Dead(NamedTuple):
+    """A message that nobody can read."""
+
+    delivery: Delivery
+    reason: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """When frames are too old, and cameras too silent."""
+
+    shed_s: float = 1.5
+    silent_s: float = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class Shard:
+    """The cameras of a shard; one worker owns it at a time."""
+
+    number: int
+    subjects: Subjects
+    models: FleetModels
+    scorer: Scorer
+    pace: Pace
+    cameras: dict[str, Camera] = field(default_factory=dict)
+    """By the subject of their frames."""
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Frames by camera: shed, duplicate, missed, late, refused."""
+    position: Position = field(default_factory=Position)
+    """The last message that was taken."""
+    changes: list[Change] = field(default_factory=list)
+    dead: list[Dead] = field(default_factory=list)
+    recalled: dict[str, Told] = field(default_factory=dict)
+    """Events that a former owner announced after its last checkpoint and did not end."""
+    is_shedding: bool = False
+    _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
+    _works: list[Work] = field(default_factory=list)
+    _holding: dict[str, Camera] = field(default_factory=dict)
+    """Cameras with frames that wait for others."""
+    _unknown: set[str] = field(default_factory=set)
+
+    def take(
+        self, deliveries: Sequence[Delivery], now: float, clock: float | None
+    ) -> Sequence[Work]:
+        """Frames that are due; `clock` is the broker's, None while nothing may be shed."""
+        self._works = []
+        again, self._doubtful = self._doubtful, []
+        for delivery, tries in again:
+            self._try(delivery, tries, now, None)
+        for delivery in deliveries:
+            self._try(delivery, 0, now, clock)
+        if deliveries:
+            self.position = Position(self.position.stream, deliveries[-1].sequence)
+        self._release(now)
+        works, self._works = self._works, []
+        return works
+
+    def flush(self) -> None:
+        """Score what was taken so far, because a camera of it ends."""
+        works, self._works = self._works, []
+        if works:
+            self.changes += self.scorer.score(works)
+
+    def end_silent(self, now: float) -> None:
+        """End the events of cameras that send nothing any more."""
+        for camera in self.cameras.values():
+            if not camera.is_over and now - camera.heard > self.pace.silent_s:
+                logger.info("camera %s: silent for %g s", camera.name, now - camera.heard)
+                self._lose(camera, "camera lost")
+
+    def recall(self, said: Iterable[bytes]) -> None:
+        """What a former owner announced after its checkpoint: most will come again by itself."""
+        for data in said:
+            with suppress(UnreadableError):
+                told = decode_event(data)
+                if told is not None and told.kind == "end":
+                    self.recalled.pop(told.after.id, None)
+                elif told is not None:
+                    self.recalled[told.after.id] = told
+
+    def end_forgotten(self) -> None:
+        """End events that did not come again, because their frames are gone."""
+        if not self.recalled:
+            return
+        going = {c.told.id for c in self.cameras.values() if c.told is not None}
+        over = {change.after.id for change in self.changes if change.kind == "end"}
+        for id_, told in self.recalled.items():
+            if id_ not in going | over:
+                logger.info("event %s: its frames are gone", id_)
+                record = told.after.ended("interrupted", told.after.start_time)
+                self.changes.append(Change(told.site, "end", told.after, record, 0, 0.0))
+        self.recalled.clear()
+
+    def hear_all(self, now: float) -> None:
+        """Nobody could be heard until now: no silence counts."""
+        for camera in self.cameras.values():
+            camera.heard = now
+
+    def floor(self) -> Position:
+        """Up to where in the stream no message is needed any more."""
+        needed = [c.needed[0][0] for c in self.cameras.values() if c.needed and not c.is_over]
+        needed += [delivery.sequence for delivery, _ in self._doubtful]
+        last = self.position.sequence
+        return Position(self.position.stream, min([last, *(first - 1 for first in needed)]))
+
+    def state(self) -> dict[str, Any]:
+        """What a successor needs, as plain values; who is over and not needed is forgotten."""
+        floor = self.floor()
+        for subject, camera in [*self.cameras.items()]:
+            if camera.is_over and camera.last_sequence <= floor.sequence:
+                del self.cameras[subject]
+        return {
+            "stream": floor.stream,
+            "floor": floor.sequence,
+            "cameras": {camera.name: camera.state() for camera in self.cameras.values()},
+        }
+
+    def restore(self, facts: Mapping[str, Any], now: float) -> None:
+        """Go on from what `state` told, from its floor on."""
+        self.position = Position(facts["stream"], facts["floor"])
+        for name, known in facts["cameras"].items():
+            subject = self.models.subject(name, known["rate"])
+            if subject is None:
+                continue
+            camera = Camera.restore(subject, known, self.scorer.number(), now)
+            at = self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))
+            self.cameras[at] = camera
+
+    def of_stream(self, stream: str) -> None:
+        """Which stream the frames are from: another one than before counts anew."""
+        if self.position.stream not in ("", stream):
+            for camera in self.cameras.values():
+                camera.needed.clear()
+                camera.last_sequence = 0
+            self._doubtful.clear()
+            self.position = Position(stream, 0)
+        self.position = Position(stream, self.position.sequence)
+
+    def _try(self, delivery: Delivery, tries: int, now: float, clock: float | None) -> None:
+        try:
+            self._read(delivery, decode(delivery.data), now, clock)
+        except UnreadableError as error:
+            if tries + 1 < TRIES:
+                self._doubtful.append((delivery, tries + 1))
+                return
+            logger.warning("a message on %s is unreadable: %s", delivery.subject, error.problem)
+            self.dead.append(Dead(delivery, "unreadable", error.problem))
+            self.counts["", "unreadable"] += 1
+
+    def _read(self, delivery: Delivery, batch: Batch, now: float, clock: float | None) -> None:
+        camera = self.cameras.get(delivery.subject)
+        if camera is None:
+            camera = self._meet(delivery, batch, now)
+            if camera is None:
+                return
+        if camera.name != batch.name:
+            raise UnreadableError(
+                f"poses: expected those of {camera.name}, got some of {batch.name}"
+            )
+        _check(batch, camera)
+        if camera.is_late(batch.epoch):
+            self.counts[camera.name, "late"] += len(batch)
+            return
+        if batch.epoch != camera.epoch:
+            self._lose(camera, "camera lost")
+            if batch.rate != camera.subject.rate:
+                camera.subject = replace(camera.subject, rate=batch.rate)
+            camera.begin(batch, self.scorer.number())
+        elif camera.is_over and batch.end > camera.scored:
+            camera.begin(batch, self.scorer.number())
+        camera.heard, camera.last_sequence = now, delivery.sequence
+        self._order(camera, batch, delivery, clock)
+        if batch.lost is not None:
+            self._lose(camera, "camera lost")
+            camera.is_lost = True
+
+    def _meet(self, delivery: Delivery, batch: Batch, now: float) -> Camera | None:
+        """A camera that was not here before."""
+        if self.subjects.poses(batch.site, batch.camera) != delivery.subject:
+            raise UnreadableError(f"poses: expected those of {delivery.subject}, got {batch.name}")
+        subject = self.models.subject(batch.name, batch.rate)
+        if subject is None:
+            if batch.name not in self._unknown:
+                logger.warning("camera %s: no model is meant for it", batch.name)
+                self._unknown.add(batch.name)
+            self.counts[batch.name, "refused"] += len(batch)
+            return None
+        camera = Camera(
+            site=batch.site,
+            subject=subject,
+            epoch=batch.epoch,
+            wall0=batch.wall0,
+            number=self.scorer.number(),
+            reorder=Reorder(),
+        )
+        self.cameras[delivery.subject] = camera
+        return camera
+
+    def _order(self, camera: Camera, batch: Batch, delivery: Delivery, clock: float | None) -> None:
+        if not len(batch):
+            return
+        if self._is_old(delivery, clock):
+            self._shed(camera, batch)
+            return
+        camera.note(batch, delivery.sequence)
+        order = camera.reorder
+        before = order.duplicates, order.missed
+        self._due(camera, order.push(batch), delivery.time)
+        if (order.duplicates, order.missed) != before:
+            self.counts[camera.name, "duplicate"] += order.duplicates - before[0]
+            self.counts[camera.name, "missed"] += order.missed - before[1]
+        if len(order):
+            self._holding[delivery.subject] = camera
+
+    def _shed(self, camera: Camera, batch: Batch) -> None:
+        """Leave frames out as a whole: no window goes on from before them."""
+        if not camera.is_blank:
+            self.flush()
+            self.scorer.forget(camera)
+            camera.needed.clear()
+            camera.is_blank = True
+        self.counts[camera.name, "shed"] += camera.reorder.leave_out(batch)
+        camera.scored = max(camera.scored, batch.end)
+
+    def _is_old(self, delivery: Delivery, clock: float | None) -> bool:
+        """Whether a frame is shed; once it began, until there is some slack again."""
+        if clock is None:
+            self.is_shedding = False
+            return False
+        age = clock - delivery.time
+        if age > NONSENSE_S:  # the broker's clock was moved
+            return False
+        self.is_shedding = age > (self.pace.shed_s / 3 if self.is_shedding else self.pace.shed_s)
+        return self.is_shedding
+
+    def _due(self, camera: Camera, batches: Iterable[Batch], time: float) -> None:
+        for batch in batches:
+            last = camera.last_slot
+            if batch.slots[0] <= last:  # a slot that is past
+                past = int((batch.slots <= last).sum())
+                self.counts[camera.name, "late"] += past
+                batch = batch.part(past, len(batch))
+            if len(batch):
+                camera.last_slot = int(batch.slots[-1])
+                camera.is_blank = False
+                self._works.append(Work(camera, batch, time))
+
+    def _release(self, now: float) -> None:
+        """Let go of frames that waited too long for others."""
+        for subject, camera in [*self._holding.items()]:
+            if not len(camera.reorder):
+                camera.held_since = None
+                del self._holding[subject]
+            elif camera.held_since is None:
+                camera.held_since = now
+            elif now - camera.held_since > HELD_S:
+                missed = camera.reorder.missed
+                self._due(camera, camera.reorder.skip(), 0.0)
+                self.counts[camera.name, "missed"] += camera.reorder.missed - missed
+                camera.held_since = None
+
+    def _lose(self, camera: Camera, by: EndedBy) -> None:
+        """Nothing follows in this connection: end its event."""
+        self._due(camera, camera.reorder.flush(), 0.0)
+        self.flush()
+        for kind, record in camera.watcher.lose(by):
+            self.changes.append(changed(camera, kind, record, camera.last_slot + 1, 0.0))
+        self.scorer.forget(camera)
+        camera.needed.clear()
+        camera.is_over = camera.is_blank = True
+
+
+def _check(batch: Batch, camera: Camera) -> None:
+    """Refuse what the model of a camera cannot score."""
+    target = camera.subject.detector.skeleton
+    if batch.skeleton.joints != target.joints and modelled(batch.skeleton) != target:
+        raise UnreadableError(f"poses: expected {target.name}, got {batch.skeleton.name}")
+    if batch.epoch == camera.epoch and batch.rate != camera.subject.rate:
+        raise UnreadableError(
+            f"poses: expected {camera.subject.rate} frames a second, got {batch.rate}"
+        )

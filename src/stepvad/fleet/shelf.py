@@ -1,0 +1,112 @@
+"""The events of a fleet for those who wait for answers, as a page does."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+from stepvad.errors import DataError
+from stepvad.fleet.background import CLOSE_S, Background
+from stepvad.fleet.postgres import COMMAND_S, CONNECT_S, Events, NoDatabaseError, Wanted, connect
+from stepvad.live.inventory import KINDS, Inventory, Kept
+from stepvad.live.record import Record
+from stepvad.live.store import Deleted
+
+T = TypeVar("T")
+WITHIN_S = COMMAND_S + CONNECT_S
+STALE_S = 3600.0
+
+
+class Shelf:
+    """What a page shows of a fleet; `site/` as a camera is all of a site."""
+
+    def __init__(self, dsn: str) -> None:
+        self._thread = Background("events")
+        self._open = AsyncExitStack()
+        try:
+            self._events: Events = self._thread.wait(
+                self._open.enter_async_context(connect(dsn)), WITHIN_S
+            )
+        except BaseException:
+            self._thread.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._thread.wait(self._open.aclose(), CLOSE_S)
+        self._thread.close()
+
+    def check(self) -> None:
+        """Refuse a database of another version."""
+        self._wait(self._events.check())
+
+    def event(self, id: str) -> Record | None:
+        """The event with this id."""
+        return self._wait(self._events.event(id))
+
+    def events(
+        self,
+        *,
+        camera: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        open: bool | None = None,
+        limit: int | None = 100,
+        before_id: str | None = None,
+    ) -> list[Record]:
+        """Events, the newest first."""
+        site, camera = _parts(camera)
+        wanted = Wanted(site=site, camera=camera, since=since, until=until, open=open)
+        return self._wait(self._events.events(wanted, limit=limit, before_id=before_id))
+
+    def mark(self, id: str, normal: bool) -> None:
+        """Say that an event was normal, or take that back."""
+        self._wait(self._events.mark(id, normal))
+
+    def marked(self) -> Mapping[str, float]:
+        """The ids of events that were normal."""
+        return self._wait(self._events.marked())
+
+    def delete(
+        self,
+        *,
+        camera: str | None = None,
+        before: float | None = None,
+        after: float | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> Deleted:
+        """Delete events that are over."""
+        site, camera = _parts(camera)
+        wanted = Wanted(site=site, camera=camera, until=before, ends_after=after, ids=ids)
+        return self._wait(self._events.delete(wanted))
+
+    def stored(self) -> Inventory:
+        """What is stored, how much, from when to when."""
+        found = self._wait(self._events.totals(stale_s=STALE_S))
+        kept = Kept(
+            what="events",
+            holds=KINDS["events"],
+            count=found.events,
+            first=found.first,
+            last=found.last,
+            bytes=found.bytes,
+        )
+        return Inventory(kept=(kept,), files={}, cameras=found.cameras)
+
+    def explanation(self, id: str) -> dict[str, Any]:
+        """Nobody can tell: poses are not kept with the events of a fleet."""
+        raise DataError(f"event {id}: expected its poses, got none: a fleet keeps no poses")
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._thread.wait(work, WITHIN_S)
+        except TimeoutError:
+            raise NoDatabaseError("database: expected an answer in time, got none") from None
+
+
+def _parts(camera: str | None) -> tuple[str | None, str | None]:
+    """The site, if all of its cameras are meant; else the camera."""
+    if camera is not None and camera.endswith("/"):
+        return camera[:-1], None
+    return None, camera

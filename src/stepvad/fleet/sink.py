@@ -1,0 +1,50 @@
+"""Events of a site that scores by itself, on their way to the fleet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from stepvad.errors import StepvadError
+from stepvad.fleet.bus import Bus, Published
+from stepvad.fleet.changes import of_fleet
+from stepvad.fleet.line import Line
+from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.wire import encode_event
+from stepvad.live.record import Record
+from stepvad.live.sinks import DeliveryError
+
+if TYPE_CHECKING:
+    from stepvad.events import Kind
+
+WITHIN_S = 5.0
+
+
+class FleetSink:
+    """Publishes each message; the broker knows one that comes again by its id."""
+
+    name = "fleet"
+
+    def __init__(self, line: Line, *, site: str, subjects: Subjects) -> None:
+        self._line, self._site = line, site
+        self._subject = subjects.edge_events(site)
+
+    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+        """Return when the broker has it on its disk."""
+        before, after = (
+            of_fleet(Record.from_json(message[name]), self._site) for name in ("before", "after")
+        )
+        data = encode_event(self._site, kind, before, after)
+        id = f"{after.id}:{kind}:x{crc32(data):08x}"  # the order is that of arrival
+
+        async def publish(bus: Bus) -> Published:
+            return await bus.publish(self._subject, data, id=id)
+
+        try:
+            self._line.ask(publish, WITHIN_S)
+        except StepvadError as error:
+            raise DeliveryError(error.problem, hint=error.hint) from None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._line.close()

@@ -1,0 +1,100 @@
+"""What a worker did, counted; as Prometheus metrics for whoever asks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stepvad.fleet.scoring import Counts, Work
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from stepvad.fleet.holding import Letter
+
+BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts since the worker began."""
+
+    frames: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Frames that were not scored, by camera and reason."""
+    messages: int = 0
+    events: int = 0
+    delays: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    """Events by the time from the broker's stamp on the frame to the stored event."""
+    delay_s: float = 0.0
+    latest: float = 0.0
+    """The broker's time of the latest frame scored."""
+
+    def add(self, works: Sequence[Work]) -> None:
+        """Frames that were scored."""
+        self.messages += len(works)
+        if works:
+            self.latest = max(work.time for work in works)
+
+    def event(self, letter: Letter, clock: float) -> None:
+        """An event that is stored."""
+        self.events += 1
+        if letter.time:
+            delay = max(clock - letter.time, 0.0)
+            self.delays[bisect_left(BUCKETS_S, delay)] += 1
+            self.delay_s += delay
+
+
+@dataclass(slots=True, eq=False)
+class Metrics:
+    """Reads the tally whenever Prometheus asks."""
+
+    tally: Tally
+    counts: Counts
+    shards: Callable[[], int]
+    waiting: Callable[[], int]
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics now."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        tally, counts = self.tally, self.counts
+        for name, words, value in (
+            ("frames_scored", "Frames that were scored.", counts.frames),
+            ("frames_failed", "Frames that could not be scored.", counts.failed),
+            ("windows", "Windows that were scored.", counts.windows),
+            ("windows_flat", "Windows without any motion.", counts.flat_windows),
+            ("messages", "Messages with frames.", tally.messages),
+            ("events", "Changes of events that are stored.", tally.events),
+        ):
+            yield CounterMetricFamily(f"stepvad_fleet_{name}", words, value=value)
+        left_out = CounterMetricFamily(
+            "stepvad_fleet_frames_left_out",
+            "Frames that were not scored, by reason.",
+            labels=["reason"],
+        )
+        reasons: Counter[str] = Counter()
+        for (_, reason), n in [*tally.frames.items()]:
+            reasons[reason] += n
+        for reason, n in reasons.items():
+            left_out.add_metric([reason], n)
+        yield left_out
+        yield GaugeMetricFamily("stepvad_fleet_shards", "Shards held.", value=self.shards())
+        yield GaugeMetricFamily(
+            "stepvad_fleet_waiting", "Messages that wait in the worker.", value=self.waiting()
+        )
+        delays = HistogramMetricFamily(
+            "stepvad_fleet_event_latency_seconds", "From the frame to the event that it changes."
+        )
+        total, buckets = 0, []
+        for end, n in zip([*map(str, BUCKETS_S), "+Inf"], tally.delays, strict=True):
+            total += n
+            buckets.append((end, float(total)))
+        delays.add_metric([], buckets=buckets, sum_value=tally.delay_s)
+        yield delays

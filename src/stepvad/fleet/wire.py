@@ -1,0 +1,370 @@
+"""What travels on the bus: frames with poses as msgpack, events as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+from stepvad.events import Kind
+from stepvad.live.record import Record, message
+from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
+from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
+
+MAJOR, MINOR = 1, 0
+MAX_BYTES = 8_000_000
+"""Of one message."""
+MAX_FRAMES = 1024
+"""In one message."""
+MAX_NAME = 128
+"""Characters of the name of a site or a camera."""
+ABSENT = np.finfo(np.float16).min
+"""With half precision, a joint at (0, 0): one that was not found."""
+
+Precision = Literal["f4", "f2"]
+
+
+class UnreadableError(DataError):
+    """A message that is not what it should be, or of another major version."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Batch:
+    """Consecutive frames of one connection of one camera; or, with `lost`, its end.
+
+    `slots (F,)` and `people (F,)` say when each frame was and how many people it shows;
+    `tracks (P,)`, `keypoints (P, V, 2)` in pixels and `confidence (P, V)` follow frame by frame.
+    """
+
+    site: str
+    camera: str
+    epoch: int
+    """Number of the connection: no other of this camera has it."""
+    wall0: float
+    """The time of slot 0 on the wall clock."""
+    rate: float
+    """Time slots in a second."""
+    size: tuple[int, int]
+    """Width and height of the picture."""
+    seq: int
+    """Frames of the connection before this batch; a lost camera tells how many there were."""
+    slots: NDArray[np.int64]
+    people: NDArray[np.int64]
+    tracks: NDArray[np.int64]
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+    skeleton: Skeleton = COCO17
+    lost: str | None = None
+    """Why nothing follows."""
+
+    def __len__(self) -> int:
+        """Number of frames."""
+        return len(self.slots)
+
+    @property
+    def end(self) -> int:
+        """The `seq` of what follows."""
+        return self.seq + len(self.slots)
+
+    @property
+    def name(self) -> str:
+        """The camera, wherever it is."""
+        return f"{self.site}/{self.camera}"
+
+    def poses(self, frame: int) -> list[Pose]:
+        """The people of one of its frames, counted from 0."""
+        first = int(self.people[:frame].sum())
+        rows = range(first, first + int(self.people[frame]))
+        return [Pose(int(self.tracks[r]), self.keypoints[r], self.confidence[r]) for r in rows]
+
+    def part(self, first: int, end: int) -> Batch:
+        """Some of its frames, counted from 0."""
+        ends = np.concatenate([[0], np.cumsum(self.people)])
+        rows = slice(int(ends[first]), int(ends[end]))
+        return Batch(
+            site=self.site,
+            camera=self.camera,
+            epoch=self.epoch,
+            wall0=self.wall0,
+            rate=self.rate,
+            size=self.size,
+            seq=self.seq + first,
+            slots=self.slots[first:end],
+            people=self.people[first:end],
+            tracks=self.tracks[rows],
+            keypoints=self.keypoints[rows],
+            confidence=self.confidence[rows],
+            skeleton=self.skeleton,
+        )
+
+
+def batch_of(
+    frames: Sequence[tuple[int, Sequence[Pose]]],
+    *,
+    site: str,
+    camera: str,
+    epoch: int,
+    wall0: float,
+    rate: float,
+    size: tuple[int, int],
+    seq: int,
+    skeleton: Skeleton = COCO17,
+    lost: str | None = None,
+) -> Batch:
+    """Frames, each a slot with its poses, as a batch."""
+    poses = [pose for _, some in frames for pose in some]
+    return Batch(
+        site=site,
+        camera=camera,
+        epoch=epoch,
+        wall0=wall0,
+        rate=rate,
+        size=size,
+        seq=seq,
+        slots=np.array([slot for slot, _ in frames], dtype=np.int64),
+        people=np.array([len(some) for _, some in frames], dtype=np.int64),
+        tracks=np.array([pose.track_id for pose in poses], dtype=np.int64),
+        keypoints=_stack([pose.keypoints for pose in poses], (skeleton.V, 2)),
+        confidence=_stack([pose.confidence for pose in poses], (skeleton.V,)),
+        skeleton=skeleton,
+        lost=lost,
+    )
+
+
+def encode(batch: Batch, precision: Precision = "f4") -> bytes:
+    """The batch as bytes; what nobody could decode is refused here."""
+    import msgpack
+
+    if not 0 <= len(batch) <= MAX_FRAMES:
+        raise DataError(f"camera {batch.name}: expected up to {MAX_FRAMES} frames, got more")
+    facts: dict[str, Any] = {
+        "v": [MAJOR, MINOR],
+        "site": batch.site,
+        "camera": batch.camera,
+        "epoch": batch.epoch,
+        "wall0": batch.wall0,
+        "rate": batch.rate,
+        "size": list(batch.size),
+        "seq": batch.seq,
+        "skeleton": batch.skeleton.name,
+        "precision": precision,
+        "slots": batch.slots.tolist(),
+        "people": batch.people.tolist(),
+        "tracks": batch.tracks.astype("<i4").tobytes(),
+        "confidence": _sure(batch.confidence, precision),
+    }
+    if precision == "f4":
+        facts["keypoints"] = batch.keypoints.astype("<f4").tobytes()
+    else:
+        facts["origins"], facts["keypoints"] = _halved(batch.keypoints, batch.confidence)
+    if batch.lost is not None:
+        facts["lost"] = batch.lost
+    data: bytes = msgpack.packb(facts)
+    if len(data) > MAX_BYTES:
+        raise DataError(
+            f"camera {batch.name}: expected at most {MAX_BYTES} bytes, got {len(data)}",
+            hint="send fewer frames in one message",
+        )
+    return data
+
+
+def decode(data: bytes) -> Batch:
+    """The batch in a message; whatever is wrong with it is an `UnreadableError`."""
+    if len(data) > MAX_BYTES:
+        raise UnreadableError(f"poses: expected at most {MAX_BYTES} bytes, got {len(data)}")
+    facts = _unpacked(data)
+    version = facts.get("v")
+    if not (isinstance(version, list) and version and version[0] == MAJOR):
+        raise UnreadableError(
+            f"poses: expected version {MAJOR}, got {str(version)[:40]}",
+            hint="run the same major version at both ends",
+        )
+    try:
+        return _batch(facts)
+    except UnreadableError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise UnreadableError(f"poses: expected the fields of a batch, got: {error!r}") from None
+
+
+def _batch(facts: dict[str, Any]) -> Batch:
+    skeleton = BUILT_IN.get(facts["skeleton"])
+    if skeleton is None:
+        raise UnreadableError(f"poses: expected a known skeleton, got {facts['skeleton']!r:.40}")
+    slots, people = _frames(facts["slots"], facts["people"])
+    n = int(people.sum())
+    tracks = np.frombuffer(facts["tracks"], "<i4")
+    if len(tracks) != n:
+        raise UnreadableError(f"poses: expected {n} track numbers, got {len(tracks)}")
+    keypoints, confidence = _joints(facts, n, skeleton.V)
+    lost = facts.get("lost")
+    width, height = facts["size"]
+    return Batch(
+        site=_name(facts["site"]),
+        camera=_name(facts["camera"]),
+        epoch=_count(facts["epoch"], 2**63),
+        wall0=_number(facts["wall0"], 1e12),
+        rate=_rate(facts["rate"]),
+        size=(_count(width, MAX_FRAME), _count(height, MAX_FRAME)),
+        seq=_count(facts["seq"], 2**53),
+        slots=slots,
+        people=people,
+        tracks=tracks.astype(np.int64),
+        keypoints=keypoints,
+        confidence=confidence,
+        skeleton=skeleton,
+        lost=None if lost is None else str(lost)[:200],
+    )
+
+
+def _unpacked(data: bytes) -> dict[str, Any]:
+    import msgpack
+
+    try:
+        facts = msgpack.unpackb(data)
+    except Exception as error:  # it has many, and RecursionError; none may end a worker
+        raise UnreadableError(f"poses: expected msgpack, got: {type(error).__name__}") from None
+    if not isinstance(facts, dict):
+        raise UnreadableError(f"poses: expected a map, got {type(facts).__name__}")
+    return facts
+
+
+def _frames(slots: Any, people: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Slots that grow and numbers of people, checked."""
+    if not (isinstance(slots, list) and isinstance(people, list) and len(slots) == len(people)):
+        raise UnreadableError("poses: expected as many slots as numbers of people, got others")
+    if len(slots) > MAX_FRAMES:
+        raise UnreadableError(f"poses: expected up to {MAX_FRAMES} frames, got {len(slots)}")
+    if not all(type(value) is int for value in (*slots, *people)):
+        raise UnreadableError("poses: expected whole numbers as slots and people, got others")
+    if slots and not (slots[0] >= 0 and slots[-1] <= MAX_FRAME and min(people) >= 0):
+        raise UnreadableError("poses: expected slots and people from 0 on, got others")
+    if any(after <= before for before, after in pairwise(slots)):
+        raise UnreadableError("poses: expected slots that grow, got others")
+    if sum(people) > MAX_BYTES:
+        raise UnreadableError("poses: expected fewer people, got more than a message holds")
+    return np.array(slots, dtype=np.int64), np.array(people, dtype=np.int64)
+
+
+def _joints(
+    facts: dict[str, Any], n: int, joints: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    precision = facts["precision"]
+    if precision not in get_args(Precision):
+        raise UnreadableError(f"poses: expected precision f4 or f2, got {precision!r:.40}")
+    flat = np.frombuffer(facts["keypoints"], f"<{precision}")
+    sure = np.frombuffer(facts["confidence"], f"<{precision}")
+    if len(flat) != n * joints * 2 or len(sure) != n * joints:
+        raise UnreadableError(
+            f"poses: expected {n} people of {joints} joints, got {len(flat)} coordinates and "
+            f"{len(sure)} confidences"
+        )
+    keypoints = flat.reshape(n, joints, 2)
+    confidence = sure.astype(np.float32, copy=False).reshape(n, joints)
+    if precision == "f2":
+        keypoints = _doubled(keypoints, np.frombuffer(facts["origins"], "<f4"))
+    if n and not (
+        keypoints.min() >= -MAX_COORDINATE
+        and keypoints.max() <= MAX_COORDINATE
+        and confidence.min() > -np.inf
+        and confidence.max() < np.inf
+    ):  # NaN compares false
+        raise UnreadableError("poses: expected finite joints, got NaN or infinity")
+    return keypoints.astype(np.float32, copy=False), confidence
+
+
+def _sure(confidence: NDArray[np.float32], precision: Precision) -> bytes:
+    """Confidences, of which NaN counts as 0 and half precision holds no large ones."""
+    most = np.finfo(np.float16).max if precision == "f2" else np.finfo(np.float32).max
+    some = np.clip(np.nan_to_num(confidence, nan=0.0), -most, most)
+    return some.astype(f"<{precision}").tobytes()
+
+
+def _halved(keypoints: NDArray[np.float32], confidence: NDArray[np.float32]) -> tuple[bytes, bytes]:
+    """Half precision from the middle of each person: an error of some hundredths of a pixel."""
+    absent = (keypoints == 0).all(axis=-1) & ~(confidence > 0)
+    found = np.maximum((~absent).sum(axis=1, keepdims=True), 1)
+    origins = np.where(absent[..., None], 0, keypoints).sum(axis=1) / found
+    offsets = np.clip(keypoints - origins[:, None], -60_000, 60_000)
+    offsets[absent] = ABSENT
+    return origins.astype("<f4").tobytes(), offsets.astype("<f2").tobytes()
+
+
+def _doubled(offsets: NDArray[np.float16], origins: NDArray[np.float32]) -> NDArray[np.float32]:
+    absent = offsets == ABSENT
+    keypoints = offsets.astype(np.float32) + origins.reshape(-1, 1, 2)
+    keypoints[absent] = 0
+    return cast("NDArray[np.float32]", keypoints)
+
+
+def _name(value: Any) -> str:
+    if not (isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()):
+        raise UnreadableError(f"poses: expected a name, got {str(value)[:40]!r}")
+    return value
+
+
+def _count(value: Any, most: int) -> int:
+    if type(value) is not int or not 0 <= value < most:
+        raise UnreadableError(f"poses: expected a number from 0 on, got {str(value)[:40]}")
+    return value
+
+
+def _number(value: Any, most: float) -> float:
+    if type(value) not in (int, float) or not abs(value) <= most:
+        raise UnreadableError(f"poses: expected a number, got {str(value)[:40]}")
+    return float(value)
+
+
+def _rate(value: Any) -> float:
+    rate = _number(value, MAX_FPS)
+    if not rate > 0:
+        raise UnreadableError(f"poses: expected a rate above 0, got {rate}")
+    return rate
+
+
+def _stack(arrays: Iterable[NDArray[np.float32]], shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.array([*arrays], dtype=np.float32).reshape(-1, *shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A change of an event, as it travels."""
+
+    site: str
+    kind: Kind
+    before: Record
+    after: Record
+
+
+def encode_event(site: str, kind: Kind, before: Record | None, after: Record) -> bytes:
+    """An event as on a site, and the site that it happened at."""
+    facts = message(kind, before, after) | {"site": site}
+    return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def encode_claim(worker: str) -> bytes:
+    """That a worker owns a shard from here on."""
+    return json.dumps({"type": "claim", "worker": worker}).encode()
+
+
+def decode_event(data: bytes) -> Told | None:
+    """The event in a message, None for a claim; anything else is an `UnreadableError`."""
+    try:
+        facts = json.loads(data)
+        kind = facts["type"]
+        if kind == "claim":
+            return None
+        if kind not in get_args(Kind):
+            raise UnreadableError(f"event: expected new, update or end, got {kind!r:.40}")
+        before, after = (Record.from_json(facts[name]) for name in ("before", "after"))
+        return Told(site=_name(facts["site"]), kind=kind, before=before, after=after)
+    except UnreadableError:
+        raise
+    except (DataError, ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+        raise UnreadableError(f"event: expected an event, got: {str(error)[:200]}") from None

@@ -1,0 +1,251 @@
+"""A worker: takes its share of the shards, scores their cameras, announces their events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from stepvad.errors import StepvadError
+from stepvad.fleet.bus import Bus, ConflictError, Delivery, UnavailableError
+from stepvad.fleet.holding import Holding, Letter, take
+from stepvad.fleet.models import FleetModels
+from stepvad.fleet.scoring import Scorer, Work
+from stepvad.fleet.settings import Settings
+from stepvad.fleet.shard import Pace, Shard
+from stepvad.fleet.subjects import shard_of
+from stepvad.fleet.tally import Tally
+
+logger = logging.getLogger(__name__)
+
+ROUND = 512
+"""Messages of all shards that are scored in one go, at most."""
+ROUND_S = 0.25
+"""A round that takes longer is followed by smaller ones."""
+PAUSE_S = 0.1
+"""Longest pause between two rounds."""
+CALM_S = 0.5
+"""Messages younger than this: there is nothing to catch up with."""
+
+
+class Worker:
+    """Leases on shards, and everything that is done with them, until it is told to stop."""
+
+    def __init__(self, bus: Bus, settings: Settings, models: FleetModels, name: str) -> None:
+        self.bus, self.settings, self.models, self.name = bus, settings, models, name
+        self.holdings: dict[int, Holding] = {}
+        self.tally = Tally()
+        self.scorer = Scorer()
+        self._subjects = settings.bus.subjects
+        self._lease = 0
+        self._arrived = asyncio.Event()
+        self._lost: list[Holding] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
+        self._kept_at = 0.0
+        self._most = 64
+        """Messages of the next round."""
+        self._answered_at = 0.0
+        """When the broker last answered."""
+        self._skew_s = 0.0
+        """The broker's clock minus our own that never moves."""
+        self._lock = asyncio.Lock()
+        """Shards are scored, or given away; never both."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until told to stop; then give everything back."""
+        leasing = asyncio.get_running_loop().create_task(self._keep_leasing())
+        try:
+            while not stop.is_set():
+                if leasing.done():
+                    leasing.result()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._arrived.wait(), PAUSE_S)
+                self._arrived.clear()
+                await self._round()
+            leasing.cancel()
+            await asyncio.gather(leasing, return_exceptions=True)
+            await self._drain()
+        finally:
+            leasing.cancel()
+            for holding in [*self.holdings.values()]:
+                await holding.stop()
+            self._thread.shutdown()
+
+    async def _round(self) -> None:
+        """Score what came, tell what changed, and now and then keep where we are."""
+        while self._lost:
+            holding = self._lost.pop()
+            if self.holdings.get(holding.shard.number) is holding:
+                del self.holdings[holding.shard.number]
+            await holding.stop()
+        async with self._lock:
+            await self._advance()
+
+    async def _advance(self) -> None:
+        holdings = [*self.holdings.values()]
+        taken = self._taken(holdings)
+        now = time.monotonic()
+        if any(holding.waiting for holding in holdings):
+            self._arrived.set()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._score, taken, now)
+        took = time.monotonic() - now
+        self._most = max(self._most // 2, 8) if took > ROUND_S else min(self._most * 2, ROUND)
+        is_due = now - self._kept_at >= self.settings.worker.checkpoint_s
+        for holding in holdings:
+            shard = holding.shard
+            holding.tell(shard.changes, shard.dead)
+            shard.changes, shard.dead = [], []
+            if is_due:
+                holding.keep()
+        if is_due:
+            self._kept_at = now
+
+    def _taken(self, holdings: Sequence[Holding]) -> list[tuple[Holding, Sequence[Delivery]]]:
+        """Messages of a round: of every shard the same part of what waits."""
+        waiting = sum(len(holding.waiting) for holding in holdings)
+        part = min(self._most / max(waiting, 1), 1.0)
+        return [
+            (holding, holding.take(math.ceil(len(holding.waiting) * part))) for holding in holdings
+        ]
+
+    def _score(self, taken: Sequence[tuple[Holding, Sequence[Delivery]]], now: float) -> None:
+        """One round, in the thread that scores."""
+        works: list[Work] = []
+        caught_up: list[Shard] = []
+        for holding, deliveries in taken:
+            shard = holding.shard
+            shard.of_stream(holding.consumer.position.stream)
+            clock = self._clock(holding, deliveries, now)
+            works += shard.take(deliveries, now, clock)
+            if holding.is_caught_up:
+                shard.end_silent(now)
+                caught_up.append(shard)
+        shards = {holding.shard.number: holding.shard for holding, _ in taken}
+        for change in self.scorer.score(works):
+            number = shard_of(change.after.camera, self._subjects.shards)
+            shards[number].changes.append(change)
+        for shard in caught_up:
+            shard.end_forgotten()
+        self.tally.add(works)
+
+    def _clock(self, holding: Holding, deliveries: Sequence[Delivery], now: float) -> float | None:
+        """The broker's time, if frames may be shed: not while there is something to catch up."""
+        clock = now + self._skew_s
+        restarts = holding.consumer.restarts
+        if now - self._answered_at > 2 * self.settings.bus.lease_s:
+            holding.shard.hear_all(now)
+            restarts = -1
+        if restarts != holding.restarts:
+            holding.restarts, holding.is_caught_up = restarts, False
+            holding.patience_until = now + self.settings.worker.catch_up_s
+        elif deliveries:
+            holding.is_caught_up |= clock - deliveries[0].time < CALM_S
+        else:
+            holding.is_caught_up |= holding.is_drained and not holding.waiting
+        if holding.is_caught_up:
+            holding.patience_until = min(holding.patience_until, now)
+        return clock if now >= holding.patience_until else None
+
+    def _said(self, letter: Letter) -> None:
+        self.tally.event(letter, time.monotonic() + self._skew_s)
+
+    async def _drain(self) -> None:
+        """Score what is there, then give the shards and the lease back."""
+        while any(holding.waiting for holding in self.holdings.values()):
+            await self._round()
+        for holding in self.holdings.values():
+            holding.give_up()
+        await asyncio.gather(*(holding.release() for holding in self.holdings.values()))
+        self.holdings.clear()
+        with suppress(StepvadError):
+            await self.bus.release(self.name)
+        logger.info("worker %s: everything is given back", self.name)
+
+    async def _keep_leasing(self) -> None:
+        pause_s = self.settings.bus.lease_s / 3
+        while True:
+            started = time.monotonic()
+            try:
+                await self._renew()
+                await self._balance()
+            except ConflictError:
+                # the lease ran out; whether a shard is still ours, its next checkpoint tells
+                logger.warning("worker %s: the lease ran out", self.name)
+                self._lease, self._kept_at = 0, 0.0
+                continue
+            except UnavailableError as error:
+                logger.warning("worker %s: %s", self.name, error.problem)
+                with suppress(UnavailableError):
+                    await self.bus.setup()  # a broker that lost its memory
+            await asyncio.sleep(max(pause_s - (time.monotonic() - started), 0.01))
+
+    async def _renew(self) -> None:
+        value = json.dumps({"shards": sorted(self.holdings)}).encode()
+        self._lease = await self.bus.lease(self.name, value, self._lease)
+        self._answered_at = time.monotonic()
+        asked = time.monotonic()
+        told = await self.bus.time()
+        self._skew_s = told - (asked + time.monotonic()) / 2
+
+    async def _balance(self) -> None:
+        """Take what is free up to a fair share; give back what is more."""
+        alive = await self.bus.leases()
+        others = {name: value for name, value in alive.items() if name != self.name}
+        share = math.ceil(self._subjects.shards / (len(others) + 1))
+        surplus = sorted(self.holdings)[share:]
+        if surplus:
+            await self._give_back(surplus)
+        taken = {number for value in others.values() for number in json.loads(value)["shards"]}
+        free = [n for n in self._turn() if n not in taken and n not in self.holdings]
+        wanted = free[: max(share - len(self.holdings), 0)]
+        got = await asyncio.gather(*(self._take(number, set(others)) for number in wanted))
+        if any(got) or surplus:
+            logger.info("worker %s: %d shards", self.name, len(self.holdings))
+            await self._renew()
+
+    async def _give_back(self, numbers: Sequence[int]) -> None:
+        async with self._lock:
+            given = [self.holdings.pop(number) for number in numbers]
+            for holding in given:
+                holding.give_up()
+        for holding in given:
+            await holding.release()
+
+    def _turn(self) -> list[int]:
+        """All shards, from a place on that differs from worker to worker."""
+        n = self._subjects.shards
+        first = hash(self.name) % n
+        return [(first + i) % n for i in range(n)]
+
+    async def _take(self, number: int, alive: set[str]) -> bool:
+        worker = self.settings.worker
+        shard = Shard(
+            number,
+            self._subjects,
+            self.models,
+            self.scorer,
+            Pace(worker.shed_s, worker.silent_s),
+            counts=self.tally.frames,
+        )
+        holding = await take(
+            self.bus,
+            self.name,
+            shard,
+            alive=alive.__contains__,
+            subject=self._subjects.events(number),
+            dead=self._subjects.dead("x").rpartition(".")[0],
+            lost=self._lost.append,
+            announced=self._said,
+        )
+        if holding is None:
+            return False
+        holding.patience_until = time.monotonic() + worker.catch_up_s
+        self.holdings[number] = holding
+        holding.start(self._arrived)
+        return True

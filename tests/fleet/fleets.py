@@ -1,0 +1,294 @@
+"""Fleets for tests: cameras that play clips onto a bus, workers in processes, what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stepvad.fleet import wire
+from stepvad.fleet.bus import UnavailableError
+from stepvad.fleet.nats import NatsBus, connected
+from stepvad.fleet.settings import BusSettings
+from stepvad.fleet.wire import Batch, Told
+from stepvad.live import demo
+from stepvad.poses import Clip
+from tests.fleet.brokers import Broker
+from tests.video.servers import SLOWER, free_port
+
+ROOT = Path(__file__).parents[2]
+RATE = 25.0
+SIZE = (1280, 720)
+WALL0 = 1_700_000_000.0
+THRESHOLD = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a camera sends: one message after the other, each at its time."""
+
+    site: str
+    camera: str
+    messages: tuple[tuple[float, Batch], ...]
+    """Seconds from the start, and what is sent then."""
+
+
+def script(
+    name: str,
+    clip: Clip,
+    *,
+    frames: int = 1,
+    epoch: int = 1,
+    rate: float = RATE,
+    speed: float = 1.0,
+    wall0: float = WALL0,
+    ends: bool = True,
+) -> Script:
+    """A clip as a camera of `site/camera` sends it, some frames in each message."""
+    site, _, camera = name.partition("/")
+    seen = [*clip.by_frame()]
+    messages = []
+    for first in range(0, len(seen), frames):
+        some = seen[first : first + frames]
+        batch = wire.batch_of(
+            some,
+            site=site,
+            camera=camera,
+            epoch=epoch,
+            wall0=wall0,
+            rate=rate,
+            size=SIZE,
+            seq=first,
+        )
+        messages.append((some[-1][0] / rate / speed, batch))
+    if ends:
+        over = wire.batch_of(
+            [],
+            site=site,
+            camera=camera,
+            epoch=epoch,
+            wall0=wall0,
+            rate=rate,
+            size=SIZE,
+            seq=len(seen),
+            lost="the clip is over",
+        )
+        messages.append((len(seen) / rate / speed, over))
+    return Script(site, camera, tuple(messages))
+
+
+@dataclass(slots=True)
+class Player:
+    """Sends scripts as edges do: keeps the latest and sends them again after an outage."""
+
+    bus: NatsBus
+    again_s: float = 3.0
+    sent: int = 0
+    sent_at: dict[tuple[str, int, int], float] = field(default_factory=dict)
+
+    async def play(self, scripts: Sequence[Script]) -> None:
+        started = time.monotonic()
+        await asyncio.gather(*(self._play(one, started) for one in scripts))
+
+    async def _play(self, one: Script, started: float) -> None:
+        subject = self.bus.subjects.poses(one.site, one.camera)
+        connections = self.bus.connections
+        recent: list[tuple[float, bytes]] = []
+        for at, batch in one.messages:
+            await asyncio.sleep(max(started + at - time.monotonic(), 0))
+            data = wire.encode(batch)
+            recent = [(t, d) for t, d in recent if t > time.monotonic() - self.again_s]
+            recent.append((time.monotonic(), data))
+            for slot in batch.slots.tolist():
+                self.sent_at.setdefault((batch.name, batch.epoch, slot), time.time())
+            waiting = [data]
+            while waiting:
+                if self.bus.connections != connections:
+                    connections, waiting = self.bus.connections, [d for _, d in recent]
+                try:
+                    await self.bus.publish(subject, waiting[0])
+                    waiting.pop(0)
+                    self.sent += 1
+                except UnavailableError:
+                    await asyncio.sleep(0.05)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What is on the stream of events, each with the time when the broker took it."""
+
+    told: list[Told] = field(default_factory=list)
+    at: list[float] = field(default_factory=list)
+    claims: int = 0
+
+    def ended(self) -> dict[str, Told]:
+        return {told.after.id: told for told in self.told if told.kind == "end"}
+
+    def ids(self, kind: str) -> list[str]:
+        return [told.after.id for told in self.told if told.kind == kind]
+
+    def facts(self) -> list[tuple[object, ...]]:
+        """What must be the same in every run, whatever dies."""
+        return sorted(
+            (
+                told.after.id,
+                told.kind,
+                told.after.start_time,
+                told.after.end_time,
+                told.after.tracks,
+                told.after.track_id,
+                told.after.frame_seq,
+            )
+            for told in self.told
+        )
+
+    def scores(self) -> list[float]:
+        rows = sorted((t.after.id, t.kind, t.after.frame_seq, t.after.top_score) for t in self.told)
+        return [row[-1] for row in rows]
+
+
+async def listen(bus: NatsBus, name: str = "listener") -> Heard:
+    """All events there are."""
+    heard = Heard()
+    consumer = await bus.events(name)
+    while found := await consumer.fetch(500, 0.3):
+        for delivery in found:
+            told = wire.decode_event(delivery.data)
+            if told is None:
+                heard.claims += 1
+            else:
+                heard.told.append(told)
+                heard.at.append(delivery.time)
+        await consumer.ack(found)
+    await consumer.close()
+    return heard
+
+
+async def settled(
+    settings: BusSettings, expected: int, limit_s: float = 15 * SLOWER, name: str = "listener"
+) -> Heard:
+    """The events, once so many ended, every one that began is over, and nothing more comes."""
+    deadline = time.monotonic() + limit_s
+    heard = Heard()
+    quiet = 0
+    async with connected(settings, "listener") as bus:
+        while time.monotonic() < deadline:
+            before = len(heard.told)
+            with suppress(UnavailableError):
+                more = await listen(bus, name)
+                heard.told += more.told
+                heard.at += more.at
+                heard.claims += more.claims
+            is_over = set(heard.ids("new")) <= set(heard.ids("end"))
+            is_over &= len(heard.ids("end")) >= expected
+            quiet = quiet + 1 if is_over and len(heard.told) == before else 0
+            if quiet >= 2:
+                break
+            await asyncio.sleep(0.3)
+    return heard
+
+
+class WorkerProcess:
+    """`stepvad fleet worker` in a process of its own, which records its windows."""
+
+    def __init__(
+        self,
+        directory: Path,
+        brokers: Sequence[Broker],
+        name: str,
+        *,
+        slow_ms: float = 0.0,
+        worker: dict[str, object] | None = None,
+        **bus: object,
+    ) -> None:
+        self.log, self.windows = directory / f"{name}.log", directory / f"{name}.windows"
+        self._slow_ms = slow_ms
+        self._settings = directory / f"{name}.toml"
+        self._port = free_port()
+        facts = {
+            "servers": [one.address for one in brokers],
+            "shards": 4,
+            "replicas": 3 if len(brokers) == 3 else 1,
+            **bus,
+        }
+        own = {
+            "name": name,
+            "checkpoint_s": 0.5,
+            "silent_s": 6,
+            "metrics": f"127.0.0.1:{self._port}",
+            **(worker or {}),
+        }
+        self._settings.write_text(
+            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n"
+            f'[[models]]\nmodel = "{demo.MODEL}"\nthreshold = {THRESHOLD}\n'
+        )
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it works."""
+        self.launch()
+        self.wait_for("begins")
+
+    def launch(self) -> None:
+        words = [str(self._settings), str(self.windows), str(self._slow_ms)]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fleet.recording_worker", *words],
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        return sum(
+            float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name
+        )
+
+    def memory_mb(self) -> float:
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return float(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def wait_for(self, words: str, limit_s: float = 20 * SLOWER) -> None:
+        """Until its log says so."""
+        deadline = time.monotonic() + limit_s
+        while words not in self.log.read_text():
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            time.sleep(0.05)
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> int:
+        """SIGTERM, and how it ended."""
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(20 * SLOWER)
+        self.process = None
+        return code
+
+
+def _toml(facts: dict[str, object]) -> str:
+    return "\n".join(f"{name} = {json.dumps(value)}" for name, value in facts.items())

@@ -1,0 +1,104 @@
+"""What a fleet should say: the same clips through the stream and the watcher of a site."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from stepvad.detector import Detector
+from stepvad.events import Rules
+from stepvad.fleet.wire import Told
+from stepvad.live import demo
+from stepvad.live.models import Models
+from stepvad.live.watcher import Changed, Subject, Watcher
+from stepvad.stream import Stream
+from stepvad.windows import Windows
+from tests.fleet.fleets import SIZE, THRESHOLD, Heard, Script
+
+
+def digests(windows: Windows) -> list[str]:
+    """Each window's bits."""
+    return [
+        f"{windows.track_id[i]} {windows.frame[i]} {_sha1(windows.x[i].tobytes())}"
+        for i in range(len(windows))
+    ]
+
+
+def _sha1(data: bytes) -> str:
+    return hashlib.sha1(data).hexdigest()
+
+
+@dataclass(slots=True)
+class Quiet:
+    """A run that nothing happened to."""
+
+    changes: list[Changed] = field(default_factory=list)
+    windows: set[str] = field(default_factory=set)
+
+    def heard(self) -> Heard:
+        return Heard(
+            [Told(site="", kind=kind, before=after, after=after) for kind, after in self.changes]
+        )
+
+
+def quiet(scripts: Sequence[Script], *, without: Iterable[tuple[str, int]] = ()) -> Quiet:
+    """Every camera by itself, frame by frame; some slots may be left out."""
+    loaded = Models().load(demo.MODEL)
+    gone = set(without)
+    run = Quiet()
+    for one in scripts:
+        name = f"{one.site}/{one.camera}"
+        batches = [batch for _, batch in one.messages]
+        batches.sort(key=lambda batch: (batch.epoch, batch.seq, batch.lost is not None))
+        watcher, epoch = None, -1
+        for batch in batches:
+            if batch.epoch != epoch:
+                if watcher is not None:
+                    run.changes += watcher.lose("camera lost")
+                epoch = batch.epoch
+                watcher = _watcher(name, batch.rate, loaded.detector, loaded.sha256, epoch)
+                watcher.begin(batch.wall0)
+                stream, seen = Stream(loaded.detector), -1
+            assert watcher is not None
+            for i, slot in enumerate(batch.slots.tolist()):
+                if (name, slot) in gone or slot <= seen:
+                    continue
+                seen = slot
+                windows = stream.push(slot, batch.poses(i))
+                run.windows.update(digests(windows))
+                scores = loaded.detector.score_windows(windows)
+                run.changes += watcher.see(slot, SIZE, batch.poses(i), scores)
+        assert watcher is not None
+        run.changes += watcher.lose("camera lost")
+    return run
+
+
+def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> Watcher:
+    subject = Subject(
+        camera=name,
+        rate=rate,
+        rules=Rules(threshold=THRESHOLD),
+        detector=detector,
+        model_id=demo.MODEL.stem,
+        model_sha256=sha256,
+        zones={},
+    )
+    return Watcher(subject, lambda: epoch)
+
+
+def assert_same(heard: Heard, expected: Quiet) -> None:
+    """The same events, changes and times; scores to 1e-5."""
+    wanted = expected.heard()
+    ours, theirs = Counter(heard.facts()), Counter(wanted.facts())
+    if ours != theirs:
+        pytest.fail(f"said more: {[*ours - theirs]}, and less: {[*theirs - ours]}")
+    assert np.allclose(heard.scores(), wanted.scores(), rtol=1e-5, atol=1e-5)
+    assert set(heard.ids("new")) == set(heard.ids("end"))
+    assert len(heard.ids("new")) == len(set(heard.ids("new"))), "an id began twice"
+    if not heard.told:
+        pytest.fail("nothing happened")

@@ -1,0 +1,37 @@
+"""`stepvad fleet worker` that writes down the bits of every window it scores, or is slow.
+
+python -m tests.fleet.recording_worker FLEET.toml WINDOWS [MILLISECONDS_A_WINDOW]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from stepvad.cli import main
+from stepvad.detector import Detector
+from stepvad.scoring import WindowScores
+from stepvad.windows import Windows
+from tests.fleet.quiet import digests
+
+
+def record(path: str, slow_ms: float) -> None:
+    """From now on, scoring leaves a trace."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    score_windows = Detector.score_windows
+
+    def recording(self: Detector, windows: Windows) -> WindowScores:
+        if len(windows) and not slow_ms:
+            os.write(file, "".join(f"{line}\n" for line in digests(windows)).encode())
+        time.sleep(slow_ms / 1000 * len(windows))
+        return score_windows(self, windows)
+
+    Detector.score_windows = recording  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    settings, windows, *slow = sys.argv[1:]
+    record(windows, float(slow[0]) if slow else 0.0)
+    sys.argv = ["stepvad", "fleet", "worker", settings]
+    main()

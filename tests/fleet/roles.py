@@ -1,0 +1,53 @@
+"""Roles of a fleet in processes of their own, which tests may kill and start again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fleet.brokers import Broker
+
+
+class Role:
+    """`stepvad fleet VERB SETTINGS`."""
+
+    def __init__(self, verb: str, settings: Path, *more: str, **environment: str) -> None:
+        self._command = [sys.executable, "-m", "stepvad", "fleet", verb, str(settings), *more]
+        self._environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
+        self.log = settings.parent / f"{verb}-{settings.stem}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env=self._environment
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> int:
+        """End it as systemd does; its exit code."""
+        assert self.process is not None
+        self.process.terminate()
+        code = self.process.wait(30)
+        self.process = None
+        return code
+
+    def __enter__(self) -> Role:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.kill()
+
+
+def bus_section(broker: Broker, section: str = "bus", more: str = "") -> str:
+    """How a role finds its broker."""
+    return f'[{section}]\nservers = ["{broker.address}"]\nshards = 4\n{more}\n'

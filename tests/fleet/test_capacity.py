@@ -1,0 +1,82 @@
+"""The page on capacity: what its script gives, from figures that are those of the code."""
+
+from __future__ import annotations
+
+import csv
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from stepvad.fleet.settings import BusSettings, EventsSettings, FleetSettings
+from stepvad.fleet.wire import Batch, encode
+from stepvad.live.sections import Retention
+from tests.pages import ROOT
+
+PAGE = ROOT / "docs" / "benchmarks" / "capacity.md"
+
+
+def figures() -> dict[str, float]:
+    with (ROOT / "docs" / "data" / "capacity.csv").open(encoding="utf-8", newline="") as file:
+        return {row["name"]: float(row["value"]) for row in csv.DictReader(file)}
+
+
+def printed() -> list[str]:
+    """The tables that the script prints."""
+    command = [sys.executable, ROOT / "scripts" / "capacity"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    return made.stdout.strip().split("\n\n")
+
+
+def test_the_page_shows_what_the_script_gives() -> None:
+    page = PAGE.read_text("utf-8")
+    tables = printed()
+    assert len(tables) == 7
+    assert [table for table in tables if table not in page] == []
+
+
+def test_a_few_of_its_numbers_by_hand() -> None:
+    travels, sites, centre, edge, first, profiles, _ = printed()
+    assert "| 1,000,000 | 500 GB/s | 9.17 GB/s |" in travels  # 5 x 15 x 1e6 x 122.3 B
+    assert "| 100 | 199 | 0.45 | 13 |" in sites  # 1,500 x 0.093 / 0.7, / 16
+    assert "| 10,000 | 57 | 42 | 46.3 TB | 14.4 GB |" in centre  # 150,000 / (15,400 x 0.7): 14 x 3
+    assert "| 1,000,000 | 833 | 3 | 1.44 TB |" in edge  # 1e6 / 3,600 x 3; 720e6 x 2 kB
+    assert re.search(r"\| 1,000,000 \|.*: 80 % \|$", first, re.MULTILINE)  # 833 / 1,046
+    assert "| small | 222 | 175 |" in profiles  # 0.7 / (75 x 42.1 us), and 15 x 1.5 x 37.8 us
+
+
+def test_figures_that_the_code_knows_are_those_of_the_code() -> None:
+    told, fleet, events = figures(), FleetSettings(), EventsSettings()
+    assert told["frames_per_message"] == fleet.frames_per_message
+    assert told["shards"] == BusSettings().shards
+    assert (told["database_batch"], told["events_days"]) == (events.batch, events.retention_days)
+    assert told["archive_days"] == Retention().poses_days
+    frames, people = int(told["frames_per_message"]), int(told["people"])
+    random = np.random.default_rng(0)
+    batch = Batch(
+        site="north",
+        camera="yard",
+        epoch=3,
+        wall0=1.79e9,
+        rate=told["fps"],
+        size=(1920, 1080),
+        seq=100_000,
+        slots=np.arange(frames) + 123_456,
+        people=np.full(frames, people),
+        tracks=np.tile(np.arange(people), frames) + 1000,
+        keypoints=random.uniform(0, 1000, (frames * people, 17, 2)).astype(np.float32),
+        confidence=random.uniform(0.1, 1, (frames * people, 17)).astype(np.float32),
+    )
+    measured = len(encode(batch, "f2")) / (frames * people)
+    assert measured == pytest.approx(told["person_bytes"], rel=0.01)
+    assert told["archive_bytes"] == 17 * 3 * 2
+
+
+def test_every_figure_has_a_source() -> None:
+    with (ROOT / "docs" / "data" / "capacity.csv").open(encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert all(len(row) == 4 and all(row.values()) for row in rows)
+    script = (ROOT / "scripts" / "capacity").read_text("utf-8")
+    assert [row["name"] for row in rows if f'"{row["name"]}"' not in script.replace("'", '"')] == []

@@ -1,0 +1,105 @@
+"""Windows of many cameras at once are those of a stream of each, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stepvad.benchmark.walkers import make_clips
+from stepvad.detector import Detector
+from stepvad.fleet.crowd import Crowd
+from stepvad.live import demo
+from stepvad.poses import Pose
+from stepvad.stream import Stream
+
+Row = tuple[int, int, int, bytes, float, int]
+
+
+@pytest.fixture(scope="module")
+def small_model() -> Detector:
+    return Detector.load(demo.MODEL, threads=1)
+
+
+def frames_of(seed: int, cameras: int, length: int) -> dict[int, list[tuple[int, list[Pose]]]]:
+    """Walkers of whom some are missed now and then, in frames of whom some are shed."""
+    rng = np.random.default_rng(seed)
+    found = {}
+    for camera, (clip, _) in enumerate(make_clips(cameras, seed=seed, seconds=8.0)):
+        frames = []
+        away = int(rng.integers(30, 60))
+        for slot, poses in clip.by_frame():
+            if rng.random() < 0.06 or away <= slot < away + length + int(rng.integers(0, 3)):
+                continue
+            seen = [pose for pose in poses if rng.random() < 0.9]
+            if seen and rng.random() < 0.05:
+                seen.append(Pose(seen[0].track_id, seen[0].keypoints + 1, seen[0].confidence))
+            frames.append((slot, seen))
+        found[camera] = frames
+    return found
+
+
+def rows(camera: int, windows: object, arrival: list[int]) -> list[Row]:
+    x, c = windows.x, windows.c  # type: ignore[attr-defined]
+    track, frame = windows.track_id, windows.frame  # type: ignore[attr-defined]
+    return [
+        (camera, int(track[i]), int(frame[i]), x[i].tobytes(), float(c[i]), arrival[i])
+        for i in range(len(x))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crowd_has_the_windows_of_streams_bit_for_bit(small_model: Detector, seed: int) -> None:
+    frames = frames_of(seed, 3, small_model.config.T)
+    expected: list[Row] = []
+    duplicates = 0
+    for camera, some in frames.items():
+        stream = Stream(small_model)
+        for slot, poses in some:
+            windows = stream.push(slot, poses)
+            expected += rows(camera, windows, [slot] * len(windows))
+        duplicates += stream.duplicate_poses
+    rng = np.random.default_rng(seed)
+    crowd = Crowd(small_model)
+    found: list[Row] = []
+    while any(frames.values()):
+        taken = [
+            (camera, slot, pose)
+            for camera in frames
+            for slot, poses in [
+                frames[camera].pop(0) for _ in range(int(rng.integers(0, 40))) if frames[camera]
+            ]
+            for pose in poses
+        ]
+        if not taken:
+            continue
+        number, at = (np.array([row[i] for row in taken]) for i in (0, 1))
+        windows, of = crowd.push(
+            number,
+            at,
+            np.array([pose.track_id for _, _, pose in taken]),
+            np.array([pose.keypoints for _, _, pose in taken]),
+            np.array([pose.confidence for _, _, pose in taken]),
+        )
+        for i in range(3):
+            mine = np.flatnonzero(number[of] == i)
+            part = type(windows)(
+                *(getattr(windows, name)[mine] for name in ("x", "c", "track_id", "frame", "flat"))
+            )
+            found += rows(i, part, at[of][mine].tolist())
+    assert len(expected) > 300
+    assert sorted(found) == sorted(expected)
+    assert crowd.duplicate_poses == duplicates > 0
+
+
+def test_a_crowd_forgets_cameras_and_people_who_left(small_model: Detector) -> None:
+    crowd = Crowd(small_model)
+    one = np.ones((1, 17, 2), np.float32)
+    for frame in range(3000):
+        crowd.push(np.array([5]), np.array([frame]), np.array([frame // 2]), one, one[..., 0])
+    assert len(crowd) < 200
+    crowd.forget(5)
+    assert len(crowd) == 0
+    windows, of = crowd.push(
+        np.array([5]), np.array([3000]), np.array([2999 // 2]), one, one[..., 0]
+    )
+    assert len(windows) == len(of) == 0

@@ -1,0 +1,107 @@
+"""The shipped fleet really runs: brokers and database with TLS, roles with their own rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared
+from tests.fleet.postgres import needs_postgres
+from tests.fleet.roles import Role
+from tests.video.servers import SLOWER, wait_until
+
+
+def asked(url: str, token: str = "") -> Any:
+    """What an address answers; None if it does not."""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return json.loads(answer.read())
+    except OSError:
+        return None
+
+
+@contextmanager
+def database(machine: Machine) -> Iterator[None]:
+    """PostgreSQL with its roles."""
+    directory = Path(mkdtemp(prefix="pg-"))  # short, because a socket's path is
+    server = Database(directory, machine.fleet)
+    machine.database = server.port
+    try:
+        server.start()
+        server.run_sql("roles.sql")
+        yield
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def run(machine: Machine, service: str, settings: str, *words: str) -> None:
+    """A role that ends by itself."""
+    path, environment = machine.role(service, settings)
+    done = subprocess.run(
+        [sys.executable, "-m", "stepvad", "fleet", words[0], str(path), *words[1:]],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60 * SLOWER,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def started(stack: ExitStack, machine: Machine, service: str, settings: str, *words: str) -> Role:
+    """A role that goes on."""
+    path, environment = machine.role(service, settings)
+    return stack.enter_context(Role(words[0], path, *words[1:], **environment))
+
+
+def logs(machine: Machine) -> str:
+    """The last words of everybody."""
+    found = [*machine.fleet.glob("*.log"), *machine.fleet.parent.glob("*.log")]
+    return "\n".join(f"{path.name}: {path.read_text()[-2500:]}" for path in sorted(found))
+
+
+@needs_postgres
+@pytest.mark.slow
+def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_path: Path) -> None:
+    machine = Machine(prepared(tmp_path, "north", "south"))
+    with ExitStack() as stack:
+        running = stack.enter_context(brokers(machine))
+        stack.enter_context(database(machine))
+        health = [
+            f"http://127.0.0.1:{port}/healthz?js-server-only=true"
+            for port in machine.monitor.values()
+        ]
+        wait_until(lambda: all(asked(one) == {"status": "ok"} for one in health), 30 * SLOWER)
+        run(machine, "setup", "admin.toml", "setup")
+        run(machine, "setup", "admin.toml", "events", "--migrate")
+        worker = started(stack, machine, "worker", "worker.toml", "worker")
+        started(stack, machine, "events", "events.toml", "events")
+        started(stack, machine, "page", "page.toml", "events", "--serve")
+        started(stack, machine, "edge", "edge.toml", "edge")
+        token = (machine.fleet / "secrets" / "token").read_text().strip()
+        events = partial(asked, f"http://127.0.0.1:{machine.page}/api/events", token)
+        try:
+            wait_until(lambda: bool((events() or {}).get("events")), 60 * SLOWER)
+        except AssertionError:
+            pytest.fail(logs(machine))
+        assert worker.stop() == 0, logs(machine)
+        prepare(machine.fleet, "north", "south", "west")
+        running[0].send_signal(signal.SIGHUP)
+        log = machine.fleet.parent / "nats-0.log"
+        wait_until(lambda: "Reloaded server configuration" in log.read_text())
+        assert "CN=edge-west" in (machine.fleet / "nats" / "edges.conf").read_text()
+        assert "Violation" not in logs(machine)

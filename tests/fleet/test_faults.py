@@ -1,0 +1,340 @@
+"""Faults of a fleet, against real brokers and workers in processes of their own.
+
+Each run is compared with a quiet one: the same events with the same ids, kinds and times, the
+same windows to the last bit, scores to 1e-5.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pytest
+
+from stepvad.fleet import wire
+from stepvad.fleet.nats import connected
+from stepvad.fleet.settings import BusSettings
+from stepvad.fleet.wire import Batch
+from stepvad.poses import Clip
+from tests.fleet.brokers import Broker, broker, bus_settings, cluster
+from tests.fleet.fleets import RATE, Heard, Player, Script, WorkerProcess, script, settled
+from tests.fleet.quiet import Quiet, assert_same, quiet
+from tests.video.servers import SLOWER
+
+pytestmark = pytest.mark.slow
+
+SPEED = 2.0
+"""Clips are played so many times as fast as they were."""
+LONG = float(os.environ.get("STEPVAD_TEST_OVERLOAD_S", "10"))
+"""How long a worker is overloaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    heard: Heard
+    player: Player
+    windows: set[str]
+    logs: str
+
+    def latencies(self) -> list[float]:
+        """From the frame that made an event new to its place in the stream."""
+        found = []
+        for told, at in zip(self.heard.told, self.heard.at, strict=True):
+            if told.kind == "new":
+                slot = told.after.frame_seq + round(0.4 * RATE)
+                sent = self.player.sent_at.get((told.after.camera, told.after.epoch, slot))
+                if sent is not None:
+                    found.append(at - sent)
+        return found
+
+
+async def run(
+    brokers: Sequence[Broker],
+    workers: Sequence[WorkerProcess],
+    scripts: Sequence[Script],
+    expected: Quiet,
+    fault: Callable[[], Awaitable[None]],
+    **bus: object,
+) -> Run:
+    """Play scripts while a fault happens; what came of it."""
+    settings = bus_settings(brokers, **bus)
+    async with connected(settings, "player") as bus_:
+        player = Player(bus_)
+        await asyncio.gather(player.play(scripts), fault())
+    ended = sum(kind == "end" for kind, _ in expected.changes)
+    heard = await settled(settings, ended)
+    windows = {
+        line
+        for one in workers
+        if one.windows.exists()
+        for line in one.windows.read_text().split("\n")
+    }
+    logs = "\n".join(one.log.read_text() for one in workers)
+    return Run(heard, player, windows - {""}, logs)
+
+
+def whole(windows: set[str]) -> set[str]:
+    """Without a line that a kill cut off."""
+    return {line for line in windows if len(line.rpartition(" ")[2]) == 40}
+
+
+async def nothing() -> None:
+    pass
+
+
+@pytest.fixture
+def workers() -> Iterator[list[WorkerProcess]]:
+    """Workers that a test makes and starts; whatever happens, they end here."""
+    made: list[WorkerProcess] = []
+    yield made
+    for one in made:
+        one.kill()
+
+
+def several(scenes: list[Clip], n: int = 6, frames: int = 1) -> list[Script]:
+    return [
+        script(f"site{i % 2}/cam{i}", scenes[i % len(scenes)], frames=frames, speed=SPEED)
+        for i in range(n)
+    ]
+
+
+def test_1_a_worker_killed_in_mid_window_loses_nothing(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    scripts = several(scenes)
+    expected = quiet(scripts)
+    with broker(tmp_path) as one:
+        workers += [WorkerProcess(tmp_path, [one], name) for name in ("w1", "w2")]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.wait_for(": 2 shards")
+
+        async def kill() -> None:
+            await asyncio.sleep(2.5)
+            workers[0].kill()
+
+        found = asyncio.run(run([one], workers, scripts, expected, kill))
+        assert_same(found.heard, expected)
+        assert whole(found.windows) == expected.windows
+        assert max(found.latencies()) <= 3.0 * SLOWER
+        assert workers[1].stop() == 0
+
+
+def test_2_a_broker_killed_for_two_seconds_loses_nothing(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    scripts = several(scenes)
+    expected = quiet(scripts)
+    with broker(tmp_path) as one:
+        workers.append(WorkerProcess(tmp_path, [one], "w1"))
+        workers[0].start()
+        workers[0].wait_for(": 4 shards")
+
+        async def kill() -> None:
+            await asyncio.sleep(2.5)
+            one.kill()
+            await asyncio.sleep(2.0)
+            await asyncio.to_thread(one.start)
+
+        found = asyncio.run(run([one], workers, scripts, expected, kill))
+        assert_same(found.heard, expected)
+        assert whole(found.windows) == expected.windows
+        assert max(found.latencies()) <= 2.0 + 1.0 * SLOWER
+
+
+def test_3_the_leader_of_three_brokers_killed_loses_nothing(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    scripts = several(scenes, 4)
+    expected = quiet(scripts)
+    with cluster(tmp_path) as three:
+        time.sleep(2.0)  # they elect one of them
+        workers.append(WorkerProcess(tmp_path, three, "w1"))
+        workers[0].start()
+        workers[0].wait_for(": 4 shards")
+        leader = asyncio.run(leader_of(bus_settings(three)))
+
+        async def kill() -> None:
+            await asyncio.sleep(2.0)
+            next(one for one in three if one.name == leader).kill()
+
+        found = asyncio.run(run(three, workers, scripts, expected, kill))
+        assert_same(found.heard, expected)
+        assert whole(found.windows) == expected.windows
+        assert max(found.latencies()) <= 10.0 * SLOWER
+
+
+async def leader_of(settings: BusSettings) -> str:
+    """The broker that leads the stream of poses."""
+    async with connected(settings, "asks") as bus:
+        facts = await bus.client.jetstream().stream_info("POSES")
+        assert facts.cluster is not None
+        return str(facts.cluster.leader)
+
+
+def disordered(one: Script, seed: int) -> Script:
+    """5 % of the frames twice and 5 % of them up to 5 late."""
+    rng = np.random.default_rng(seed)
+    body, last = one.messages[:-1], one.messages[-1]
+    step = body[1][0] - body[0][0]
+    late = np.where(rng.random(len(body)) < 0.05, rng.uniform(0.5, 4.5, len(body)), 0) * step
+    again = rng.random(len(body)) < 0.05
+    moved = [(at + shift, batch) for (at, batch), shift in zip(body, late, strict=True)]
+    moved += [(at + step, batch) for (at, batch), twice in zip(moved, again, strict=True) if twice]
+    return replace(one, messages=(*sorted(moved, key=lambda m: m[0]), last))
+
+
+def poison(sent: Batch) -> list[bytes]:
+    good = wire.encode(sent)
+    facts = msgpack.unpackb(good)
+    nan = facts | {"keypoints": np.full(len(facts["keypoints"]) // 4, np.nan, "<f4").tobytes()}
+    return [
+        good[: len(good) // 2],
+        msgpack.packb(nan),
+        msgpack.packb(facts | {"skeleton": "step18"}),
+        msgpack.packb(facts | {"v": [2, 0]}),
+        bytes(10_000_000),
+    ]
+
+
+def test_5_6_7_disorder_clocks_and_poison_change_nothing(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    clean = several(scenes, 4)
+    moved = script("clock/cam", scenes[1], epoch=9, speed=2 * SPEED, ends=False)
+    back = script("clock/cam", scenes[1], epoch=4, speed=2 * SPEED, wall0=1_699_996_400.0)
+    later = tuple((at + moved.messages[-1][0] + 0.1, batch) for at, batch in back.messages)
+    clocks = replace(moved, messages=(*moved.messages, *later))
+    expected = quiet([*clean, clocks])
+    scripts = [*(disordered(one, i) for i, one in enumerate(clean)), clocks]
+    with broker(tmp_path) as one:
+        workers.append(WorkerProcess(tmp_path, [one], "w1"))
+        workers[0].start()
+        workers[0].wait_for(": 4 shards")
+        buried: list[str] = []
+
+        async def feed() -> None:
+            async with connected(bus_settings([one]), "poison") as bus:
+                subject = bus.subjects.poses("site0", "cam0")
+                with_people = next(b for _, b in clean[0].messages if len(b.tracks))
+                for _ in range(3):
+                    for data in poison(with_people):
+                        await bus.publish(subject, data)
+                    await asyncio.sleep(1.0)
+
+        found = asyncio.run(run([one], workers, scripts, expected, feed))
+        assert_same(found.heard, expected)
+        assert whole(found.windows) == expected.windows
+        assert len({t.after.id for t in found.heard.told}) == len(expected.heard().ended())
+        assert workers[0].metric("stepvad_fleet_frames_left_out_total") >= 40
+        buried = asyncio.run(dead(bus_settings([one])))
+        assert sorted(set(buried)) == ["10000000", *sorted({s for s in buried if s != "10000000"})]
+        assert len(buried) == 15
+        assert np.quantile(found.latencies(), 0.99) <= 0.5 * SLOWER
+
+
+async def dead(settings: BusSettings) -> list[str]:
+    """The sizes of the messages that were buried."""
+    async with connected(settings, "asks") as bus:
+        stream = bus.client.jetstream()
+        facts = await stream.stream_info("DEAD")
+        found = [
+            await stream.get_msg("DEAD", seq)
+            for seq in range(facts.state.first_seq, facts.state.last_seq + 1)
+        ]
+        return [(one.headers or {})["Stepvad-Size"] for one in found]
+
+
+def test_8_poses_beyond_the_cap_are_dropped_and_counted_and_alerts_are_not(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    """The worker hangs while more comes than the broker keeps; afterwards all is as before."""
+    first = [script(f"a/cam{i}", scenes[i], speed=SPEED) for i in range(4)]
+    second = [script(f"a/cam{i}", scenes[i], epoch=2, speed=SPEED) for i in range(4)]
+    with broker(tmp_path) as one:
+        workers.append(WorkerProcess(tmp_path, [one], "w1", poses_mb=0.3))
+        workers[0].start()
+        workers[0].wait_for(": 4 shards")
+
+        async def hang() -> None:
+            await asyncio.sleep(1.0)
+            workers[0].send(signal.SIGSTOP)
+            await asyncio.sleep(3.0)
+            workers[0].send(signal.SIGCONT)
+
+        found = asyncio.run(run([one], workers, first, Quiet(), hang, poses_mb=0.3))
+        missed = workers[0].metric("stepvad_fleet_frames_left_out_total")
+        assert missed > 50
+        assert set(found.heard.ids("new")) == set(found.heard.ids("end"))
+        expected = quiet(second)
+        again = asyncio.run(run([one], workers, second, expected, nothing, poses_mb=0.3))
+        assert_same(again.heard, expected)
+        assert workers[0].metric("stepvad_fleet_frames_left_out_total") == missed
+
+
+def test_9_twice_the_load_is_shed_in_whole_frames_and_alerts_stay_quick(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    n = round(LONG / (scenes[0].n_frames / RATE)) + 1
+    scripts = []
+    for i in range(6):
+        parts = [script(f"a/cam{i}", scenes[i], epoch=k + 1) for k in range(n)]
+        length = parts[0].messages[-1][0] + 0.04
+        messages = [(at + k * length, b) for k, one in enumerate(parts) for at, b in one.messages]
+        scripts.append(replace(parts[0], messages=tuple(messages)))
+    offered = len(quiet([script(f"a/cam{i}", scenes[i]) for i in range(6)]).windows)
+    rate = offered / (scenes[0].n_frames / RATE)
+    with broker(tmp_path) as one:
+        slow_ms = 2 * 1000 / rate
+        workers.append(
+            WorkerProcess(tmp_path, [one], "w1", slow_ms=slow_ms, worker={"catch_up_s": 0})
+        )
+        workers[0].start()
+        workers[0].wait_for(": 4 shards")
+        memory: list[float] = []
+
+        async def look() -> None:
+            for _ in range(int(LONG)):
+                await asyncio.sleep(1.0)
+                memory.append(workers[0].memory_mb())
+
+        found = asyncio.run(run([one], workers, scripts, Quiet(), look))
+        assert workers[0].metric("stepvad_fleet_frames_left_out_total") > 100
+        assert max(memory) < memory[1] + 60
+        assert set(found.heard.ids("new")) == set(found.heard.ids("end"))
+        assert found.heard.told
+        delays = found.latencies()
+        assert np.quantile(delays, 0.99) <= 2.0 + 0.5 * SLOWER
+
+
+def test_10_an_owner_that_wakes_up_after_its_lease_says_nothing_more(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    scripts = several(scenes)
+    expected = quiet(scripts)
+    with broker(tmp_path) as one:
+        workers += [WorkerProcess(tmp_path, [one], name) for name in ("w1", "w2")]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.wait_for(": 2 shards")
+
+        async def pause() -> None:
+            await asyncio.sleep(1.5)
+            workers[0].send(signal.SIGSTOP)
+            await asyncio.sleep(3.5)
+            workers[0].send(signal.SIGCONT)
+
+        found = asyncio.run(run([one], workers, scripts, expected, pause))
+        assert_same(found.heard, expected)
+        assert whole(found.windows) == expected.windows
+        assert "another worker has it now" in workers[0].log.read_text()
+        assert found.heard.claims >= 4 + 2

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from stepvad.errors import ConfigError, DataError
+from stepvad.fleet import migrations
+from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
+from tests.fleet.messages import change, event, over, worse
+from tests.fleet.postgres import PostgresServer, needs_postgres
+from tests.video.servers import free_port
+
+pytestmark = needs_postgres
+ALL = Wanted()
+
+
+def run(dsn: str, scenario: Callable[[Events], Awaitable[Any]], *, migrated: bool = True) -> Any:
+    """Do something with the events of a database."""
+
+    async def go() -> Any:
+        async with connect(dsn) as events:
+            if migrated:
+                await events.migrate()
+            return await scenario(events)
+
+    return asyncio.run(go())
+
+
+async def sql(dsn: str, words: str) -> Any:
+    import asyncpg
+
+    connection = await asyncpg.connect(dsn)
+    try:
+        return await connection.fetch(words)
+    finally:
+        await connection.close()
+
+
+def test_tables_are_made_once_by_whoever_comes_first(dsn: str) -> None:
+    async def many(events: Events) -> list[int]:
+        return await asyncio.gather(*(events.migrate() for _ in range(4)))
+
+    assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 1]
+    run(dsn, lambda events: events.check(), migrated=False)
+
+
+def test_a_database_of_another_version_is_refused(dsn: str) -> None:
+    with pytest.raises(ConfigError, match="expected version 1, got 0"):
+        run(dsn, lambda events: events.check(), migrated=False)
+    run(dsn, lambda events: events.check())
+    asyncio.run(sql(dsn, "INSERT INTO stepvad.schema_version VALUES (9)"))
+    for use in (Events.check, Events.migrate):
+        with pytest.raises(ConfigError, match="expected version 1 or older, got 9"):
+            run(dsn, use, migrated=False)
+
+
+def test_a_migration_that_fails_leaves_nothing(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = (*migrations.MIGRATIONS, "CREATE TABLE stepvad.more (id text); SELECT nothing")
+    monkeypatch.setattr(migrations, "MIGRATIONS", broken)
+    with pytest.raises(Exception, match="nothing"):
+        run(dsn, lambda events: events.migrate(), migrated=False)
+    monkeypatch.undo()
+    assert run(dsn, lambda events: events.migrate(), migrated=False) == 1
+
+
+def test_a_change_that_comes_twice_is_one_row(dsn: str) -> None:
+    one = event()
+
+    async def scenario(events: Events) -> Any:
+        for _ in range(3):
+            await events.write([change("new", one), change("new", one, sequence=5)])
+        return await events.events(ALL)
+
+    assert run(dsn, scenario) == [one]
+    (row,) = asyncio.run(sql(dsn, "SELECT first_sequence, last_sequence FROM stepvad.events"))
+    assert tuple(row) == (1, 5)
+
+
+def test_any_order_ends_with_the_newest(dsn: str) -> None:
+    changes = []
+    for number in range(20):
+        one = event(number)
+        changes.append(change("new", one, sequence=100))
+        changes += [
+            change("update", worse(one, 6.0 + n), sequence=100 + n, turn=n) for n in range(1, 5)
+        ]
+        changes.append(change("end", over(worse(one, 11.0)), sequence=105, turn=9))
+    rng = random.Random(4)
+
+    async def scenario(events: Events) -> Any:
+        for _ in range(3):
+            mixed = rng.choices(changes, k=len(changes)) + changes
+            rng.shuffle(mixed)
+            while mixed:
+                n = rng.randrange(1, 30)
+                await events.write(mixed[:n])
+                del mixed[:n]
+        return await events.events(ALL, limit=None)
+
+    found = run(dsn, scenario)
+    assert found == [over(worse(event(number), 11.0)) for number in reversed(range(20))]
+
+
+def test_an_event_that_is_over_stays_as_it_is(dsn: str) -> None:
+    one = event()
+    ended = over(one)
+
+    async def scenario(events: Events) -> Any:
+        await events.write([change("end", ended, sequence=2, turn=5)])
+        await events.write([change("update", worse(one, 99.0), sequence=8, turn=50)])
+        await events.write([change("end", over(worse(one, 99.0)), sequence=9, turn=51)])
+        return await events.event(one.id)
+
+    assert run(dsn, scenario) == ended
+
+
+def test_an_older_update_that_comes_again_later_changes_nothing(dsn: str) -> None:
+    one = event()
+
+    async def scenario(events: Events) -> Any:
+        await events.write([change("update", worse(one, 8.0), sequence=2, turn=20)])
+        await events.write([change("new", one, sequence=3, turn=10)])
+        await events.write([change("update", worse(one, 6.0), sequence=4, turn=15)])
+        return await events.event(one.id)
+
+    assert run(dsn, scenario) == worse(one, 8.0)
+
+
+def test_a_batch_is_stored_whole_or_not_at_all(dsn: str) -> None:
+    async def scenario(events: Events) -> Any:
+        bad = change("new", event(2, start_time=1e300))
+        with pytest.raises(Exception, match="out of range"):
+            await events.write([change("new", event(1)), bad])
+        return await events.events(ALL)
+
+    assert run(dsn, scenario) == []
+
+
+def test_events_are_found_by_site_camera_time_and_whether_they_go_on(dsn: str) -> None:
+    yard, gate = event(1), over(event(2, "north/gate"))
+    far = over(event(3, "south/yard"))
+
+    async def scenario(events: Events) -> Any:
+        await events.write([change("new", yard), change("end", gate), change("end", far)])
+
+        async def ids(**wanted: Any) -> list[str]:
+            return [one.id for one in await events.events(Wanted(**wanted))]
+
+        assert await ids() == [far.id, gate.id, yard.id]
+        assert await ids(site="north") == [gate.id, yard.id]
+        assert await ids(camera="south/yard") == [far.id]
+        assert await ids(camera="yard") == []
+        assert await ids(open=True) == [yard.id]
+        assert await ids(open=False, site="north") == [gate.id]
+        assert await ids(since=gate.start_time) == [far.id, gate.id]
+        assert await ids(until=gate.start_time) == [yard.id]
+        assert await ids(label="fall") == []
+        pages = [await events.events(ALL, limit=1)]
+        pages += [await events.events(ALL, limit=5, before_id=pages[0][0].id)]
+        assert pages == [[far], [gate, yard]]
+        totals = await events.totals(stale_s=3600)
+        assert (totals.events, totals.open, totals.stale) == (3, 1, 0)
+        assert totals.cameras == {"north/gate": 1, "north/yard": 1, "south/yard": 1}
+        assert (await events.totals(stale_s=-1)).stale == 1
+        assert (await events.going_on(stale_s=3600))[1:] == (1, 0)
+        assert (await events.going_on(stale_s=-1))[1:] == (1, 1)
+
+    run(dsn, scenario)
+
+
+def test_marks_stay_when_an_event_goes_on_and_are_taken_back(dsn: str) -> None:
+    one = event()
+
+    async def scenario(events: Events) -> None:
+        await events.write([change("new", one)])
+        await events.mark(one.id, True)
+        await events.write([change("end", over(one), sequence=2)])
+        assert [*await events.marked()] == [one.id]
+        assert await events.marked([]) == {}
+        await events.mark(one.id, False)
+        assert await events.marked() == {}
+        with pytest.raises(DataError, match="expected the id of a stored event"):
+            await events.mark("nobody", True)
+
+    run(dsn, scenario)
+
+
+def test_what_is_deleted_stays_deleted_when_its_messages_come_again(dsn: str) -> None:
+    old, new = over(event(1)), over(event(500))
+    open_, far = event(2), over(event(3, "south/yard"))
+    changes = [*(change("end", one) for one in (old, new, far)), change("new", open_)]
+
+    async def scenario(events: Events) -> None:
+        await events.write(changes)
+        done = await events.delete(Wanted(camera="north/yard", until=new.start_time))
+        assert (done.events, done.kept_open) == (1, 1)
+        await events.write(changes)
+        assert {one.id for one in await events.events(ALL)} == {new.id, open_.id, far.id}
+        assert (await events.delete(Wanted(site="south"))).events == 1
+        assert (await events.delete(Wanted(ids=[open_.id]), include_open=True)).events == 1
+        await events.write(changes)
+        assert await events.events(ALL) == [new]
+
+    run(dsn, scenario)
+
+
+def test_what_ended_long_ago_is_deleted_and_then_forgotten(dsn: str) -> None:
+    one, going = over(event(1)), event(2)
+
+    async def scenario(events: Events) -> None:
+        await events.write([change("end", one), change("new", going)])
+        assert await events.retain(events_days=1e5, forgotten_days=1) == 0
+        assert await events.retain(events_days=1, forgotten_days=1) == 1
+        await events.write([change("end", one)])
+        assert await events.events(ALL) == [going]
+        await events.retain(events_days=1, forgotten_days=0)
+        await events.write([change("end", one)])
+        assert await events.events(ALL) == [going, one]
+
+    run(dsn, scenario)
+
+
+def test_nothing_of_a_deleted_event_is_left_in_the_table(
+    dsn: str, postgres: PostgresServer
+) -> None:
+    secret = "canary-Zq7"
+    kept = over(event(1))
+
+    async def scenario(events: Events) -> None:
+        gone = over(event(2, why=secret))
+        await events.write([change("end", kept), change("end", gone)])
+        await sql(dsn, "CHECKPOINT")
+        assert secret in await _files()
+        await events.delete(Wanted(ids=[gone.id]))
+        await events.scrub()
+        assert secret not in await _files()
+        assert await events.events(ALL) == [kept]
+
+    async def _files() -> str:
+        (row,) = await sql(dsn, "SELECT pg_relation_filepath('stepvad.events')")
+        there = postgres.data / row[0]
+        return "".join(
+            path.read_bytes().decode("latin-1") for path in there.parent.glob(f"{there.name}*")
+        )
+
+    run(dsn, scenario)
+
+
+def test_a_server_that_is_away_is_said_to_be_and_the_password_is_not() -> None:
+    dsn = f"postgresql://writer:canary-Zq7@127.0.0.1:{free_port()}/postgres"
+    with pytest.raises(NoDatabaseError, match="expected an answer") as told:
+        run(dsn, lambda events: events.events(ALL), migrated=False)
+    assert "canary" not in f"{told.value}"
+    for wrong in ("mysql://a:canary-Zq7@b/c", "postgresql://a:canary-Zq7@b:port/c"):
+        with pytest.raises(ConfigError, match=r"events.dsn: expected postgresql://") as told_:
+            run(wrong, lambda events: events.events(ALL), migrated=False)
+        assert "canary" not in f"{told_.value}"
+
+
+def test_roles_may_do_what_they_must_and_no_more(dsn: str, postgres: PostgresServer) -> None:
+    for role in ("stepvad_writer", "stepvad_reader"):
+        there = f"SELECT FROM pg_roles WHERE rolname = '{role}'"
+        asyncio.run(
+            sql(
+                dsn,
+                f"DO $$BEGIN IF NOT EXISTS ({there}) THEN CREATE ROLE {role} LOGIN; END IF; END$$",
+            )
+        )
+    one = over(event())
+    run(dsn, lambda events: events.write([change("end", one)]))
+    writer = dsn.replace("//admin@", "//stepvad_writer@")
+    reader = dsn.replace("//admin@", "//stepvad_reader@")
+
+    async def writes(events: Events) -> None:
+        await events.check()
+        await events.write([change("new", event(2))])
+        await events.retain(events_days=1e6, forgotten_days=1)
+
+    async def reads(events: Events) -> None:
+        await events.check()
+        assert len(await events.events(ALL)) == 2
+        await events.mark(one.id, True)
+        for forbidden in (
+            events.write([change("new", event(3))]),
+            events.delete(ALL),
+            events.migrate(),
+        ):
+            with pytest.raises(ConfigError, match="expected a role that may do this"):
+                await forbidden
+
+    run(writer, writes, migrated=False)
+    run(reader, reads, migrated=False)

@@ -1,0 +1,301 @@
+"""A shard without a broker: its events and windows are those of a quiet site, come what may."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgpack
+import numpy as np
+import pytest
+
+from stepvad.detector import Detector
+from stepvad.fleet import wire
+from stepvad.fleet.bus import Delivery
+from stepvad.fleet.holding import packed, unpacked
+from stepvad.fleet.models import FleetModels
+from stepvad.fleet.scoring import Change, Scorer
+from stepvad.fleet.settings import ModelSettings
+from stepvad.fleet.shard import Pace, Shard
+from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.wire import Batch, Told
+from stepvad.live import demo
+from stepvad.poses import Clip
+from stepvad.windows import Windows
+from tests.fleet.fleets import THRESHOLD, Heard, Script, script
+from tests.fleet.quiet import assert_same, digests, quiet
+
+SUBJECTS = Subjects(shards=1)
+
+
+@pytest.fixture(scope="module")
+def models() -> FleetModels:
+    return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+
+
+def shard_of(models: FleetModels, **pace: float) -> Shard:
+    return Shard(0, SUBJECTS, models, Scorer(), Pace(**pace))
+
+
+def deliveries(batches: Sequence[Batch | bytes], first: int = 1) -> list[Delivery]:
+    return [
+        Delivery(
+            "stepvad.poses.0.s0.cam"
+            if isinstance(one, bytes)
+            else SUBJECTS.poses(one.site, one.camera),
+            one if isinstance(one, bytes) else wire.encode(one),
+            first + at,
+            float(at),
+        )
+        for at, one in enumerate(batches)
+    ]
+
+
+def interleaved(scripts: Sequence[Script]) -> list[Batch]:
+    rows = [(at, i, b) for i, one in enumerate(scripts) for at, b in one.messages]
+    return [batch for _, _, batch in sorted(rows, key=lambda row: row[:2])]
+
+
+def step(
+    shard: Shard, some: Sequence[Delivery], now: float = 0.0, clock: float | None = None
+) -> None:
+    shard.changes += shard.scorer.score(shard.take(some, now, clock))
+
+
+def heard(changes: Sequence[Change]) -> Heard:
+    """As the broker stores them: once for every id of a message."""
+    once = {(c.after.id, c.kind, c.slot if c.kind == "update" else 0): c for c in reversed(changes)}
+    return Heard(
+        [Told(site=c.site, kind=c.kind, before=c.after, after=c.after) for c in once.values()]
+    )
+
+
+@pytest.mark.parametrize("frames", [1, 7])
+def test_events_and_windows_are_those_of_a_site(
+    models: FleetModels, scenes: list[Clip], cut_by_stream: list[Windows], frames: int
+) -> None:
+    scripts = [script(f"s{i}/cam", clip, frames=frames) for i, clip in enumerate(scenes)]
+    expected = quiet(scripts)
+    cut_by_stream.clear()
+    shard = shard_of(models)
+    sent = deliveries(interleaved(scripts))
+    rng = np.random.default_rng(0)
+    while sent:
+        n = int(rng.integers(1, 60))
+        step(shard, sent[:n])
+        sent = sent[n:]
+    assert_same(heard(shard.changes), expected)
+    assert {d for windows in cut_by_stream for d in digests(windows)} == expected.windows
+    assert sum(len(windows) for windows in cut_by_stream) == len(expected.windows)
+    assert shard.scorer.counts.frames == sum(clip.n_frames for clip in scenes)
+
+
+def test_duplicates_and_disorder_leave_no_trace(
+    models: FleetModels, scenes: list[Clip], cut_by_stream: list[Windows]
+) -> None:
+    scripts = [script(f"s{i}/cam", clip) for i, clip in enumerate(scenes[:3])]
+    expected = quiet(scripts)
+    cut_by_stream.clear()
+    shard = shard_of(models)
+    batches = []
+    rng = np.random.default_rng(1)
+    for one in scripts:
+        own = [batch for _, batch in one.messages]
+        body, last = own[:-1], own[-1]
+        late = np.arange(len(body)) + np.where(rng.random(len(body)) < 0.05, 4.5, 0)
+        body = [body[i] for i in np.argsort(late, kind="stable")]
+        batches.append([b for b in body for _ in range(1 + (rng.random() < 0.05))] + [last])
+    longest = max(map(len, batches))
+    mixed = [own[at] for at in range(longest) for own in batches if at < len(own)]
+    for at in range(0, len(mixed), 20):
+        step(shard, deliveries(mixed[at : at + 20], at + 1))
+    assert_same(heard(shard.changes), expected)
+    assert {d for windows in cut_by_stream for d in digests(windows)} == expected.windows
+    assert sum(n for (_, why), n in shard.counts.items() if why == "duplicate") > 10
+    assert not any(n for (_, why), n in shard.counts.items() if why in ("missed", "late"))
+
+
+@pytest.mark.parametrize("frames", [1, 10])
+def test_a_successor_goes_on_from_any_checkpoint_as_if_nothing_happened(
+    models: FleetModels, scenes: list[Clip], cut_by_stream: list[Windows], frames: int
+) -> None:
+    """The owner dies some messages after its checkpoint; what it said by then is said again."""
+    scripts = [script(f"s{i}/cam", clip, frames=frames) for i, clip in enumerate(scenes[:3])]
+    expected = quiet(scripts)
+    cut_by_stream.clear()
+    sent = deliveries(interleaved(scripts))
+    rng = np.random.default_rng(2)
+    shard, done, replayed = shard_of(models), 0, 0
+    changes: list[Change] = []
+    while done < len(sent):
+        kept = min(done + int(rng.integers(1, 60)), len(sent))
+        step(shard, sent[done:kept])
+        value = packed("w1", shard.state())
+        died = min(kept + int(rng.integers(0, 40)), len(sent))
+        step(shard, sent[kept:died])
+        changes += shard.changes
+        shard = shard_of(models)
+        _, state = unpacked(value)
+        assert state is not None
+        shard.restore(state, 0.0)
+        done = shard.position.sequence
+        replayed += kept - done
+        step(shard, sent[done:kept])
+        assert shard.changes == []
+        done = kept
+    changes += shard.changes
+    assert replayed > 0
+    assert_same(heard(changes), expected)
+    assert {d for windows in cut_by_stream for d in digests(windows)} == expected.windows
+
+
+def test_the_floor_keeps_the_frames_that_windows_need_and_no_more(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    shard = shard_of(models, silent_s=30.0)
+    busy, silent = script("s0/cam", scenes[0]), script("s1/cam", scenes[1], ends=False)
+    reach = 2 * next(iter(models._loaded)).detector.config.T
+    step(shard, deliveries([silent.messages[0][1]]))
+    body = [batch for _, batch in busy.messages[:100]]
+    step(shard, deliveries(body, 2), now=1.0)
+    assert shard.floor().sequence == 0  # the silent camera's only frame
+    step(shard, [], now=31.5)
+    shard.end_silent(30.5)
+    assert 101 - reach - 3 < shard.floor().sequence < 101 - reach
+    assert "s1/cam" not in shard.state()["cameras"]
+
+
+def test_a_camera_that_was_silent_goes_on_and_frames_before_are_not_scored_again(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    shard = shard_of(models, silent_s=5.0)
+    other = deliveries([script("s1/cam", scenes[0]).messages[0][1]])  # which needs what is old
+    step(shard, other, now=4.0)
+    body = [batch for _, batch in script("s0/cam", scenes[1], ends=False).messages]
+    step(shard, deliveries(body[:150]), now=0.0)
+    shard.end_silent(6.0)
+    state = json.loads(json.dumps(shard.state()))
+    began = {c.after.id for c in shard.changes if c.kind == "new"}
+    assert began == {c.after.id for c in shard.changes if c.kind == "end"}
+    again = shard_of(models)
+    again.restore(state, 6.0)
+    step(again, deliveries(body[100:150], 101), now=6.0)
+    assert again.scorer.counts.frames == 0
+    step(again, deliveries(body[150:], 151), now=6.0)
+    assert again.scorer.counts.frames == len(body) - 150
+
+
+def test_a_new_connection_ends_the_one_before_and_ids_stay_unique(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    """The camera's clock was moved and its times were set anew; scores are the same."""
+    one = script("s0/cam", scenes[1], epoch=7, ends=False)
+    other = script("s0/cam", scenes[1], epoch=3, wall0=1_699_996_400.0)
+    shard = shard_of(models)
+    first = [batch for _, batch in one.messages]
+    second = [batch for _, batch in other.messages]
+    step(shard, deliveries([*first, *second, first[-1]]))
+    ended = [c.after for c in shard.changes if c.kind == "end"]
+    assert len({record.id for record in ended}) == len(ended) >= 2
+    of = {epoch: [r for r in ended if r.epoch == epoch] for epoch in (7, 3)}
+    assert [r.top_score for r in of[3]] == pytest.approx([r.top_score for r in of[7]], rel=1e-5)
+    assert of[3][0].start_time == pytest.approx(of[7][0].start_time - 3600.0 - WALL_DIFFERENCE)
+    assert shard.counts["s0/cam", "late"] == 1
+
+
+WALL_DIFFERENCE = 1_700_000_000.0 - 3600.0 - 1_699_996_400.0
+
+
+def test_an_event_whose_frames_are_gone_is_ended_by_the_successor(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    sent = deliveries([batch for _, batch in script("s0/cam", scenes[0]).messages])
+    shard = shard_of(models)
+    state = shard.state()
+    step(shard, sent[:100])
+    said = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in shard.changes]
+    began = [c.after.id for c in shard.changes if c.kind == "new"]
+    assert began
+    lost, whole = shard_of(models), shard_of(models)
+    for successor, some in ((lost, sent[200:205]), (whole, sent[:200])):
+        successor.restore(state, 0.0)
+        successor.recall(said)
+        step(successor, some)
+        successor.end_forgotten()
+    assert [(c.kind, c.after.id, c.after.ended_by) for c in lost.changes] == [
+        ("end", began[0], "interrupted")
+    ]
+    assert "interrupted" not in {c.after.ended_by for c in whole.changes}
+    assert "new" in {c.kind for c in whole.changes}
+
+
+def test_poison_is_tried_three_times_and_buried_while_others_go_on(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    one = script("s0/cam", scenes[1])
+    sent = [batch for _, batch in one.messages]
+    good = wire.encode(sent[0])
+    nan = msgpack.unpackb(good)
+    nan["keypoints"] = np.full(len(nan["keypoints"]) // 4, np.nan, "<f4").tobytes()
+    other = replace(sent[0], camera="cam2")
+    poison = [good[:50], msgpack.packb(nan), bytes(10_000_000), wire.encode(other)]
+    shard = shard_of(models)
+    step(shard, deliveries(poison))
+    step(shard, deliveries(sent, 5))
+    assert shard.dead == []
+    assert shard.floor().sequence == 0
+    step(shard, [])
+    assert [dead.delivery.sequence for dead in shard.dead] == [1, 2, 3, 4]
+    assert shard.floor().sequence > 4
+    assert_same(heard(shard.changes), quiet([one]))
+
+
+def test_frames_that_are_too_old_are_shed_whole_and_counted(
+    models: FleetModels, scenes: list[Clip], cut_by_stream: list[Windows]
+) -> None:
+    body = [batch for _, batch in script("s0/cam", scenes[1], ends=False).messages]
+    shard = shard_of(models, shed_s=1.5)
+    sent = [d._replace(time=1000.0 + i / 25) for i, d in enumerate(deliveries(body))]
+    step(shard, sent[:50], 0.0, clock=1002.0)  # the youngest is new: only the head is shed
+    shed = shard.counts["s0/cam", "shed"]
+    assert shed == sum(1002.0 - d.time > (1.5 if i == 0 else 0.5) for i, d in enumerate(sent[:50]))
+    assert shard.scorer.counts.frames == 50 - shed
+    frames = np.concatenate([windows.frame for windows in cut_by_stream])
+    length = next(iter(models._loaded)).detector.config.T
+    assert not len(frames) or frames.min() >= shed + length - 1
+    step(shard, sent[50:100], 0.0, clock=None)
+    assert shard.counts["s0/cam", "shed"] == shed
+    # a gap in the middle: no window spans it, however short
+    cut_by_stream.clear()
+    step(shard, sent[100:104], 0.0, clock=sent[103].time + 2.0)
+    step(shard, sent[104:], 0.0, clock=None)
+    frames = np.concatenate([windows.frame for windows in cut_by_stream])
+    assert frames.min() == 104 + length - 1
+
+
+def test_a_camera_without_a_model_is_refused_and_others_are_not(
+    scenes: list[Clip],
+) -> None:
+    some = FleetModels.load(
+        [ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD, cameras=["s1/*"])]
+    )
+    shard = shard_of(some)
+    scripts = [script(f"s{i}/cam", scenes[1]) for i in range(2)]
+    step(shard, deliveries(interleaved(scripts)))
+    assert shard.counts["s0/cam", "refused"] == scenes[1].n_frames
+    assert {c.after.camera for c in shard.changes} == {"s1/cam"}
+
+
+def test_a_frame_that_breaks_the_scoring_does_not_end_the_worker(
+    models: FleetModels, scenes: list[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = shard_of(models)
+    sent = deliveries([batch for _, batch in script("s0/cam", scenes[1]).messages])
+    with monkeypatch.context() as patched:
+        patched.setattr(Detector, "score_windows", None)
+        step(shard, sent[:30])
+    assert shard.scorer.counts.failed == 30
+    step(shard, sent[30:])
+    assert shard.scorer.counts.frames == len(sent) - 31

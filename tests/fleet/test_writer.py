@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepvad.events import Kind
+from stepvad.fleet.bus import UnavailableError
+from stepvad.fleet.nats import NatsBus, connected
+from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.settings import EventsSettings
+from stepvad.fleet.wire import encode_claim
+from stepvad.fleet.writer import Counts, Writer, checked
+from stepvad.fleet.writer_metrics import WriterMetrics
+from stepvad.live.record import Record
+from tests.fleet.brokers import Broker, broker, bus_settings
+from tests.fleet.messages import body, event, over, worse
+from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
+from tests.fleet.roles import Role, bus_section
+from tests.video.servers import SLOWER
+
+pytestmark = needs_postgres
+ALL = Wanted()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Broker]:
+    with broker(tmp_path / "nats") as made:
+        yield made
+
+
+async def until(happened: Callable[[], Awaitable[bool]], limit_s: float = 20 * SLOWER) -> None:
+    deadline = time.monotonic() + limit_s
+    while not await happened():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.05)
+
+
+def written(dsn: str, server: Broker, told: Callable[[NatsBus], Awaitable[int]]) -> tuple[Any, ...]:
+    """What is stored and counted after so many messages as `told` says it sent."""
+
+    async def go() -> tuple[Any, ...]:
+        settings = bus_settings([server])
+        async with connect(dsn) as events, connected(settings, "test") as bus:
+            await bus.setup()
+            n = await told(bus)
+            stopping = asyncio.Event()
+            assert await checked(events, stopping)
+            writer = Writer(
+                bus, events, EventsSettings(retention_days=1e5), settings.subjects, stopping
+            )
+            running = asyncio.create_task(writer.run())
+            counts = writer.counts
+
+            async def all_taken() -> bool:
+                return counts.written + counts.claims + counts.dead >= n
+
+            await until(all_taken)
+            stopping.set()
+            await running
+            lag = (await bus._js.consumer_info("EVENTS", "stepvad-events")).num_ack_pending
+            stored = await events.events(ALL)
+            return stored, counts, lag
+
+    return asyncio.run(go())
+
+
+def test_messages_become_rows_and_claims_and_poison_do_not(dsn: str, server: Broker) -> None:
+    one, far = event(1), over(event(2, "south/yard"))
+
+    async def told(bus: NatsBus) -> int:
+        subjects = bus.subjects
+        sent = [
+            (subjects.events(1), encode_claim("worker-1"), None),
+            (subjects.events(1), body("new", one), f"{one.id}:new:3"),
+            (subjects.events(1), b"\xff\x00", None),
+            (subjects.events(1), body("update", worse(one, 9.0)), f"{one.id}:update:8"),
+            (subjects.events(1), body("new", event(5, start_time=1e300)), None),
+            (subjects.edge_events("south"), body("end", far, site="south"), None),
+            # the edge of one site speaks of another's
+            (subjects.edge_events("south"), body("end", over(one)), None),
+        ]
+        for subject, data, id in sent:
+            await bus.publish(subject, data, id=id)
+        return len(sent)
+
+    stored, counts, pending = written(dsn, server, told)
+    assert stored == [far, worse(one, 9.0)]
+    assert (counts.claims, counts.dead) == (1, 3)
+    assert pending == 0
+    assert dead_letters(server) == {
+        b"\xff\x00": "stepvad.events.1",
+        body("new", event(5, start_time=1e300)): "stepvad.events.1",
+        body("end", over(one)): "stepvad.edge-events.south",
+    }
+
+
+def dead_letters(server: Broker) -> dict[bytes, str]:
+    """What was set aside, and where it came from."""
+
+    async def go() -> dict[bytes, str]:
+        async with connected(bus_settings([server]), "test") as bus:
+            pull = await bus._js.pull_subscribe("stepvad.dead.>", "looker", stream="DEAD")
+            found = await pull.fetch(10, timeout=1)
+            return {msg.data: (msg.headers or {})["subject"] for msg in found}
+
+    return asyncio.run(go())
+
+
+def test_the_metrics_tell_what_was_counted() -> None:
+    found = {
+        sample.name: sample.value
+        for family in WriterMetrics(Counts(written=3, stale=2, database_up=True)).collect()
+        for sample in family.samples
+    }
+    assert found["stepvad_fleet_changes_written_total"] == 3
+    assert (found["stepvad_fleet_events_stale"], found["stepvad_fleet_database_up"]) == (2, 1)
+
+
+NUMBER = 200
+WANTED = {event(n).id: over(worse(event(n), 7.0)) for n in range(NUMBER)}
+
+
+async def tell(bus: NatsBus) -> None:
+    """Events from their starts to their ends, whatever happens to the broker."""
+    for n in range(NUMBER):
+        one = event(n)
+        await insist(bus, "new", one, n)
+        await insist(bus, "update", worse(one, 7.0), n)
+        await insist(bus, "end", over(worse(one, 7.0)), n)
+        await asyncio.sleep(0.01)
+
+
+async def insist(bus: NatsBus, kind: Kind, now: Record, n: int) -> None:
+    while True:
+        try:
+            await bus.publish(bus.subjects.events(n % 4), body(kind, now), id=f"{now.id}:{kind}:1")
+            return
+        except UnavailableError:
+            await asyncio.sleep(0.1)
+
+
+async def stored(events: Events, n: int) -> None:
+    """Until there are so many events."""
+
+    async def there() -> bool:
+        try:
+            return (await events.totals(stale_s=60)).events >= n
+        except NoDatabaseError:
+            return False
+
+    await until(there)
+
+
+async def killed_one_after_the_other(
+    server: Broker, postgres: PostgresServer, role: Role
+) -> list[Record]:
+    """What is stored in the end."""
+    async with connected(bus_settings([server]), "test") as bus, connect(postgres.dsn) as events:
+        await events.migrate()
+        await bus.setup()
+        telling = asyncio.create_task(tell(bus))
+        await stored(events, 20)
+        role.kill()
+        role.start()
+        await stored(events, 50)
+        postgres.kill()
+        await asyncio.sleep(1)
+        postgres.start()
+        await stored(events, 80)
+        server.kill()
+        await asyncio.sleep(1)
+        server.start()
+        await telling
+
+        async def all_over() -> bool:
+            totals = await events.totals(stale_s=60)
+            return totals.events >= NUMBER and totals.open == 0
+
+        await until(all_over)
+        return await events.events(ALL, limit=None)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_when_writer_database_and_broker_are_killed(
+    tmp_path: Path, server: Broker
+) -> None:
+    settings = tmp_path / "fleet.toml"
+    told = '[events]\ndsn = "env:DSN"\nbatch = 7\nretention_days = 1e5\n'
+    settings.write_text(bus_section(server) + told)
+    with (
+        postgres_server("fsync=on") as postgres,
+        Role("events", settings, DSN=postgres.dsn) as role,
+    ):
+        found = asyncio.run(killed_one_after_the_other(server, postgres, role))
+        assert len(found) == NUMBER
+        assert {one.id: one for one in found} == WANTED
+        assert role.stop() == 0, role.log.read_text()
