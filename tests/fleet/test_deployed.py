@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import urllib.request
@@ -72,6 +73,23 @@ def logs(machine: Machine) -> str:
     """The last words of everybody."""
     found = [*machine.fleet.glob("*.log"), *machine.fleet.parent.glob("*.log")]
     return "\n".join(f"{path.name}: {path.read_text()[-2500:]}" for path in sorted(found))
+
+
+def test_prepare_gives_each_key_to_one_user_and_keeps_what_is_there(tmp_path: Path) -> None:
+    fleet = prepared(tmp_path, "north")
+    keys = [*fleet.glob("certs/*.key"), fleet / "secrets" / "token"]
+    before = {path: path.read_bytes() for path in [*keys, *fleet.glob("certs/*.pem")]}
+    assert len(keys) == 11
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
+    if os.geteuid() == 0:
+        mine = {"ca.key": fleet.stat().st_uid, "postgres.key": 999}
+        owners = {path.name: path.stat().st_uid for path in keys}
+        assert owners == {path.name: mine.get(path.name, 10001) for path in keys}
+    assert "edge-south" not in (fleet / "nats" / "edges.conf").read_text()
+    prepare(fleet, "north", "south")
+    assert {path: path.read_bytes() for path in before} == before
+    assert (fleet / "certs" / "edge-south.key").is_file()
+    assert "edge-south" in (fleet / "nats" / "edges.conf").read_text()
 
 
 @needs_postgres
