@@ -139,6 +139,8 @@ def test_brokers_and_database_start_the_same_way_everywhere() -> None:
     assert chart["nats"]["spec"]["replicas"] == len(BROKERS)
     database = chart["postgres"]["spec"]["template"]["spec"]["containers"][0]
     assert database["args"] == services()["postgres"]["command"]
+    job = of_kind("Job")["setup-1"]["spec"]["template"]["spec"]["containers"][0]
+    assert job["command"] == services()["setup"]["entrypoint"]
     dollars = [word.replace("$$", "$") for word in services()["postgres"]["entrypoint"]]
     assert database["command"] == dollars
     images = {name: services()[name]["image"] for name in ("nats-0", "postgres", "prometheus")}

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared
+from stepvad.fleet.subjects import SHARDS
+from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared, services
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import Role
 from tests.video.servers import SLOWER, wait_until
@@ -50,12 +51,15 @@ def database(machine: Machine) -> Iterator[None]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run(machine: Machine, service: str, settings: str, *words: str) -> None:
-    """A role that ends by itself."""
-    path, environment = machine.role(service, settings)
+def set_up(machine: Machine) -> None:
+    """The service `setup`, which ends by itself."""
+    _, environment = machine.role("setup", "admin.toml")
+    shell, flags, script = services()["setup"]["entrypoint"]
+    script = script.replace("stepvad ", f"{sys.executable} -m stepvad ")
     done = subprocess.run(
-        [sys.executable, "-m", "stepvad", "fleet", words[0], str(path), *words[1:]],
+        [shell, flags, script],
         env=os.environ | environment,
+        cwd=machine.fleet,
         capture_output=True,
         text=True,
         timeout=60 * SLOWER,
@@ -92,6 +96,19 @@ def test_prepare_gives_each_key_to_one_user_and_keeps_what_is_there(tmp_path: Pa
     assert "edge-south" in (fleet / "nats" / "edges.conf").read_text()
 
 
+def pending(machine: Machine) -> dict[str, int]:
+    """What the exporter reads for `jetstream_consumer_num_pending`, by consumer of poses."""
+    found = {}
+    for port in machine.monitor.values():
+        told = asked(f"http://127.0.0.1:{port}/jsz?accounts=true&streams=true&consumers=true")
+        streams = [one for account in told["account_details"] for one in account["stream_detail"]]
+        for stream in streams:
+            if stream["name"] == "POSES":
+                consumers = stream.get("consumer_detail", [])
+                found |= {one["name"]: one["num_pending"] for one in consumers}
+    return found
+
+
 @needs_postgres
 @pytest.mark.slow
 def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_path: Path) -> None:
@@ -99,13 +116,9 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
     with ExitStack() as stack:
         running = stack.enter_context(brokers(machine))
         stack.enter_context(database(machine))
-        health = [
-            f"http://127.0.0.1:{port}/healthz?js-server-only=true"
-            for port in machine.monitor.values()
-        ]
+        health = [f"http://127.0.0.1:{port}/healthz" for port in machine.monitor.values()]
         wait_until(lambda: all(asked(one) == {"status": "ok"} for one in health), 30 * SLOWER)
-        run(machine, "setup", "admin.toml", "setup")
-        run(machine, "setup", "admin.toml", "events", "--migrate")
+        set_up(machine)
         worker = started(stack, machine, "worker", "worker.toml", "worker")
         started(stack, machine, "events", "events.toml", "events")
         started(stack, machine, "page", "page.toml", "events", "--serve")
@@ -116,6 +129,8 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
             wait_until(lambda: bool((events() or {}).get("events")), 60 * SLOWER)
         except AssertionError:
             pytest.fail(logs(machine))
+        assert len(pending(machine)) == SHARDS
+        assert sum(pending(machine).values()) < 100
         assert worker.stop() == 0, logs(machine)
         prepare(machine.fleet, "north", "south", "west")
         running[0].send_signal(signal.SIGHUP)
