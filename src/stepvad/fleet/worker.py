@@ -27,6 +27,8 @@ ROUND = 512
 """Messages of all shards that are scored in one go, at most."""
 ROUND_S = 0.25
 """A round that takes longer is followed by smaller ones."""
+INLINE_S = 0.1
+"""A round that is expected to take longer runs in a thread of its own."""
 PAUSE_S = 0.1
 """Longest pause between two rounds."""
 CALM_S = 0.5
@@ -47,6 +49,8 @@ class Worker:
         self._lost: list[Holding] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
         self._kept_at = 0.0
+        self._pace_s = 1.0
+        """Seconds that a message takes, at the worst."""
         self._most = 64
         """Messages of the next round."""
         self._answered_at = 0.0
@@ -92,9 +96,14 @@ class Worker:
         now = time.monotonic()
         if any(holding.waiting for holding in holdings):
             self._arrived.set()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._score, taken, now)
+        n = sum(len(deliveries) for _, deliveries in taken)
+        if n * self._pace_s < INLINE_S:
+            self._score(taken, now)
+        else:  # the lease has to be renewed meanwhile
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._score, taken, now)
         took = time.monotonic() - now
+        self._pace_s = max(0.9 * self._pace_s, took / n) if n else self._pace_s
         self._most = max(self._most // 2, 8) if took > ROUND_S else min(self._most * 2, ROUND)
         is_due = now - self._kept_at >= self.settings.worker.checkpoint_s
         for holding in holdings:
