@@ -98,7 +98,7 @@ def test_prepare_gives_each_key_to_one_user_and_keeps_what_is_there(tmp_path: Pa
 
 def pending(machine: Machine) -> dict[str, int]:
     """What the exporter reads for `jetstream_consumer_num_pending`, by consumer of poses."""
-    found = {}
+    found: dict[str, int] = {}
     for port in machine.monitor.values():
         told = asked(f"http://127.0.0.1:{port}/jsz?accounts=true&streams=true&consumers=true")
         streams = [one for account in told["account_details"] for one in account["stream_detail"]]
