@@ -125,11 +125,11 @@ def test_what_a_broker_forgot_is_sent_again(tmp_path: Path) -> None:
 def test_a_full_buffer_drops_the_oldest_frames_and_counts_them(
     tmp_path: Path, server: Broker
 ) -> None:
-    n = round(SECONDS * RATE)
-    with edge(tmp_path, server, "yard", more="buffer_mb = 0.003") as role:
+    n = round(6.0 * RATE)
+    with edge(tmp_path, server, "yard", more="buffer_mb = 0.003", seconds=6.0) as role:
         wait_until(lambda: last_sequence(server, POSES) >= 3)
         server.kill()
-        time.sleep(5.0)
+        time.sleep(3.0)
         server.start()
         wait_until(lambda: "the file is over" in role.log.read_text())
         assert role.stop() == 0, role.log.read_text()

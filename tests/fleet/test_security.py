@@ -329,6 +329,10 @@ def test_a_whole_fleet_works_with_no_more_rights_than_these(
             return len(asyncio.run(using(writer, lambda kept: kept.events(wanted))))
 
         wait_until(lambda: rows() >= 1, 90)
+        server.kill()
+        server.start()
+        n = rows()
+        wait_until(lambda: rows() >= n + 1, 90)
         assert worker.stop() == 0, worker.log.read_text()
         assert events.stop() == 0, events.log.read_text()
     assert "Violation" not in server.log()[before:]
