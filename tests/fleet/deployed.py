@@ -43,6 +43,7 @@ def prepared(directory: Path, *sites: str) -> Path:
 def prepare(fleet: Path, *sites: str) -> None:
     """What `docker compose run prepare SITE ...` does."""
     environment = {"FLEET": str(fleet), "VOLUMES": f"{fleet}-none", "PYTHON": sys.executable}
+    environment["HOSTS"] = "fleet.example.org 192.0.2.7"
     done = subprocess.run(
         [fleet / "prepare", *sites], env=os.environ | environment, capture_output=True, text=True
     )

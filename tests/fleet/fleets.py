@@ -207,6 +207,7 @@ class WorkerProcess:
         name: str,
         *,
         slow_ms: float = 0.0,
+        threshold: float = THRESHOLD,
         worker: dict[str, object] | None = None,
         **bus: object,
     ) -> None:
@@ -229,7 +230,7 @@ class WorkerProcess:
         }
         self._settings.write_text(
             f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n"
-            f'[[models]]\nmodel = "{demo.MODEL}"\nthreshold = {THRESHOLD}\n'
+            f'[[models]]\nmodel = "{demo.MODEL}"\nthreshold = {threshold}\n'
         )
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -25,7 +25,7 @@ def figures() -> dict[str, float]:
 
 def printed() -> list[str]:
     """The tables that the script prints."""
-    command = [sys.executable, ROOT / "scripts" / "capacity"]
+    command = [sys.executable, str(ROOT / "scripts" / "capacity")]
     made = subprocess.run(command, capture_output=True, text=True, check=True)
     return made.stdout.strip().split("\n\n")
 

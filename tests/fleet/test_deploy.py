@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from stepvad.fleet import settings
+from stepvad.fleet import settings, tally, writer
+from stepvad.fleet.scoring import Counts
 from stepvad.fleet.subjects import SHARDS
+from stepvad.fleet.writer_metrics import WriterMetrics
 from tests.fleet.brokers import PROGRAM
 from tests.fleet.charts import CHART, VARIANTS, manifests, of_kind, pods, rendered, said, tool
 from tests.fleet.deployed import BROKERS, FLEET, services, yaml
@@ -137,6 +139,8 @@ def test_brokers_and_database_start_the_same_way_everywhere() -> None:
     assert chart["nats"]["spec"]["replicas"] == len(BROKERS)
     database = chart["postgres"]["spec"]["template"]["spec"]["containers"][0]
     assert database["args"] == services()["postgres"]["command"]
+    job = of_kind("Job")["setup-1"]["spec"]["template"]["spec"]["containers"][0]
+    assert job["command"] == services()["setup"]["entrypoint"]
     dollars = [word.replace("$$", "$") for word in services()["postgres"]["entrypoint"]]
     assert database["command"] == dollars
     images = {name: services()[name]["image"] for name in ("nats-0", "postgres", "prometheus")}
@@ -319,3 +323,17 @@ def test_every_role_is_told_of_the_same_bus_and_of_its_own_certificate() -> None
     for name in ("setup", "events", "page"):
         address = services()[name]["environment"]["STEPVAD_EVENTS_DSN"]
         assert f'value: "{address}"' in rendered()
+
+
+def test_every_metric_of_ours_that_a_rule_asks_for_is_one_that_a_role_has() -> None:
+    worker = tally.Metrics(tally.Tally(), Counts(), lambda: 0, lambda: 0)
+    found = [*worker.collect(), *WriterMetrics(writer.Counts()).collect()]
+    names = {f"{one.name}_total" if one.type == "counter" else one.name for one in found}
+    names |= {f"{one.name}_bucket" for one in found if one.type == "histogram"}
+    rules = (FLEET / "prometheus" / "rules.yaml").read_text("utf-8")
+    asked = {*re.findall(r"\bstepvad_fleet_[a-z_]+\b", rules)}
+    assert len(asked) > 6
+    assert asked <= names, asked - names
+    reasons = {*re.findall(r'reason="(\w+)"', rules)}
+    shard = (ROOT / "src" / "stepvad" / "fleet" / "shard.py").read_text("utf-8")
+    assert all(f'"{reason}"' in shard for reason in reasons)

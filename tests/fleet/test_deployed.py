@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import urllib.request
@@ -18,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared
+from stepvad.fleet.subjects import SHARDS
+from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared, services
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import Role
 from tests.video.servers import SLOWER, wait_until
@@ -49,12 +51,15 @@ def database(machine: Machine) -> Iterator[None]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run(machine: Machine, service: str, settings: str, *words: str) -> None:
-    """A role that ends by itself."""
-    path, environment = machine.role(service, settings)
+def set_up(machine: Machine) -> None:
+    """The service `setup`, which ends by itself."""
+    _, environment = machine.role("setup", "admin.toml")
+    shell, flags, script = services()["setup"]["entrypoint"]
+    script = script.replace("stepvad ", f"{sys.executable} -m stepvad ")
     done = subprocess.run(
-        [sys.executable, "-m", "stepvad", "fleet", words[0], str(path), *words[1:]],
+        [shell, flags, script],
         env=os.environ | environment,
+        cwd=machine.fleet,
         capture_output=True,
         text=True,
         timeout=60 * SLOWER,
@@ -74,6 +79,36 @@ def logs(machine: Machine) -> str:
     return "\n".join(f"{path.name}: {path.read_text()[-2500:]}" for path in sorted(found))
 
 
+def test_prepare_gives_each_key_to_one_user_and_keeps_what_is_there(tmp_path: Path) -> None:
+    fleet = prepared(tmp_path, "north")
+    keys = [*fleet.glob("certs/*.key"), fleet / "secrets" / "token"]
+    before = {path: path.read_bytes() for path in [*keys, *fleet.glob("certs/*.pem")]}
+    assert len(keys) == 11
+    assert {stat.S_IMODE(path.stat().st_mode) for path in keys} == {0o600}
+    if os.geteuid() == 0:
+        mine = {"ca.key": fleet.stat().st_uid, "postgres.key": 999}
+        owners = {path.name: path.stat().st_uid for path in keys}
+        assert owners == {path.name: mine.get(path.name, 10001) for path in keys}
+    assert "edge-south" not in (fleet / "nats" / "edges.conf").read_text()
+    prepare(fleet, "north", "south")
+    assert {path: path.read_bytes() for path in before} == before
+    assert (fleet / "certs" / "edge-south.key").is_file()
+    assert "edge-south" in (fleet / "nats" / "edges.conf").read_text()
+
+
+def pending(machine: Machine) -> dict[str, int]:
+    """What the exporter reads for `jetstream_consumer_num_pending`, by consumer of poses."""
+    found: dict[str, int] = {}
+    for port in machine.monitor.values():
+        told = asked(f"http://127.0.0.1:{port}/jsz?accounts=true&streams=true&consumers=true")
+        streams = [one for account in told["account_details"] for one in account["stream_detail"]]
+        for stream in streams:
+            if stream["name"] == "POSES":
+                consumers = stream.get("consumer_detail", [])
+                found |= {one["name"]: one["num_pending"] for one in consumers}
+    return found
+
+
 @needs_postgres
 @pytest.mark.slow
 def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_path: Path) -> None:
@@ -81,13 +116,9 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
     with ExitStack() as stack:
         running = stack.enter_context(brokers(machine))
         stack.enter_context(database(machine))
-        health = [
-            f"http://127.0.0.1:{port}/healthz?js-server-only=true"
-            for port in machine.monitor.values()
-        ]
+        health = [f"http://127.0.0.1:{port}/healthz" for port in machine.monitor.values()]
         wait_until(lambda: all(asked(one) == {"status": "ok"} for one in health), 30 * SLOWER)
-        run(machine, "setup", "admin.toml", "setup")
-        run(machine, "setup", "admin.toml", "events", "--migrate")
+        set_up(machine)
         worker = started(stack, machine, "worker", "worker.toml", "worker")
         started(stack, machine, "events", "events.toml", "events")
         started(stack, machine, "page", "page.toml", "events", "--serve")
@@ -98,6 +129,8 @@ def test_the_fleet_of_the_compose_file_stores_the_events_of_its_demo_site(tmp_pa
             wait_until(lambda: bool((events() or {}).get("events")), 60 * SLOWER)
         except AssertionError:
             pytest.fail(logs(machine))
+        assert len(pending(machine)) == SHARDS
+        assert sum(pending(machine).values()) < 100
         assert worker.stop() == 0, logs(machine)
         prepare(machine.fleet, "north", "south", "west")
         running[0].send_signal(signal.SIGHUP)

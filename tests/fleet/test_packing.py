@@ -165,13 +165,14 @@ def test_what_is_dropped_on_its_way_and_arrives_is_no_loss() -> None:
 def test_what_a_broker_took_of_late_is_sent_again_when_it_was_away() -> None:
     now = 0.0
     buffer = Buffer(["a"], 5000, again_s=3.0, clock=lambda: now)
-    for number in range(6):
-        buffer.put(parcel("a", number))
     for number in range(5):
         now = float(number)
+        buffer.put(parcel("a", number))
         head = buffer.head("a")
         assert head is not None
         buffer.done(head)
+    buffer.put(parcel("a", 5))
+    now = 60.0  # the broker was away for a minute
     buffer.again("a")
     sent = []
     while (head := buffer.head("a")) is not None:
@@ -179,6 +180,9 @@ def test_what_a_broker_took_of_late_is_sent_again_when_it_was_away() -> None:
         buffer.done(head)
     assert sent == ["1", "2", "3", "4", "5"]
     assert (buffer.sent["a"], buffer.bytes) == (30, 0)
+    now = 90.0  # nothing waits: the broker has had all for long
+    buffer.again("a")
+    assert buffer.head("a") is None
 
 
 @pytest.mark.parametrize("size", [501, 10_000])

@@ -59,9 +59,11 @@ def written(dsn: str, server: Broker, told: Callable[[NatsBus], Awaitable[int]])
             async def all_taken() -> bool:
                 return counts.written + counts.claims + counts.dead >= n
 
-            await until(all_taken)
-            stopping.set()
-            await running
+            try:
+                await until(all_taken)
+            finally:
+                stopping.set()
+                await running
             lag = (await bus._js.consumer_info("EVENTS", "stepvad-events")).num_ack_pending
             stored = await events.events(ALL)
             return stored, counts, lag

@@ -47,7 +47,9 @@ def worker(settings: File) -> None:
     Start it as often as there are cores; when one ends or dies, the others take its cameras.
     """
     import asyncio
+    import os
 
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker is one core; start more of them
     from stepvad.fleet.service import work
     from stepvad.fleet.settings import load_worker
 

@@ -6,15 +6,23 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from stepvad.fleet.packing import Parcel
+
+
+class _Waiting(NamedTuple):
+    order: int
+    """Counts messages of all cameras."""
+    since: float
+    parcel: Parcel
 
 
 class Buffer:
     """Messages of all cameras; where there is no room, the oldest go whole and are counted.
 
     A broker that is killed forgets the poses that it had: what it took in the last `again_s`
-    seconds is kept here and sent again when it is back; it knows what it still has by the ids.
+    seconds before it went is kept here and sent again; it knows what it still has by the ids.
     """
 
     def __init__(
@@ -26,8 +34,8 @@ class Buffer:
         again_s: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._waiting: dict[str, deque[tuple[int, Parcel]]] = {c: deque() for c in cameras}
-        self._taken: dict[str, deque[tuple[float, int, Parcel]]] = {
+        self._waiting: dict[str, deque[_Waiting]] = {camera: deque() for camera in cameras}
+        self._taken: dict[str, deque[tuple[float, _Waiting]]] = {
             camera: deque() for camera in self._waiting
         }
         """What the broker took of late, and when."""
@@ -57,7 +65,7 @@ class Buffer:
         """One more message."""
         with self._lock:
             self._order += 1
-            self._waiting[parcel.camera].append((self._order, parcel))
+            self._waiting[parcel.camera].append(_Waiting(self._order, self._clock(), parcel))
             self._bytes += len(parcel.data)
             while self._bytes > self._max_bytes and self._drop():
                 pass
@@ -67,34 +75,34 @@ class Buffer:
         """The next message of a camera; it stays until it is done."""
         with self._lock:
             waiting = self._waiting[camera]
-            return waiting[0][1] if waiting else None
+            return waiting[0].parcel if waiting else None
 
     def done(self, parcel: Parcel) -> None:
         """The broker has a message."""
         with self._lock:
             waiting = self._waiting[parcel.camera]
             self.sent[parcel.camera] += parcel.frames
-            if waiting and waiting[0][1] is parcel:
-                order, _ = waiting.popleft()
+            if waiting and waiting[0].parcel is parcel:
+                self._keep(waiting.popleft())
                 self._bytes -= len(parcel.data)
-                self._keep(order, parcel)
             else:  # it was dropped while it was on its way
                 self.dropped[parcel.camera] -= parcel.frames
 
     def again(self, camera: str) -> None:
         """The broker was away: what it took of late comes first once more."""
         with self._lock:
-            taken = self._taken[camera]
+            waiting, taken = self._waiting[camera], self._taken[camera]
+            went = waiting[0].since if waiting else self._clock()  # about when it went
             while taken:
-                when, order, parcel = taken.pop()
-                if self._clock() - when <= self._again_s:
-                    self._waiting[camera].appendleft((order, parcel))
-                    self._bytes += len(parcel.data)
-                    self.sent[camera] -= parcel.frames
+                when, one = taken.pop()
+                if went - when <= self._again_s:
+                    waiting.appendleft(one)
+                    self._bytes += len(one.parcel.data)
+                    self.sent[camera] -= one.parcel.frames
 
-    def _keep(self, order: int, parcel: Parcel) -> None:
-        now, taken = self._clock(), self._taken[parcel.camera]
-        taken.append((now, order, parcel))
+    def _keep(self, one: _Waiting) -> None:
+        now, taken = self._clock(), self._taken[one.parcel.camera]
+        taken.append((now, one))
         while now - taken[0][0] > self._again_s:
             taken.popleft()
 
@@ -103,8 +111,8 @@ class Buffer:
         if sum(map(len, self._waiting.values())) <= 1:
             return False
         heads = [waiting for waiting in self._waiting.values() if waiting]
-        oldest = min(heads, key=lambda waiting: waiting[0][0])
-        _, parcel = oldest.popleft()
+        oldest = min(heads, key=lambda waiting: waiting[0].order)
+        parcel = oldest.popleft().parcel
         self._bytes -= len(parcel.data)
         self.dropped[parcel.camera] += parcel.frames
         return True

@@ -71,15 +71,13 @@ class Crowd:
         else:
             runs = [order]
         parts = [self._push(key[run], frame[run], keypoints[run], sure[run]) for run in runs]
-        rows = np.concatenate([run[part[3]] for run, part in zip(runs, parts, strict=True)])
-        windows = Windows.of(
-            np.concatenate([part[0] for part in parts]),
-            np.concatenate([part[1] for part in parts]),
-            track_id[rows],
-            np.concatenate([part[2] for part in parts]),
-            self.detector.config,
-        )
-        return windows, rows
+        found, sures, frames, of = parts[0]
+        rows = runs[0][of]
+        if len(parts) > 1:
+            found, sures, frames = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 2))
+            rows = np.concatenate([run[part[3]] for run, part in zip(runs, parts, strict=True)])
+        config = self.detector.config
+        return Windows.of(found, sures, track_id[rows], frames, config), rows
 
     def _push(
         self,
@@ -116,9 +114,11 @@ class Crowd:
         whole = place >= self._length - 1
         room = self._keypoints.shape[1]
         at = (slot * room + place)[whole, None] + np.arange(1 - self._length, 1)
+        joints = self._keypoints.shape[2:]
+        found = self._keypoints.reshape(-1, 2 * joints[0]).take(at.reshape(-1), axis=0)
         return (
-            self._keypoints.reshape(-1, *self._keypoints.shape[2:])[at],
-            self._confidence.reshape(-1)[at],
+            found.reshape(*at.shape, *joints),
+            self._confidence.take(at),
             frame[whole],
             of[whole],
         )

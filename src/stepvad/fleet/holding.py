@@ -24,6 +24,8 @@ WAITING = 1024
 """Messages of a shard that may wait to be scored."""
 AGAIN_S = 0.1
 """Before something is tried again at a broker that does not answer."""
+FRAME_TIME = "Stepvad-Frame-Time"
+"""The header that tells when the broker took the frame that changed an event."""
 BURIED = 65_536
 """Bytes kept of a message that nobody can read."""
 
@@ -91,6 +93,8 @@ class Holding:
     is_caught_up: bool = False
     is_drained: bool = False
     """Whether the broker had nothing more when it was last asked."""
+    age: float = 0.0
+    """Of the oldest frame of the latest round."""
     restarts: int = 0
     """Those of the consumer that were noticed."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
@@ -117,7 +121,8 @@ class Holding:
             slot = change.slot if change.kind == "update" else 0
             data = encode_event(change.site, change.kind, change.before, change.after)
             name = f"{change.after.id}:{change.kind}:{slot}"
-            self._letters.put_nowait(Letter(self.subject, data, name, True, None, change.time))
+            headers = {FRAME_TIME: f"{change.time:.6f}"} if change.time else None
+            self._letters.put_nowait(Letter(self.subject, data, name, True, headers, change.time))
         for delivery, reason, problem in dead:
             headers = {
                 "Stepvad-Reason": reason,
@@ -213,14 +218,15 @@ class Holding:
             self.revision = entry.revision
 
     async def _publish(self, letter: Letter) -> None:
-        if not letter.is_event:
-            await self.bus.publish(
-                letter.subject, letter.data, id=letter.id, headers=letter.headers
-            )
-            return
         stored = await self.bus.publish(
-            letter.subject, letter.data, id=letter.id, expect=self.expect
+            letter.subject,
+            letter.data,
+            id=letter.id,
+            expect=self.expect if letter.is_event else None,
+            headers=letter.headers,
         )
+        if not letter.is_event:
+            return
         if stored.sequence > self.expect:
             self.expect = stored.sequence
         self.announced(letter)

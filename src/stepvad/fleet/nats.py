@@ -337,6 +337,8 @@ class NatsBus:
 async def connect(settings: BusSettings, name: str) -> NatsBus:
     """A connection to the brokers, which is made again for as long as it takes."""
     found: list[NatsBus] = []
+    said: set[str] = set()
+    """What went wrong; each is told once, above all what a user may not do."""
 
     async def came_back() -> None:
         for bus in found:
@@ -348,7 +350,10 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
             logger.warning("bus: the connection is lost")
 
     async def failed(error: Exception) -> None:
-        logger.debug("bus: %s", error)
+        words = f"{error}" or type(error).__name__
+        is_new = words not in said and len(said) < 100
+        logger.log(logging.WARNING if is_new else logging.DEBUG, "bus: %s", words)
+        said.add(words)
 
     with answers():
         client = await nats.connect(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,8 +21,8 @@ from stepvad.windows import Windows
 
 logger = logging.getLogger(__name__)
 
-MOST = 1024
-"""Windows scored in one call."""
+MOST = 512
+"""People scored in one call, about: what fits into the processor's caches."""
 
 
 class Work(NamedTuple):
@@ -81,7 +81,7 @@ class Scorer:
             key = id(work.camera.subject.detector), work.batch.skeleton.name
             groups.setdefault(key, []).append(work)
         found: list[Change] = []
-        for group in groups.values():
+        for group in (part for whole in groups.values() for part in _parts(whole)):
             try:
                 found += self._score(group)
             except Exception:  # whatever a message brings about, other cameras go on
@@ -112,7 +112,7 @@ class Scorer:
         if not is_new.all():
             wanted = np.flatnonzero(is_new[frame])
             windows, frame = _part(windows, wanted), frame[wanted]
-        scores = self._scores(detector, windows)
+        scores = detector.score_windows(windows)
         self.counts.frames += int(is_new.sum())
         self.counts.windows += len(windows)
         self.counts.flat_windows += int(windows.flat.sum())
@@ -144,15 +144,6 @@ class Scorer:
         self.counts.duplicate_poses = sum(one.duplicate_poses for one in self._crowds.values())
         return windows, frame[rows]
 
-    def _scores(self, detector: Detector, windows: Windows) -> WindowScores:
-        if len(windows) <= MOST:
-            return detector.score_windows(windows)
-        parts = [
-            detector.score_windows(_part(windows, np.arange(at, min(at + MOST, len(windows)))))
-            for at in range(0, len(windows), MOST)
-        ]
-        return WindowScores.join(parts, parts[0].E.shape[1])
-
     def _changes(
         self,
         works: Sequence[Work],
@@ -178,6 +169,18 @@ class Scorer:
                 own = scores.part(order[ends[at] : ends[at + 1]])
                 found += _seen(camera, batch, i, own, time)
         return found
+
+
+def _parts(works: Sequence[Work]) -> Iterator[Sequence[Work]]:
+    """The same works, some at a time."""
+    first, people = 0, 0
+    for at, work in enumerate(works):
+        people += len(work.batch.tracks)
+        if people >= MOST:
+            yield works[first : at + 1]
+            first, people = at + 1, 0
+    if first < len(works):
+        yield works[first:]
 
 
 def _seen(camera: Camera, batch: Batch, i: int, windows: WindowScores, time: float) -> list[Change]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, cast, get_args
 
@@ -22,6 +23,7 @@ MAX_BYTES = 8_000_000
 """Of one message."""
 MAX_FRAMES = 1024
 """In one message."""
+MAX_CONFIDENCE = 1e30
 MAX_NAME = 128
 """Characters of the name of a site or a camera."""
 ABSENT = np.finfo(np.float16).min
@@ -198,7 +200,7 @@ def _batch(facts: dict[str, Any]) -> Batch:
     if skeleton is None:
         raise UnreadableError(f"poses: expected a known skeleton, got {facts['skeleton']!r:.40}")
     slots, people = _frames(facts["slots"], facts["people"])
-    n = int(people.sum())
+    n = sum(facts["people"])
     tracks = np.frombuffer(facts["tracks"], "<i4")
     if len(tracks) != n:
         raise UnreadableError(f"poses: expected {n} track numbers, got {len(tracks)}")
@@ -269,19 +271,23 @@ def _joints(
     confidence = sure.astype(np.float32, copy=False).reshape(n, joints)
     if precision == "f2":
         keypoints = _doubled(keypoints, np.frombuffer(facts["origins"], "<f4"))
-    if n and not (
-        keypoints.min() >= -MAX_COORDINATE
-        and keypoints.max() <= MAX_COORDINATE
-        and confidence.min() > -np.inf
-        and confidence.max() < np.inf
-    ):  # NaN compares false
+    keypoints = keypoints.astype(np.float32, copy=False)
+    if not (_is_within(keypoints, MAX_COORDINATE) and _is_within(confidence, MAX_CONFIDENCE)):
         raise UnreadableError("poses: expected finite joints, got NaN or infinity")
-    return keypoints.astype(np.float32, copy=False), confidence
+    return keypoints, confidence
+
+
+def _is_within(values: NDArray[np.float32], most: float) -> bool:
+    """Whether no value is larger; the sum of squares tells it of most arrays, and quickly."""
+    flat = values.reshape(-1)
+    if float(flat.dot(flat)) <= most**2:
+        return True
+    return bool(np.abs(flat).max() <= most)  # NaN compares false
 
 
 def _sure(confidence: NDArray[np.float32], precision: Precision) -> bytes:
     """Confidences, of which NaN counts as 0 and half precision holds no large ones."""
-    most = np.finfo(np.float16).max if precision == "f2" else np.finfo(np.float32).max
+    most = np.float32(np.finfo(np.float16).max if precision == "f2" else MAX_CONFIDENCE / 10)
     some = np.clip(np.nan_to_num(confidence, nan=0.0), -most, most)
     return some.astype(f"<{precision}").tobytes()
 
@@ -303,6 +309,7 @@ def _doubled(offsets: NDArray[np.float16], origins: NDArray[np.float32]) -> NDAr
     return cast("NDArray[np.float32]", keypoints)
 
 
+@lru_cache(maxsize=65_536)
 def _name(value: Any) -> str:
     if not (isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()):
         raise UnreadableError(f"poses: expected a name, got {str(value)[:40]!r}")

@@ -27,8 +27,12 @@ ROUND = 512
 """Messages of all shards that are scored in one go, at most."""
 ROUND_S = 0.25
 """A round that takes longer is followed by smaller ones."""
+INLINE_S = 0.1
+"""A round that is expected to take longer runs in a thread of its own."""
 PAUSE_S = 0.1
 """Longest pause between two rounds."""
+JUMP_S = 1.0
+"""Frames that are older by this than those of the round before: nothing was done meanwhile."""
 CALM_S = 0.5
 """Messages younger than this: there is nothing to catch up with."""
 
@@ -47,6 +51,8 @@ class Worker:
         self._lost: list[Holding] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
         self._kept_at = 0.0
+        self._pace_s = 1.0
+        """Seconds that a message takes, at the worst."""
         self._most = 64
         """Messages of the next round."""
         self._answered_at = 0.0
@@ -92,9 +98,14 @@ class Worker:
         now = time.monotonic()
         if any(holding.waiting for holding in holdings):
             self._arrived.set()
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._score, taken, now)
+        n = sum(len(deliveries) for _, deliveries in taken)
+        if n * self._pace_s < INLINE_S:
+            self._score(taken, now)
+        else:  # the lease has to be renewed meanwhile
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._thread, self._score, taken, now)
         took = time.monotonic() - now
+        self._pace_s = max(0.9 * self._pace_s, took / n) if n else self._pace_s
         self._most = max(self._most // 2, 8) if took > ROUND_S else min(self._most * 2, ROUND)
         is_due = now - self._kept_at >= self.settings.worker.checkpoint_s
         for holding in holdings:
@@ -141,11 +152,14 @@ class Worker:
         if now - self._answered_at > 2 * self.settings.bus.lease_s:
             holding.shard.hear_all(now)
             restarts = -1
-        if restarts != holding.restarts:
+        age = clock - deliveries[0].time if deliveries else 0.0
+        jumped = holding.is_caught_up and age - holding.age > JUMP_S  # we were paused, not slow
+        holding.age = age
+        if restarts != holding.restarts or jumped:
             holding.restarts, holding.is_caught_up = restarts, False
             holding.patience_until = now + self.settings.worker.catch_up_s
         elif deliveries:
-            holding.is_caught_up |= clock - deliveries[0].time < CALM_S
+            holding.is_caught_up |= age < CALM_S
         else:
             holding.is_caught_up |= holding.is_drained and not holding.waiting
         if holding.is_caught_up:

@@ -1,0 +1,157 @@
+"""NATS as a bus: what is stored once, what is refused, what runs out, what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stepvad.errors import ConfigError
+from stepvad.fleet.bus import ConflictError, Position, UnavailableError
+from stepvad.fleet.nats import NatsBus, connected
+from tests.fleet.brokers import Broker, broker, bus_settings
+
+Talk = Callable[[NatsBus], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with broker(tmp_path_factory.mktemp("nats")) as made:
+        yield made
+
+
+def talk(one: Broker, what: Talk) -> None:
+    async def run() -> None:
+        async with connected(bus_settings([one], lease_s=0.5), "test") as bus:
+            await bus.setup()
+            await what(bus)
+
+    asyncio.run(run())
+
+
+def test_an_event_is_stored_once_and_only_by_who_wrote_last(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        subject = bus.subjects.events(0)
+        claim = await bus.publish(subject, b"claim")
+        first = await bus.publish(subject, b"a", id="a", expect=claim.sequence)
+        assert not first.is_duplicate
+        again = await bus.publish(subject, b"a", id="a", expect=claim.sequence)  # no answer came
+        assert again == (first.sequence, True)
+        other = await bus.publish(subject, b"claim")
+        with pytest.raises(ConflictError):
+            await bus.publish(subject, b"b", id="b", expect=first.sequence)
+        late = await bus.publish(subject, b"a", id="a", expect=other.sequence)
+        assert late == (first.sequence, True)
+        assert await bus.said(subject, claim.sequence) == [b"a", b"claim"]
+
+    talk(one, what)
+
+
+def test_a_lease_runs_out_unless_it_is_renewed(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        mine = await bus.lease("w1", b"1")
+        with pytest.raises(ConflictError):
+            await bus.lease("w1", b"x")
+        other = await bus.lease("w2", b"2")
+        for _ in range(4):
+            await asyncio.sleep(0.25)
+            mine = await bus.lease("w1", b"3", mine)
+        assert await bus.leases() == {"w1": b"3"}
+        with pytest.raises(ConflictError):
+            await bus.lease("w2", b"2", other)
+        await bus.release("w1")
+        assert await bus.leases() == {}
+        await bus.lease("w1", b"4")
+
+    talk(one, what)
+
+
+def test_a_state_is_replaced_only_by_who_knows_it(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        assert await bus.read("nobody") is None
+        revision = await bus.write("shard-9", b"1", 0)
+        with pytest.raises(ConflictError):
+            await bus.write("shard-9", b"2", 0)
+        later = await bus.write("shard-9", b"3", revision)
+        with pytest.raises(ConflictError):
+            await bus.write("shard-9", b"4", revision)
+        assert await bus.read("shard-9") == (b"3", later)
+
+    talk(one, what)
+
+
+def test_poses_come_in_order_from_a_place_on_and_only_those_of_the_shard(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        for i in range(600):
+            await bus.client.publish(f"stepvad.poses.{i % 2}.s.c", b"%d" % i)
+        await bus.client.flush()
+        consumer = await bus.poses(1, "reader", Position())
+        found = [d for _ in range(20) for d in await consumer.fetch(64, 0.2)]
+        assert [int(d.data) for d in found] == list(range(1, 600, 2))
+        again = await bus.poses(1, "other", Position(consumer.position.stream, found[99].sequence))
+        assert int((await again.fetch(1, 1.0))[0].data) == int(found[100].data)
+        assert await again.lag() == 199
+        elsewhere = await bus.poses(1, "third", Position("another stream", 10**6))
+        assert int((await elsewhere.fetch(1, 1.0))[0].data) == 1
+        assert abs(await bus.time() - found[-1].time) < 60
+
+    talk(one, what)
+
+
+def test_events_that_are_not_acknowledged_come_again(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        consumer = await bus.events("writer")
+        while some := await consumer.fetch(100, 0.2):
+            await consumer.ack(some)
+        for i in range(3):
+            await bus.publish(bus.subjects.edge_events("north"), b"%d" % i, id=f"e{i}")
+        found = await consumer.fetch(10, 1.0)
+        assert [d.data for d in found] == [b"0", b"1", b"2"]
+        await consumer.ack(found)
+        assert await consumer.fetch(10, 0.2) == []
+        assert await consumer.lag() == 0
+
+    talk(one, what)
+
+
+def test_a_fleet_keeps_its_number_of_shards(one: Broker) -> None:
+    talk(one, lambda bus: bus.setup())
+
+    async def other() -> None:
+        async with connected(bus_settings([one], shards=8, lease_s=0.5), "test") as bus:
+            with pytest.raises(
+                ConfigError, match="expected 4 as this fleet was set up with, got 8"
+            ):
+                await bus.setup()
+
+    asyncio.run(other())
+
+
+def test_a_broker_that_lost_its_memory_is_set_up_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        with broker(tmp_path) as own:
+            async with connected(bus_settings([own]), "test") as bus:
+                await bus.setup()
+                await bus.publish("stepvad.poses.1.s.c", b"before")
+                await bus.write("shard-1", b"kept", 0)
+                consumer = await bus.poses(1, "reader", Position())
+                assert [d.data for d in await consumer.fetch(9, 1.0)] == [b"before"]
+                own.kill()
+                with pytest.raises(UnavailableError):
+                    await bus.publish("stepvad.poses.1.s.c", b"never")
+                own.start()
+                for _ in range(100):
+                    try:
+                        await bus.setup()
+                        break
+                    except UnavailableError:
+                        await asyncio.sleep(0.1)
+                await bus.publish("stepvad.poses.1.s.c", b"after")
+                found = [d.data for _ in range(3) for d in await consumer.fetch(9, 0.5)]
+                assert found[-1] == b"after"
+                assert b"before" not in found
+                assert (await bus.read("shard-1")) is not None
+
+    asyncio.run(run())

@@ -1,0 +1,172 @@
+"""An edge in this process: what it sends, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepvad.errors import ConfigError, DataError
+from stepvad.fleet.changes import of_fleet
+from stepvad.fleet.edge import Edge, page_of
+from stepvad.fleet.line import Line
+from stepvad.fleet.nats import connected
+from stepvad.fleet.settings import BusSettings, EdgeSite, load_edge
+from stepvad.fleet.sink import FleetSink
+from stepvad.fleet.subjects import POSES, Subjects
+from stepvad.fleet.wire import decode_event
+from stepvad.formats import write_clip
+from stepvad.live.record import Record, message
+from stepvad.live.sinks import DeliveryError
+from stepvad.skeletons import Skeleton
+from tests.fleet.brokers import Broker, broker, bus_settings
+from tests.fleet.fleets import listen
+from tests.fleet.roles import bus_section
+from tests.live.records import record
+from tests.live.sites import NO_PAGE, one_person, pose_camera, write_site
+from tests.video.servers import free_port, wait_until
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Broker]:
+    with broker(tmp_path / "nats") as made:
+        asyncio.run(set_up(made))
+        yield made
+
+
+async def set_up(server: Broker) -> None:
+    async with connected(bus_settings([server]), "test") as bus:
+        await bus.setup()
+
+
+def kept(server: Broker, stream: str) -> int:
+    async def go() -> int:
+        async with connected(bus_settings([server]), "test") as bus:
+            return (await bus._js.stream_info(stream)).state.messages
+
+    return asyncio.run(go())
+
+
+def settings(directory: Path, server: Broker, more: str = "") -> EdgeSite:
+    camera = pose_camera("yard", one_person(3.0), directory)
+    fleet = f"[fleet]\n{more}\n" + bus_section(server, "fleet.bus")
+    return load_edge(write_site(directory, camera, fleet, more=NO_PAGE))
+
+
+def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: Broker) -> None:
+    edge = Edge(settings(tmp_path, server))
+    stop, opened = threading.Event(), []
+
+    class Page:
+        url = "http://127.0.0.1/"
+
+        def stop(self) -> None:
+            opened.append("closed")
+
+    def serve(*parts: Any) -> Page:
+        *_, explain, mark = parts
+        with pytest.raises(DataError, match="got poses alone"):
+            explain("x")
+        with pytest.raises(DataError, match="got poses alone"):
+            mark("x", True)
+        opened.append("open")
+        return Page()
+
+    running = threading.Thread(
+        target=edge.run, args=(stop, lambda edge: page_of(edge, serve, "a-token"))
+    )
+    running.start()
+    wait_until(lambda: edge.buffer.sent["yard"] >= 20)
+    time.sleep(1.1)
+    (view,) = edge.board.snapshot().cameras
+    assert (view.state, view.people) == ("online", 1)
+    assert [(sink.name, sink.last_error) for sink in edge.board.snapshot().sinks] == [("fleet", "")]
+    stop.set()
+    running.join(20)
+    assert not running.is_alive()
+    assert opened == ["open", "closed"]
+    assert kept(server, POSES) >= 5
+
+
+def test_a_broker_that_is_away_is_told_on_the_board_with_what_was_shed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepvad.fleet.edge.DRAIN_S", 0.2)
+    away = Broker(tmp_path / "nats")
+    edge = Edge(settings(tmp_path, away, "buffer_mb = 0.002"))
+    stop = threading.Event()
+    running = threading.Thread(target=edge.run, args=(stop,))
+    running.start()
+    wait_until(lambda: edge.board.snapshot().cameras[0].counts["shed"] > 0)
+    (sink,) = edge.board.snapshot().sinks
+    assert sink.lag > 0
+    stop.set()
+    running.join(20)
+    assert not running.is_alive()
+
+
+def test_poses_of_a_skeleton_that_the_bus_does_not_know_fail_their_camera_alone(
+    tmp_path: Path, server: Broker
+) -> None:
+    clip = one_person(1.0)
+    odd = Skeleton("odd", tuple(f"j{n}" for n in range(17)), ())
+    told = settings(tmp_path, server)
+    write_clip(replace(clip, skeleton=odd), tmp_path / "yard.parquet")
+    edge = Edge(told)
+    (view,) = edge.board.snapshot().cameras
+    assert view.state == "failed"
+    edge.store.close()
+
+
+def test_certificates_that_are_not_there_end_an_edge(tmp_path: Path, server: Broker) -> None:
+    told = settings(tmp_path, server)
+    tls = {"ca": tmp_path / "none.pem"}
+    bus = told.fleet.bus.model_validate(told.fleet.bus.model_dump() | {"tls": tls})
+    line = Line(bus, "edge")
+    try:
+        wait_until(lambda: line._connecting.done())
+        with pytest.raises(ConfigError, match=r"bus\.tls: expected certificates"):
+            line.check()
+    finally:
+        line.close()
+
+
+def sent(server: Broker, one: Record, times: int) -> list[Record]:
+    """What the bus keeps after an event was sent so often."""
+    line = Line(bus_settings([server]), "edge")
+    sink = FleetSink(line, site="north", subjects=Subjects())
+    for _ in range(times):
+        sink.send("new", message("new", None, one))
+    sink.close()
+
+    async def go() -> list[Record]:
+        async with connected(bus_settings([server]), "test") as bus:
+            return [told.after for told in (await listen(bus)).told]
+
+    return asyncio.run(go())
+
+
+def test_an_event_that_is_sent_twice_is_kept_once_under_the_name_of_its_site(
+    server: Broker,
+) -> None:
+    one = record("yard")
+    assert sent(server, one, 2) == [of_fleet(one, "north")]
+    assert decode_event(b'{"type": "claim"}') is None
+
+
+def test_a_sink_whose_broker_is_away_says_that_the_message_did_not_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("stepvad.fleet.sink.WITHIN_S", 0.5)
+    away = BusSettings().model_copy(update={"servers": [f"nats://127.0.0.1:{free_port()}"]})
+    line = Line(away, "edge")
+    sink = FleetSink(line, site="north", subjects=Subjects())
+    with pytest.raises(DeliveryError, match="expected an answer in time"):
+        sink.send("new", message("new", None, record("yard")))
+    sink.close()

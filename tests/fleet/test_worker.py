@@ -1,0 +1,111 @@
+"""Workers in this process: they share the shards fairly and give them back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stepvad.cli.fleet import fleet
+from stepvad.errors import ConfigError
+from stepvad.fleet.models import FleetModels
+from stepvad.fleet.nats import connected
+from stepvad.fleet.settings import ModelSettings, Settings, WorkerSettings, load, load_worker
+from stepvad.fleet.worker import Worker
+from stepvad.live import demo
+from stepvad.poses import Clip
+from tests.fleet.brokers import broker, bus_settings
+from tests.fleet.fleets import THRESHOLD, Player, listen, script
+from tests.fleet.quiet import assert_same, quiet
+from tests.video.servers import SLOWER
+
+
+async def until(happened: Callable[[], bool], limit_s: float = 10 * SLOWER) -> None:
+    deadline = time.monotonic() + limit_s
+    while not happened():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.05)
+
+
+def shares(*workers: Worker) -> list[int]:
+    return [len(worker.holdings) for worker in workers]
+
+
+def test_workers_share_the_shards_and_hand_them_over_without_a_trace(
+    tmp_path: Path, scenes: list[Clip]
+) -> None:
+    models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+    scripts = [script(f"s{i}/cam", clip, speed=3.0) for i, clip in enumerate(scenes[:4])]
+
+    async def run() -> None:
+        with broker(tmp_path) as one:
+            bus_facts = bus_settings([one], shards=5, lease_s=1.0)
+            settings = Settings(bus=bus_facts, worker=WorkerSettings(checkpoint_s=0.3))
+            async with connected(bus_facts, "a") as first, connected(bus_facts, "b") as second:
+                await first.setup()
+                workers = [
+                    Worker(bus, settings, models, n) for bus, n in ((first, "a"), (second, "b"))
+                ]
+                stops = [asyncio.Event(), asyncio.Event()]
+                tasks = [asyncio.create_task(workers[0].run(stops[0]))]
+                await until(lambda: shares(workers[0]) == [5])
+                playing = asyncio.create_task(Player(first).play(scripts))
+                await asyncio.sleep(1.0)
+                tasks.append(asyncio.create_task(workers[1].run(stops[1])))
+                await until(lambda: sorted(shares(*workers)) == [2, 3])
+                await asyncio.sleep(0.5)
+                stops[0].set()
+                await tasks[0]
+                await until(lambda: shares(*workers) == [0, 5])
+                await playing
+                await until(lambda: not any(h.waiting for h in workers[1].holdings.values()))
+                await asyncio.sleep(0.5)
+                stops[1].set()
+                await tasks[1]
+                assert await first.leases() == {}
+                assert_same(await listen(first), quiet(scripts))
+
+    asyncio.run(run())
+
+
+def test_settings_of_a_worker_are_checked_to_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text('[bus]\nservers = ["nats://user:Zq7@host:4222"]\n')
+    with pytest.raises(ConfigError, match="expected servers as nats://HOST:PORT") as caught:
+        load(path)
+    assert "Zq7" not in str(caught.value)
+    path.write_text('[bus]\nprefix = "a"\n\n[worker]\nshed = 2\n')
+    with pytest.raises(ConfigError, match=r"line 5: worker.shed: expected a known key"):
+        load(path)
+    path.write_text('[bus]\nuser = "a"\n')
+    with pytest.raises(ConfigError, match="expected both user and password"):
+        load(path)
+    path.write_text('[bus]\nuser = "a"\npassword = "plain"\n')
+    with pytest.raises(ConfigError, match="expected env:NAME or file:PATH") as caught:
+        load(path)
+    assert "plain" not in str(caught.value)
+    path.write_text("")
+    with pytest.raises(ConfigError, match=r"at least one \[\[models\]\]"):
+        load_worker(path)
+
+
+def test_a_model_without_a_threshold_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    model = tmp_path / "model.safetensors"
+    model.write_bytes(Path(demo.MODEL).read_bytes())
+    with pytest.raises(ConfigError, match="expected a threshold or a calibration"):
+        FleetModels.load([ModelSettings(model=model)])
+
+
+def test_setup_and_lag_from_the_command_line(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    with broker(tmp_path) as one:
+        path = tmp_path / "fleet.toml"
+        path.write_text(f'[bus]\nservers = ["{one.address}"]\nshards = 4\n')
+        assert CliRunner().invoke(fleet, ["setup", str(path)]).exit_code == 0
+        found = CliRunner().invoke(fleet, ["lag", str(path)])
+        assert (found.exit_code, found.stdout) == (0, "all\t0\n")
+        assert CliRunner().invoke(fleet, ["lag", str(path), "--json"]).stdout == "{}\n"
