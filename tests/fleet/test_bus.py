@@ -121,7 +121,9 @@ def test_a_fleet_keeps_its_number_of_shards(one: Broker) -> None:
 
     async def other() -> None:
         async with connected(bus_settings([one], shards=8, lease_s=0.5), "test") as bus:
-            with pytest.raises(ConfigError, match="expected 4 as this fleet was set up with, got 8"):
+            with pytest.raises(
+                ConfigError, match="expected 4 as this fleet was set up with, got 8"
+            ):
                 await bus.setup()
 
     asyncio.run(other())

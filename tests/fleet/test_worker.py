@@ -46,7 +46,9 @@ def test_workers_share_the_shards_and_hand_them_over_without_a_trace(
             settings = Settings(bus=bus_facts, worker=WorkerSettings(checkpoint_s=0.3))
             async with connected(bus_facts, "a") as first, connected(bus_facts, "b") as second:
                 await first.setup()
-                workers = [Worker(bus, settings, models, n) for bus, n in ((first, "a"), (second, "b"))]
+                workers = [
+                    Worker(bus, settings, models, n) for bus, n in ((first, "a"), (second, "b"))
+                ]
                 stops = [asyncio.Event(), asyncio.Event()]
                 tasks = [asyncio.create_task(workers[0].run(stops[0]))]
                 await until(lambda: shares(workers[0]) == [5])
@@ -107,5 +109,3 @@ def test_setup_and_lag_from_the_command_line(tmp_path: Path) -> None:
         found = CliRunner().invoke(fleet, ["lag", str(path)])
         assert (found.exit_code, found.stdout) == (0, "all\t0\n")
         assert CliRunner().invoke(fleet, ["lag", str(path), "--json"]).stdout == "{}\n"
-
-

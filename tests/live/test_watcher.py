@@ -149,7 +149,8 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     clip = long_clips[which]
     threshold = float(np.quantile(small_model.score(clip).A, 0.9))
     whole = watcher(small_model, threshold)
-    frames, expected, states = [], [], []
+    frames, states = [], []
+    expected: list[Changed] = []
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(whole.stream, slot, poses)])
         frames.append((slot, poses, windows))

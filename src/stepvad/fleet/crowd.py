@@ -74,9 +74,7 @@ class Crowd:
         found, sures, frames, of = parts[0]
         rows = runs[0][of]
         if len(parts) > 1:
-            found, sures, frames = (
-                np.concatenate([part[i] for part in parts]) for i in (0, 1, 2)
-            )
+            found, sures, frames = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 2))
             rows = np.concatenate([run[part[3]] for run, part in zip(runs, parts, strict=True)])
         config = self.detector.config
         return Windows.of(found, sures, track_id[rows], frames, config), rows

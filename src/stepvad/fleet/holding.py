@@ -93,6 +93,8 @@ class Holding:
     is_caught_up: bool = False
     is_drained: bool = False
     """Whether the broker had nothing more when it was last asked."""
+    age: float = 0.0
+    """Of the oldest frame of the latest round."""
     restarts: int = 0
     """Those of the consumer that were noticed."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)

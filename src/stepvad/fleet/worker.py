@@ -31,6 +31,8 @@ INLINE_S = 0.1
 """A round that is expected to take longer runs in a thread of its own."""
 PAUSE_S = 0.1
 """Longest pause between two rounds."""
+JUMP_S = 1.0
+"""Frames that are older by this than those of the round before: nothing was done meanwhile."""
 CALM_S = 0.5
 """Messages younger than this: there is nothing to catch up with."""
 
@@ -150,11 +152,14 @@ class Worker:
         if now - self._answered_at > 2 * self.settings.bus.lease_s:
             holding.shard.hear_all(now)
             restarts = -1
-        if restarts != holding.restarts:
+        age = clock - deliveries[0].time if deliveries else 0.0
+        jumped = holding.is_caught_up and age - holding.age > JUMP_S  # we were paused, not slow
+        holding.age = age
+        if restarts != holding.restarts or jumped:
             holding.restarts, holding.is_caught_up = restarts, False
             holding.patience_until = now + self.settings.worker.catch_up_s
         elif deliveries:
-            holding.is_caught_up |= clock - deliveries[0].time < CALM_S
+            holding.is_caught_up |= age < CALM_S
         else:
             holding.is_caught_up |= holding.is_drained and not holding.waiting
         if holding.is_caught_up:
