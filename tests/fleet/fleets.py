@@ -208,11 +208,12 @@ class WorkerProcess:
         *,
         slow_ms: float = 0.0,
         threshold: float = THRESHOLD,
+        records: bool = True,
         worker: dict[str, object] | None = None,
         **bus: object,
     ) -> None:
         self.log, self.windows = directory / f"{name}.log", directory / f"{name}.windows"
-        self._slow_ms = slow_ms
+        self._slow_ms, self._records = slow_ms, records
         self._settings = directory / f"{name}.toml"
         self._port = free_port()
         facts = {
@@ -240,10 +241,13 @@ class WorkerProcess:
         self.wait_for("begins")
 
     def launch(self) -> None:
-        words = [str(self._settings), str(self.windows), str(self._slow_ms)]
+        words = ["stepvad", "fleet", "worker", str(self._settings)]
+        if self._records:
+            words = ["tests.fleet.recording_worker", str(self._settings), str(self.windows)]
+            words.append(str(self._slow_ms))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.fleet.recording_worker", *words],
+                [sys.executable, "-m", *words],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,

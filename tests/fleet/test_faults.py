@@ -260,22 +260,22 @@ def test_8_poses_beyond_the_cap_are_dropped_and_counted_and_alerts_are_not(
     first = [script(f"a/cam{i}", scenes[i], speed=SPEED) for i in range(4)]
     second = [script(f"a/cam{i}", scenes[i], epoch=2, speed=SPEED) for i in range(4)]
     with broker(tmp_path) as one:
-        workers.append(WorkerProcess(tmp_path, [one], "w1", poses_mb=0.3))
+        workers.append(WorkerProcess(tmp_path, [one], "w1", poses_mb=0.1, shards=1))
         workers[0].start()
-        workers[0].wait_for(": 4 shards")
+        workers[0].wait_for(": 1 shards")
 
         async def hang() -> None:
             await asyncio.sleep(1.0)
             workers[0].send(signal.SIGSTOP)
-            await asyncio.sleep(3.0)
+            await asyncio.sleep(3.5)
             workers[0].send(signal.SIGCONT)
 
-        found = asyncio.run(run([one], workers, first, Quiet(), hang, poses_mb=0.3))
+        found = asyncio.run(run([one], workers, first, Quiet(), hang, poses_mb=0.1, shards=1))
         missed = workers[0].metric("stepvad_fleet_frames_left_out_total")
         assert missed > 50
         assert set(found.heard.ids("new")) == set(found.heard.ids("end"))
         expected = quiet(second)
-        again = asyncio.run(run([one], workers, second, expected, nothing, poses_mb=0.3))
+        again = asyncio.run(run([one], workers, second, expected, nothing, poses_mb=0.1, shards=1))
         assert_same(again.heard, expected)
         assert workers[0].metric("stepvad_fleet_frames_left_out_total") == missed
 

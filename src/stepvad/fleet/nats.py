@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
@@ -17,10 +16,10 @@ from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import ConflictError, Delivery, Entry, Position, Published, UnavailableError
+from stepvad.fleet.login import login
 from stepvad.fleet.pulling import EventsConsumer, PosesConsumer
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import DEAD, EVENTS, POSES, Subjects
-from stepvad.secrets import secret
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -368,7 +367,7 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
             ping_interval=2,
             max_outstanding_pings=2,
             inbox_prefix=settings.inbox,
-            **_login(settings),
+            **login(settings),
         )
     found.append(NatsBus(client, settings))
     return found[0]
@@ -382,24 +381,3 @@ async def connected(settings: BusSettings, name: str) -> AsyncIterator[NatsBus]:
         yield bus
     finally:
         await bus.close()
-
-
-def _login(settings: BusSettings) -> dict[str, Any]:
-    """Credentials and certificates, as the client takes them."""
-    facts: dict[str, Any] = {}
-    if settings.user is not None and settings.password is not None:
-        facts |= {"user": settings.user, "password": secret(settings.password)}
-    if settings.credentials is not None:
-        facts["user_credentials"] = str(settings.credentials)
-    if settings.tls is not None:
-        try:
-            context = ssl.create_default_context(cafile=str(settings.tls.ca))
-            if settings.tls.cert is not None:
-                context.load_cert_chain(settings.tls.cert, settings.tls.key)
-        except OSError as error:
-            raise ConfigError(
-                f"bus.tls: expected certificates in PEM, got: {error.strerror or error}",
-                hint="check the files that ca, cert and key name",
-            ) from None
-        facts["tls"] = context
-    return facts
