@@ -157,7 +157,7 @@ def test_3_the_leader_of_three_brokers_killed_loses_nothing(
     expected = quiet(scripts)
     with cluster(tmp_path) as three:
         time.sleep(2.0)  # they elect one of them
-        workers.append(WorkerProcess(tmp_path, three, "w1"))
+        workers.append(WorkerProcess(tmp_path, three, "w1", worker={"silent_s": 30}))
         workers[0].start()
         workers[0].wait_for(": 4 shards")
         leader = asyncio.run(leader_of(bus_settings(three)))
