@@ -36,6 +36,8 @@ class Pipeline:
         self._settings, self._models, self._board = settings, models, board
         self._next_epoch = next_epoch
         self.watchers: dict[str, Watcher] = {}
+        for camera in settings.cameras:  # what has no model is refused, before any camera is opened
+            models.load(settings.model_of(camera))
         self.intake = Intake(
             settings, board, check=self._check, register=self._register, on_state=on_state
         )
