@@ -10,6 +10,8 @@ from concurrent.futures import TimeoutError as TooLateError
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from stepvad.fleet.tasks import end
+
 T = TypeVar("T")
 CLOSE_S = 3.0
 
@@ -58,6 +60,4 @@ class Background:
 
 async def _cancel_all() -> None:
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await end(*tasks)

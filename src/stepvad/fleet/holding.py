@@ -14,6 +14,7 @@ from stepvad.errors import StepvadError
 from stepvad.fleet.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
 from stepvad.fleet.scoring import Change
 from stepvad.fleet.shard import Dead, Shard
+from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import encode_claim, encode_event
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ class Holding:
         self.arrived = arrived
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._pull()), loop.create_task(self._say())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     def take(self, most: int) -> Sequence[Delivery]:
         """Messages that wait."""
@@ -152,16 +155,22 @@ class Holding:
     async def release(self) -> None:
         """Give the shard back, once everything is said and kept."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._tasks[1], 10.0)
+            async with asyncio.timeout(10.0):
+                await self._tasks[1]
         await self.stop()
 
     async def stop(self) -> None:
         """Let go at once."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
         with suppress(StepvadError):
             await self.consumer.close()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Let go of a shard whose frames or events cannot go on; it is taken anew."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("shard %d: cannot go on", self.shard.number, exc_info=error)
+            self.lost(self)
 
     async def _pull(self) -> None:
         while True:

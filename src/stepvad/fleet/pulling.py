@@ -94,7 +94,8 @@ class PosesConsumer:
         if not self._arrived:
             self._some.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._some.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._some.wait()
         arrived = self._arrived[:most]
         del self._arrived[:most]
         found = self._in_order(arrived)

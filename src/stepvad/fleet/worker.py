@@ -20,6 +20,7 @@ from stepvad.fleet.settings import Settings
 from stepvad.fleet.shard import Pace, Shard
 from stepvad.fleet.subjects import shard_of
 from stepvad.fleet.tally import Tally
+from stepvad.fleet.tasks import end
 
 logger = logging.getLogger(__name__)
 
@@ -70,14 +71,14 @@ class Worker:
                 if leasing.done():
                     leasing.result()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._arrived.wait(), PAUSE_S)
+                    async with asyncio.timeout(PAUSE_S):
+                        await self._arrived.wait()
                 self._arrived.clear()
                 await self._round()
-            leasing.cancel()
-            await asyncio.gather(leasing, return_exceptions=True)
+            await end(leasing)
             await self._drain()
         finally:
-            leasing.cancel()
+            await end(leasing)
             for holding in [*self.holdings.values()]:
                 await holding.stop()
             self._thread.shutdown()

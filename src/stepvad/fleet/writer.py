@@ -15,6 +15,7 @@ from stepvad.fleet.bus import Bus, Consumer, Delivery, UnavailableError
 from stepvad.fleet.changes import Change, change_of
 from stepvad.fleet.postgres import Events, NoDatabaseError, is_data
 from stepvad.fleet.subjects import Subjects, unescaped
+from stepvad.fleet.tasks import end
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EventsSettings
@@ -75,8 +76,7 @@ class Writer:
         try:
             await self._take()
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            await end(looking)
 
     async def _take(self) -> None:
         consumer: Consumer | None = None
@@ -219,7 +219,8 @@ async def checked(events: Events, stopping: asyncio.Event) -> bool:
 
 async def _rest(stopping: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stopping.wait()
 
 
 def _one_line(error: Exception) -> str:
