@@ -99,6 +99,12 @@ class Windows:
         """Number of windows N."""
         return len(self.x)
 
+    def part(self, rows: NDArray[np.int64]) -> Windows:
+        """Some of them, in the order given."""
+        return Windows(
+            self.x[rows], self.c[rows], self.track_id[rows], self.frame[rows], self.flat[rows]
+        )
+
     def check(self, config: Config, skeleton: Skeleton) -> None:
         """Refuse windows cut with other settings or another skeleton."""
         expected = (2, skeleton.V, config.T)

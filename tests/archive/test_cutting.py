@@ -98,7 +98,7 @@ def test_rows_in_parts_give_the_windows_and_batches_of_the_clip_read_whole(
 )
 def test_rows_that_make_no_tracks_are_refused(change: object, message: str) -> None:
     rows = random_rows(0, [8, 8])
-    changed = change(rows)  # type: ignore[operator]
+    changed = change(rows)  # type: ignore[operator]  # parameters are objects
     rows = rows if changed is None else Rows(changed, rows.frame, rows.joints)
     with pytest.raises(DataError, match=message):
         list(Cutter(None, CONFIG, of_size(V), of_size(V)).add(rows))

@@ -76,7 +76,7 @@ def sides(tmp_path: Path) -> tuple[Path, Path]:
 
 def found_in(sides: tuple[Path, Path], within_s: float = 3.0) -> Difference:
     old, new = (
-        Side(Place.at(str(root)), lambda camera, t=threshold: Rules(threshold=t))  # type: ignore[misc]
+        Side(Place.at(str(root)), lambda camera, t=threshold: Rules(threshold=t))  # type: ignore[misc]  # its own default
         for root, threshold in zip(sides, (2.0, 5.0), strict=True)
     )
     return compare(old, new, within_s=within_s)

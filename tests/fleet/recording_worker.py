@@ -27,7 +27,7 @@ def record(path: str, slow_ms: float) -> None:
         time.sleep(slow_ms / 1000 * len(windows))
         return score_windows(self, windows)
 
-    Detector.score_windows = recording  # type: ignore[method-assign]
+    Detector.score_windows = recording  # type: ignore[method-assign]  # as it was, and written down
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from stepvad.fleet.crowd import Crowd
 from stepvad.live import demo
 from stepvad.poses import Pose
 from stepvad.stream import Stream
+from stepvad.windows import Windows
 
 Row = tuple[int, int, int, bytes, float, int]
 
@@ -38,9 +39,9 @@ def frames_of(seed: int, cameras: int, length: int) -> dict[int, list[tuple[int,
     return found
 
 
-def rows(camera: int, windows: object, arrival: list[int]) -> list[Row]:
-    x, c = windows.x, windows.c  # type: ignore[attr-defined]
-    track, frame = windows.track_id, windows.frame  # type: ignore[attr-defined]
+def rows(camera: int, windows: Windows, arrival: list[int]) -> list[Row]:
+    x, c = windows.x, windows.c
+    track, frame = windows.track_id, windows.frame
     return [
         (camera, int(track[i]), int(frame[i]), x[i].tobytes(), float(c[i]), arrival[i])
         for i in range(len(x))

@@ -105,17 +105,22 @@ def several(scenes: list[Clip], n: int = 6, frames: int = 1) -> list[Script]:
     ]
 
 
+def start_two(workers: list[WorkerProcess], directory: Path, one: Broker) -> None:
+    """Two workers with half of the shards each."""
+    workers += [WorkerProcess(directory, [one], name) for name in ("w1", "w2")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.wait_for(": 2 shards")
+
+
 def test_1_a_worker_killed_in_mid_window_loses_nothing(
     tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
 ) -> None:
     scripts = several(scenes)
     expected = quiet(scripts)
     with broker(tmp_path) as one:
-        workers += [WorkerProcess(tmp_path, [one], name) for name in ("w1", "w2")]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.wait_for(": 2 shards")
+        start_two(workers, tmp_path, one)
 
         async def kill() -> None:
             await asyncio.sleep(2.5)
@@ -321,11 +326,7 @@ def test_10_an_owner_that_wakes_up_after_its_lease_says_nothing_more(
     scripts = several(scenes)
     expected = quiet(scripts)
     with broker(tmp_path) as one:
-        workers += [WorkerProcess(tmp_path, [one], name) for name in ("w1", "w2")]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.wait_for(": 2 shards")
+        start_two(workers, tmp_path, one)
 
         async def pause() -> None:
             await asyncio.sleep(1.5)

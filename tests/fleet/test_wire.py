@@ -84,7 +84,7 @@ def test_half_precision_errs_by_less_than_a_tenth_of_a_pixel_for_a_person() -> N
     confidence = np.full(17, 0.5, np.float32)
     keypoints[4], confidence[4] = 0, 0
     facts = {"site": "a", "camera": "b", "epoch": 1, "wall0": 0.0, "rate": 10.0, "seq": 0}
-    sent = wire.batch_of([(0, [Pose(1, keypoints, confidence)])], size=(9, 9), **facts)  # type: ignore[arg-type]
+    sent = wire.batch_of([(0, [Pose(1, keypoints, confidence)])], size=(9, 9), **facts)  # type: ignore[arg-type]  # of several kinds
     data = wire.encode(sent, "f2")
     got = wire.decode(data)
     assert np.abs(got.keypoints - sent.keypoints).max() < 0.1

@@ -80,8 +80,8 @@ def lag(
 
 def _load(path: Path) -> Settings:
     try:
-        import msgpack  # noqa: F401
-        import nats  # noqa: F401
+        import msgpack  # noqa: F401 - whether it is there
+        import nats  # noqa: F401 - whether it is there
 
         from stepvad.fleet.settings import load
     except ImportError as error:

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import nats  # noqa: TID253 - this file is loaded where a bus is opened
+# This file is loaded where a bus is opened, and nowhere else: hence at the top.
+import nats  # noqa: TID253
 from nats.aio.client import Client  # noqa: TID253
 from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253

@@ -111,7 +111,7 @@ class Scorer:
         windows, frame = self._windows(detector, works, of_work, slots, people)
         if not is_new.all():
             wanted = np.flatnonzero(is_new[frame])
-            windows, frame = _part(windows, wanted), frame[wanted]
+            windows, frame = windows.part(wanted), frame[wanted]
         scores = detector.score_windows(windows)
         self.counts.frames += int(is_new.sum())
         self.counts.windows += len(windows)
@@ -195,13 +195,3 @@ def changed(camera: Camera, kind: Kind, record: Record, slot: int, time: float) 
     change = Change(camera.site, kind, camera.told, record, slot, time)
     camera.told = None if kind == "end" else record
     return change
-
-
-def _part(windows: Windows, rows: NDArray[np.int64]) -> Windows:
-    return Windows(
-        windows.x[rows],
-        windows.c[rows],
-        windows.track_id[rows],
-        windows.frame[rows],
-        windows.flat[rows],
-    )
