@@ -128,8 +128,11 @@ STEP18 = Skeleton(
 NOSE, LEFT_SHOULDER, RIGHT_SHOULDER = map(
     COCO17.joints.index, ("nose", "left_shoulder", "right_shoulder")
 )
-STEP18_OF_COCO17 = [(*COCO17.joints, "neck").index(joint) for joint in STEP18.joints]
-"""Where the paper's joints stand among COCO's with the neck behind them."""
+NECK = STEP18.joints.index("neck")
+STEP18_OF_COCO17 = [
+    COCO17.joints.index("nose" if joint == "neck" else joint) for joint in STEP18.joints
+]
+"""Where the paper's joints stand among COCO's; the neck, which COCO lacks, stands for nothing."""
 
 BOX = Skeleton(
     "box",
@@ -178,9 +181,9 @@ def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> 
             f"got {source.name} (V = {source.V})",
             hint="score a model on the skeleton it was fitted on",
         )
-    neck = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / np.float32(2)
-    with_neck = np.concatenate([joints, neck[:, None]], axis=1)
-    return with_neck[:, STEP18_OF_COCO17]
+    converted = joints.take(STEP18_OF_COCO17, axis=1)
+    converted[:, NECK] = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / np.float32(2)
+    return converted
 
 
 def restore(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:

@@ -55,33 +55,16 @@ def script(
 ) -> Script:
     """A clip as a camera of `site/camera` sends it, some frames in each message."""
     site, _, camera = name.partition("/")
+    connection = wire.Connection(
+        site=site, camera=camera, epoch=epoch, wall0=wall0, rate=rate, size=SIZE
+    )
     seen = [*clip.by_frame()]
     messages = []
     for first in range(0, len(seen), frames):
         some = seen[first : first + frames]
-        batch = wire.batch_of(
-            some,
-            site=site,
-            camera=camera,
-            epoch=epoch,
-            wall0=wall0,
-            rate=rate,
-            size=SIZE,
-            seq=first,
-        )
-        messages.append((some[-1][0] / rate / speed, batch))
+        messages.append((some[-1][0] / rate / speed, wire.batch_of(some, connection, first)))
     if ends:
-        over = wire.batch_of(
-            [],
-            site=site,
-            camera=camera,
-            epoch=epoch,
-            wall0=wall0,
-            rate=rate,
-            size=SIZE,
-            seq=len(seen),
-            lost="the clip is over",
-        )
+        over = wire.batch_of([], connection, len(seen), "the clip is over")
         messages.append((len(seen) / rate / speed, over))
     return Script(site, camera, tuple(messages))
 
@@ -108,8 +91,9 @@ class Player:
             data = wire.encode(batch)
             recent = [(t, d) for t, d in recent if t > time.monotonic() - self.again_s]
             recent.append((time.monotonic(), data))
-            for slot in batch.slots.tolist():
-                self.sent_at.setdefault((batch.name, batch.epoch, slot), time.time())
+            of = batch.connection
+            for slot in batch.slots:
+                self.sent_at.setdefault((of.name, of.epoch, slot), time.time())
             waiting = [data]
             while waiting:
                 if self.bus.connections != connections:

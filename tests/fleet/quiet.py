@@ -54,18 +54,19 @@ def quiet(scripts: Sequence[Script], *, without: Iterable[tuple[str, int]] = ())
     for one in scripts:
         name = f"{one.site}/{one.camera}"
         batches = [batch for _, batch in one.messages]
-        batches.sort(key=lambda batch: (batch.epoch, batch.seq, batch.lost is not None))
+        batches.sort(key=lambda batch: (batch.connection.epoch, batch.seq, batch.lost is not None))
         watcher, epoch = None, -1
         for batch in batches:
-            if batch.epoch != epoch:
+            of = batch.connection
+            if of.epoch != epoch:
                 if watcher is not None:
                     run.changes += watcher.lose("camera lost")
-                epoch = batch.epoch
-                watcher = _watcher(name, batch.rate, loaded.detector, loaded.sha256, epoch)
-                watcher.begin(batch.wall0)
+                epoch = of.epoch
+                watcher = _watcher(name, of.rate, loaded.detector, loaded.sha256, epoch)
+                watcher.begin(of.wall0)
                 stream, seen = Stream(loaded.detector), -1
             assert watcher is not None
-            for i, slot in enumerate(batch.slots.tolist()):
+            for i, slot in enumerate(batch.slots):
                 if (name, slot) in gone or slot <= seen:
                     continue
                 seen = slot

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stepvad.fleet.settings import BusSettings, EventsSettings, FleetSettings
-from stepvad.fleet.wire import Batch, encode
+from stepvad.fleet.wire import Batch, Connection, encode
 from stepvad.live.sections import Retention
 from tests.pages import ROOT
 
@@ -55,17 +55,15 @@ def test_figures_that_the_code_knows_are_those_of_the_code() -> None:
     assert told["archive_days"] == Retention().poses_days
     frames, people = int(told["frames_per_message"]), int(told["people"])
     random = np.random.default_rng(0)
+    connection = Connection(
+        site="north", camera="yard", epoch=3, wall0=1.79e9, rate=told["fps"], size=(1920, 1080)
+    )
     batch = Batch(
-        site="north",
-        camera="yard",
-        epoch=3,
-        wall0=1.79e9,
-        rate=told["fps"],
-        size=(1920, 1080),
+        connection=connection,
         seq=100_000,
-        slots=np.arange(frames) + 123_456,
-        people=np.full(frames, people),
-        tracks=np.tile(np.arange(people), frames) + 1000,
+        slots=[123_456 + i for i in range(frames)],
+        people=[people] * frames,
+        tracks=np.tile(np.arange(people, dtype=np.int32), frames) + 1000,
         keypoints=random.uniform(0, 1000, (frames * people, 17, 2)).astype(np.float32),
         confidence=random.uniform(0.1, 1, (frames * people, 17)).astype(np.float32),
     )

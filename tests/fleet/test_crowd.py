@@ -74,19 +74,16 @@ def test_a_crowd_has_the_windows_of_streams_bit_for_bit(small_model: Detector, s
         if not taken:
             continue
         number, at = (np.array([row[i] for row in taken]) for i in (0, 1))
-        windows, of = crowd.push(
+        for windows, of in crowd.push(
             number,
             at,
             np.array([pose.track_id for _, _, pose in taken]),
             np.array([pose.keypoints for _, _, pose in taken]),
             np.array([pose.confidence for _, _, pose in taken]),
-        )
-        for i in range(3):
-            mine = np.flatnonzero(number[of] == i)
-            part = type(windows)(
-                *(getattr(windows, name)[mine] for name in ("x", "c", "track_id", "frame", "flat"))
-            )
-            found += rows(i, part, at[of][mine].tolist())
+        ):
+            for i in range(3):
+                mine = np.flatnonzero(number[of] == i)
+                found += rows(i, windows.part(mine), at[of][mine].tolist())
     assert len(expected) > 300
     assert sorted(found) == sorted(expected)
     assert crowd.duplicate_poses == duplicates > 0
@@ -96,11 +93,10 @@ def test_a_crowd_forgets_cameras_and_people_who_left(small_model: Detector) -> N
     crowd = Crowd(small_model)
     one = np.ones((1, 17, 2), np.float32)
     for frame in range(3000):
-        crowd.push(np.array([5]), np.array([frame]), np.array([frame // 2]), one, one[..., 0])
+        person = np.array([frame // 2])
+        assert not [*crowd.push(np.array([5]), np.array([frame]), person, one, one[..., 0])]
     assert len(crowd) < 200
     crowd.forget(5)
     assert len(crowd) == 0
-    windows, of = crowd.push(
-        np.array([5]), np.array([3000]), np.array([2999 // 2]), one, one[..., 0]
-    )
-    assert len(windows) == len(of) == 0
+    person = np.array([2999 // 2])
+    assert not [*crowd.push(np.array([5]), np.array([3000]), person, one, one[..., 0])]

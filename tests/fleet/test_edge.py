@@ -72,7 +72,7 @@ def by_camera(server: Broker) -> dict[str, list[Batch]]:
     found = defaultdict(list)
     for data in messages(server, POSES):
         batch = decode(data)
-        found[batch.name].append(batch)
+        found[batch.connection.name].append(batch)
     return found
 
 
@@ -99,10 +99,10 @@ def test_a_broker_that_is_away_for_seconds_gets_every_frame_once_and_in_order(
     found = by_camera(server)
     assert found.keys() == {"test/yard", "test/gate"}
     for batches in found.values():
-        assert [slot for batch in batches for slot in batch.slots.tolist()] == [*range(n)]
+        assert [slot for batch in batches for slot in batch.slots] == [*range(n)]
         assert [batch.seq for batch in batches] == [0, *(batch.end for batch in batches[:-1])]
         assert [batch.lost for batch in batches if batch.lost] == ["camera lost"]
-        assert len({batch.epoch for batch in batches}) == 1
+        assert len({batch.connection.epoch for batch in batches}) == 1
 
 
 def test_what_a_broker_forgot_is_sent_again(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_what_a_broker_forgot_is_sent_again(tmp_path: Path) -> None:
             wait_until(lambda: "the file is over" in role.log.read_text())
             assert role.stop() == 0, role.log.read_text()
         (has,) = by_camera(server).values()
-    slots = [slot for batch in has for slot in batch.slots.tolist()]
+    slots = [slot for batch in has for slot in batch.slots]
     assert slots[0] < had[-1].slots[-1], "poses are kept in memory: these were gone"
     assert slots == [*range(slots[0], round(5.0 * RATE))]
 
@@ -135,7 +135,7 @@ def test_a_full_buffer_drops_the_oldest_frames_and_counts_them(
         assert role.stop() == 0, role.log.read_text()
         log = role.log.read_text()
     (batches,) = by_camera(server).values()
-    slots = [slot for batch in batches for slot in batch.slots.tolist()]
+    slots = [slot for batch in batches for slot in batch.slots]
     counted = sum(map(int, re.findall(r"no room for (\d+) frames", log)))
     assert slots == sorted(set(slots))
     assert counted > 10
@@ -156,7 +156,7 @@ def test_an_edge_that_is_stopped_says_that_its_cameras_are_gone(
         before = last_sequence(server, POSES)
         wait_until(lambda: last_sequence(server, POSES) > before)
     (batches,) = by_camera(server).values()
-    assert batches[-1].epoch > batches[0].epoch
+    assert batches[-1].connection.epoch > batches[0].connection.epoch
     assert batches[-1].seq == 0
 
 

@@ -56,8 +56,8 @@ def test_frames_travel_together_and_come_out_as_they_went_in() -> None:
     sent += one.flush()
     found = batches(sent)
     assert [batch.seq for batch in found] == [0, 4, 8]
-    assert [slot for batch in found for slot in batch.slots.tolist()] == [*range(10)]
-    assert {(batch.name, batch.epoch, batch.wall0) for batch in found} == {
+    assert [slot for batch in found for slot in batch.slots] == [*range(10)]
+    assert {(of.name, of.epoch, of.wall0) for of in (batch.connection for batch in found)} == {
         ("north/yard", 100, 1000.0)
     }
     poses = [pose for batch in found for n in range(len(batch)) for pose in batch.poses(n)]
@@ -76,7 +76,7 @@ def test_no_frame_waits_longer_than_it_may() -> None:
     assert one.add(frame(1), 5.1) == []
     assert one.due(5.19) == []
     (parcel,) = one.due(5.2)
-    assert decode(parcel.data).slots.tolist() == [0, 1]
+    assert decode(parcel.data).slots == [0, 1]
     assert one.due(9.0) == []
 
 
@@ -90,16 +90,17 @@ def test_a_camera_that_goes_says_so_once_and_comes_back_with_another_epoch() -> 
     assert one.lose("camera lost") == []
     one.add(frame(5), 0.0)
     (again,) = batches(one.flush())
-    assert (again.epoch, again.seq) == (101, 0)
+    assert (again.connection.epoch, again.seq) == (101, 0)
 
 
 def test_another_connection_ends_the_one_before() -> None:
     one = packer()
     one.add(frame(0), 0.0)
     kept, gone = batches(one.add(frame(3, connection=1), 0.0))
-    assert (kept.epoch, kept.lost, gone.epoch, gone.lost) == (100, None, 100, "another connection")
+    assert kept.connection.epoch == gone.connection.epoch == 100
+    assert (kept.lost, gone.lost) == (None, "another connection")
     (new,) = batches(one.flush())
-    assert (new.epoch, new.wall0) == (101, 1001.0)
+    assert (new.connection.epoch, new.connection.wall0) == (101, 1001.0)
 
 
 def test_pictures_of_another_size_are_not_mixed() -> None:
@@ -107,7 +108,7 @@ def test_pictures_of_another_size_are_not_mixed() -> None:
     one.add(frame(0), 0.0)
     (small,) = batches(one.add(frame(1, size=(1280, 720)), 0.0))
     (large,) = batches(one.flush())
-    assert (small.size, large.size, large.seq) == ((640, 360), (1280, 720), 1)
+    assert (small.connection.size, large.connection.size, large.seq) == ((640, 360), (1280, 720), 1)
 
 
 def test_people_get_tracks_and_poses_with_other_joints_are_left_out() -> None:
@@ -116,7 +117,7 @@ def test_people_get_tracks_and_poses_with_other_joints_are_left_out() -> None:
     boxes = Boxes(np.array([box_of(pose)], np.float32), np.ones(1, np.float32))
     people = People(boxes, pose.keypoints[None], pose.confidence[None])
     (batch,) = batches(one.add(frame(0, poses=None, people=people), 0.0))
-    assert batch.people.tolist() == [1]
+    assert batch.people == [1]
     odd = Pose(1, pose.keypoints[:5], pose.confidence[:5])
     (batch,) = batches(one.add(frame(1, poses=[odd, pose]), 0.0))
     assert batch.tracks.tolist() == [pose.track_id]

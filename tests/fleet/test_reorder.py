@@ -7,24 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepvad.fleet.reorder import DEPTH, Reorder
-from stepvad.fleet.wire import Batch, batch_of
+from stepvad.fleet.wire import Batch, Connection, batch_of
 
 
 def batch(seq: int, n: int = 1) -> Batch:
     return batch_of(
         [(seq + i, []) for i in range(n)],
-        site="a",
-        camera="b",
-        epoch=1,
-        wall0=0.0,
-        rate=10.0,
-        size=(1, 1),
-        seq=seq,
+        Connection(site="a", camera="b", epoch=1, wall0=0.0, rate=10.0, size=(1, 1)),
+        seq,
     )
 
 
 def numbers(batches: list[Batch]) -> list[int]:
-    return [slot for one in batches for slot in one.slots.tolist()]
+    return [slot for one in batches for slot in one.slots]
 
 
 @given(st.integers(1, 4), st.sampled_from([0, 100, 9999]), st.integers(0, 2**32))

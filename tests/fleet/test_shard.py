@@ -44,7 +44,7 @@ def deliveries(batches: Sequence[Batch | bytes], first: int = 1) -> list[Deliver
         Delivery(
             "stepvad.poses.0.s0.cam"
             if isinstance(one, bytes)
-            else SUBJECTS.poses(one.site, one.camera),
+            else SUBJECTS.poses(one.connection.site, one.connection.camera),
             one if isinstance(one, bytes) else wire.encode(one),
             first + at,
             float(at),
@@ -239,7 +239,7 @@ def test_poison_is_tried_three_times_and_buried_while_others_go_on(
     good = wire.encode(sent[0])
     nan = msgpack.unpackb(good)
     nan["keypoints"] = np.full(len(nan["keypoints"]) // 4, np.nan, "<f4").tobytes()
-    other = replace(sent[0], camera="cam2")
+    other = replace(sent[0], connection=replace(sent[0].connection, camera="cam2"))
     poison = [good[:50], msgpack.packb(nan), bytes(10_000_000), wire.encode(other)]
     shard = shard_of(models)
     step(shard, deliveries(poison))

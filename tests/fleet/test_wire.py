@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from stepvad.skeletons import COCO17, STEP18
 from tests.live.records import record
 
 DATA = Path(__file__).parent / "data"
+CONNECTION = wire.Connection(
+    site="north", camera="gate", epoch=3, wall0=1.7e9, rate=10.0, size=(1920, 1080)
+)
 NAMES = st.text(min_size=1, max_size=20).filter(str.isprintable)
 
 
@@ -42,21 +46,13 @@ def batch(seed: int, people: list[int], *, skeleton: Any = COCO17, **more: Any) 
         )
         for i, n in enumerate(people)
     ]
-    facts: dict[str, Any] = {
-        "site": "north",
-        "camera": "gate",
-        "epoch": 3,
-        "wall0": 1.7e9,
-        "rate": 10.0,
-        "size": (1920, 1080),
-        "seq": 40,
-    }
-    return wire.batch_of(frames, skeleton=skeleton, **(facts | more))
+    seq, lost = more.pop("seq", 40), more.pop("lost", None)
+    return wire.batch_of(frames, replace(CONNECTION, skeleton=skeleton, **more), seq, lost)
 
 
 def same(one: Batch, other: Batch) -> bool:
-    arrays = ("slots", "people", "tracks", "keypoints", "confidence")
-    plain = ("site", "camera", "epoch", "wall0", "rate", "size", "seq", "lost", "skeleton")
+    arrays = ("tracks", "keypoints", "confidence")
+    plain = ("connection", "seq", "slots", "people", "lost")
     return all(getattr(one, name) == getattr(other, name) for name in plain) and all(
         getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in arrays
     )
@@ -83,8 +79,7 @@ def test_half_precision_errs_by_less_than_a_tenth_of_a_pixel_for_a_person() -> N
     keypoints = (1700 + rng.uniform(0, 120, (17, 2))).astype(np.float32)
     confidence = np.full(17, 0.5, np.float32)
     keypoints[4], confidence[4] = 0, 0
-    facts = {"site": "a", "camera": "b", "epoch": 1, "wall0": 0.0, "rate": 10.0, "seq": 0}
-    sent = wire.batch_of([(0, [Pose(1, keypoints, confidence)])], size=(9, 9), **facts)  # type: ignore[arg-type]  # of several kinds
+    sent = wire.batch_of([(0, [Pose(1, keypoints, confidence)])], CONNECTION, 0)
     data = wire.encode(sent, "f2")
     got = wire.decode(data)
     assert np.abs(got.keypoints - sent.keypoints).max() < 0.1
@@ -94,7 +89,7 @@ def test_half_precision_errs_by_less_than_a_tenth_of_a_pixel_for_a_person() -> N
 def test_parts_and_poses_of_a_batch_are_those_of_its_frames() -> None:
     whole = batch(0, [2, 0, 3, 1])
     part = whole.part(1, 3)
-    assert (part.seq, part.end, part.slots.tolist()) == (41, 43, [9, 11])
+    assert (part.seq, part.end, part.slots) == (41, 43, [9, 11])
     assert [pose.track_id for pose in part.poses(1)] == [200, 201, 202]
     assert np.array_equal(part.poses(1)[2].keypoints, whole.poses(2)[2].keypoints)
 
@@ -110,7 +105,7 @@ def test_recorded_messages_are_read_for_ever(name: str) -> None:
     """The last one has fields that nobody knows, as a later minor version may."""
     got = wire.decode((DATA / f"{name}.msgpack").read_bytes())
     expected = batch(5, [2, 0, 1])
-    assert (got.name, got.epoch, got.seq, got.slots.tolist()) == ("north/gate", 3, 40, [7, 9, 11])
+    assert (got.connection, got.seq, got.slots) == (CONNECTION, 40, [7, 9, 11])
     assert got.tracks.tolist() == [0, 1, 200]
     assert np.abs(got.keypoints - expected.keypoints).max() < (1.0 if name.endswith("f2") else 1e-9)
 

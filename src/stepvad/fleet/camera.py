@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepvad.fleet.reorder import Reorder
-from stepvad.fleet.wire import Batch
+from stepvad.fleet.wire import Batch, Connection
 from stepvad.live.record import Record
 from stepvad.live.watcher import Subject, Watcher
 
@@ -28,6 +28,8 @@ class Camera:
     """Of the connection, in the crowd."""
     reorder: Reorder
     watcher: Watcher = field(init=False)
+    known: Connection | None = None
+    """What its latest message said of the connection: it fits this camera."""
     past: tuple[int, ...] = ()
     scored: int = 0
     """Frames before this number are done with: they only make windows whole."""
@@ -65,7 +67,7 @@ class Camera:
 
     def note(self, batch: Batch, sequence: int) -> None:
         """Remember where in the stream frames are, as long as windows need them."""
-        last = int(batch.slots[-1])
+        last = batch.slots[-1]
         self.needed.append((sequence, batch.seq, last))
         oldest = min(self.last_slot, last) - self.reach
         while self.needed[0][2] < oldest:
@@ -75,12 +77,12 @@ class Camera:
         """Whether a message is from a connection that is over."""
         return epoch in self.past or (self.is_lost and epoch == self.epoch)
 
-    def begin(self, batch: Batch, number: int) -> None:
+    def begin(self, connection: Connection, number: int) -> None:
         """Another connection, or the same one after a silence."""
-        if batch.epoch != self.epoch:
+        if connection.epoch != self.epoch:
             self.past = (*self.past, self.epoch)[-PAST:]
             self.scored = 0
-        self.epoch, self.wall0, self.number = batch.epoch, batch.wall0, number
+        self.epoch, self.wall0, self.number = connection.epoch, connection.wall0, number
         self.reorder = Reorder(self.reorder.next if self.is_over and self.scored else None)
         self.last_slot = -1
         self.needed.clear()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows import Windows, prepare
 
-Columns = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
+AT_ONCE = 512
+"""Windows made at once, at most: what fits into the processor's caches."""
 
 
 class Crowd:
@@ -50,34 +54,33 @@ class Crowd:
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
         skeleton: Skeleton = COCO17,
-    ) -> tuple[Windows, NDArray[np.int64]]:
+    ) -> Iterator[tuple[Windows, NDArray[np.int64]]]:
         """The windows of poses `(P, V, 2)`, and of each the row of the pose that completed it.
 
-        Of poses with one camera, frame and track the first counts.
+        They come some at a time. Of poses with one camera, frame and track the first counts.
         """
         keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.detector.skeleton)
         key = camera << 32 | track_id & 0xFFFFFFFF
-        order = np.lexsort((frame, key))
+        order = np.argsort(key, kind="stable")
         same = np.diff(key[order], prepend=-1) == 0
-        again = same & (np.diff(frame[order], prepend=-1) == 0)
-        if again.any():
+        step = np.diff(frame[order], prepend=0)
+        if (again := same & (step == 0)).any():
             self.duplicate_poses += int(again.sum())
             order, same = order[~again], same[~again]
+            step = np.diff(frame[order], prepend=0)
         # where a person was away for long in between, what follows is a run of its own
-        broken = same & (np.diff(frame[order], prepend=0) - 1 > self._length)
+        broken = same & (step - 1 > self._length)
+        runs = [order]
         if broken.any():
             turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
             runs = [order[turn == i] for i in range(int(turn.max()) + 1)]
-        else:
-            runs = [order]
-        parts = [self._push(key[run], frame[run], keypoints[run], sure[run]) for run in runs]
-        found, sures, frames, of = parts[0]
-        rows = runs[0][of]
-        if len(parts) > 1:
-            found, sures, frames = (np.concatenate([part[i] for part in parts]) for i in (0, 1, 2))
-            rows = np.concatenate([run[part[3]] for run, part in zip(runs, parts, strict=True)])
-        config = self.detector.config
-        return Windows.of(found, sures, track_id[rows], frames, config), rows
+        for run in runs:
+            at, frames, of = self._push(key[run], frame[run], keypoints[run], sure[run])
+            for first in range(0, len(at), AT_ONCE):
+                part = slice(first, first + AT_ONCE)
+                rows = run[of[part]]
+                found = self._cut(at[part])
+                yield Windows.of(*found, track_id[rows], frames[part], self.detector.config), rows
 
     def _push(
         self,
@@ -85,8 +88,11 @@ class Crowd:
         frame: NDArray[np.int64],
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
-    ) -> Columns:
-        """Poses by track and frame, each track without a break: windows, last frames, rows."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Keep poses by track and frame, each track without a break.
+
+        Of the windows they complete: the place of the first pose, the last frame, the row.
+        """
         first = np.flatnonzero(np.diff(key, prepend=-1))
         size = np.diff(first, append=len(key))
         if len(self._free) < len(first):
@@ -105,23 +111,30 @@ class Crowd:
             )
             size = np.add.reduceat(missed + 1, first)
         self._make_room(slots, size)
-        place = np.arange(len(of)) + np.repeat(self._n[slots] - np.cumsum(size) + size, size)
-        slot = np.repeat(slots, size)
-        self._keypoints[slot, place] = keypoints
-        self._confidence[slot, place] = confidence
+        ends = np.cumsum(size)
+        place = np.arange(len(of)) + np.repeat(self._n[slots] - ends + size, size)
+        at = np.repeat(slots * self._keypoints.shape[1], size) + place
+        self._keypoints.reshape(-1, *self._keypoints.shape[2:])[at] = keypoints
+        self._confidence.reshape(-1)[at] = confidence
         self._n[slots] += size
-        self._last[slots] = frame[np.cumsum(size) - 1]
+        self._last[slots] = frame[ends - 1]
         whole = place >= self._length - 1
-        room = self._keypoints.shape[1]
-        at = (slot * room + place)[whole, None] + np.arange(1 - self._length, 1)
+        return at[whole] - (self._length - 1), frame[whole], of[whole]
+
+    def _cut(self, at: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Windows from these places on: keypoints `(N, T, V, 2)`, confidences `(N, T)`."""
         joints = self._keypoints.shape[2:]
-        found = self._keypoints.reshape(-1, 2 * joints[0]).take(at.reshape(-1), axis=0)
-        return (
-            found.reshape(*at.shape, *joints),
-            self._confidence.take(at),
-            frame[whole],
-            of[whole],
+        # the poses of a window lie one after the other: each is copied in one piece
+        poses = self._keypoints.reshape(-1)
+        size = joints[0] * joints[1]
+        spans = as_strided(
+            poses,
+            (len(poses) // size - self._length + 1, self._length * size),
+            (size * poses.itemsize, poses.itemsize),
+            writeable=False,
         )
+        sures = sliding_window_view(self._confidence.reshape(-1), self._length)
+        return spans[at].reshape(len(at), self._length, *joints), sures[at]
 
     def _filled(
         self,

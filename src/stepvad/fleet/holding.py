@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 FETCHED = 256
 """Messages taken from the consumer at once."""
-WAITING = 1024
-"""Messages of a shard that may wait to be scored."""
+WAITING, WAITING_BYTES = 1024, 2**20
+"""Messages of a shard that may wait to be scored, and about how many bytes of them."""
 AGAIN_S = 0.1
 """Before something is tried again at a broker that does not answer."""
 FRAME_TIME = "Stepvad-Frame-Time"
@@ -98,6 +98,8 @@ class Holding:
     """Of the oldest frame of the latest round."""
     restarts: int = 0
     """Those of the consumer that were noticed."""
+    _bytes: int = 0
+    """Of the messages that wait."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _letters: asyncio.Queue[Letter | Kept] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -114,7 +116,8 @@ class Holding:
     def take(self, most: int) -> Sequence[Delivery]:
         """Messages that wait."""
         taken, self.waiting = self.waiting[:most], self.waiting[most:]
-        if len(self.waiting) < WAITING:
+        self._bytes -= _size(taken)
+        if not self._is_full:
             self._room.set()
         return taken
 
@@ -183,10 +186,15 @@ class Holding:
             self.is_drained = not found
             if found:
                 self.waiting += found
+                self._bytes += _size(found)
                 self.arrived.set()
-            while len(self.waiting) >= WAITING:
+            while self._is_full:
                 self._room.clear()
                 await self._room.wait()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.waiting) >= WAITING or self._bytes >= WAITING_BYTES
 
     async def _say(self) -> None:
         try:
@@ -239,6 +247,11 @@ class Holding:
         if stored.sequence > self.expect:
             self.expect = stored.sequence
         self.announced(letter)
+
+
+def _size(deliveries: Sequence[Delivery]) -> int:
+    """Bytes of messages."""
+    return sum(len(delivery.data) for delivery in deliveries)
 
 
 async def take(

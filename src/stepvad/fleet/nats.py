@@ -257,10 +257,12 @@ class NatsBus:
         with answers(), suppress(errors.NotFoundError):
             await self._js.delete_consumer(stream, name)
 
-    async def consumer_lag(self, stream: str, name: str) -> int:
-        """Messages that a consumer did not get yet."""
+    async def consumer_lag(self, stream: str, name: str, taken: int | None = None) -> int:
+        """Messages that a consumer did not get yet; or, of whoever took so many, did not take."""
         with answers():
-            return (await self._js.consumer_info(stream, name)).num_pending or 0
+            info = await self._js.consumer_info(stream, name)
+        sent = info.delivered.consumer_seq if info.delivered else 0
+        return (info.num_pending or 0) + (0 if taken is None else sent - taken)
 
     async def lags(self) -> dict[str, int]:
         """Messages that wait, by consumer of poses."""

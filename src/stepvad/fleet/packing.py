@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Precision, batch_of, encode
+from stepvad.fleet.wire import Connection, Precision, batch_of, encode
 from stepvad.live.lanes import Frame
 from stepvad.poses import Pose
 from stepvad.skeletons import Skeleton
@@ -117,18 +117,16 @@ class Packer:
         self, frames: Sequence[tuple[int, Sequence[Pose]]], lost: str | None = None
     ) -> Parcel:
         label = self.label
-        batch = batch_of(
-            frames,
+        connection = Connection(
             site=label.site,
             camera=label.camera,
             epoch=self._epoch,
             wall0=self._wall0,
             rate=label.rate,
             size=self._size,
-            seq=self._seq,
             skeleton=label.skeleton,
-            lost=lost,
         )
+        batch = batch_of(frames, connection, self._seq, lost)
         end = "" if lost is None else ":lost"
         return Parcel(
             camera=label.camera,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-AHEAD = 256
-"""Messages asked for at once."""
+AHEAD, AHEAD_BYTES = 256, 2**20
+"""Messages asked for at once, and about how many bytes they may have together."""
 EXPIRES_S = 20.0
 HEARTBEAT_S = 1.0
 """The broker says so often that it is there, if there is nothing else to say."""
@@ -48,6 +48,8 @@ class PosesConsumer:
         """Messages of this consumer so far: its own sequence tells if one is missing."""
         self._wanted = 0
         """Messages asked for that did not come yet."""
+        self._size = AHEAD_BYTES // 16
+        """Of messages, about: the first are taken for large ones."""
         self._heard = 0.0
         self._connections = -1
         self._is_broken = True
@@ -99,7 +101,8 @@ class PosesConsumer:
         arrived = self._arrived[:most]
         del self._arrived[:most]
         found = self._in_order(arrived)
-        if self._wanted < AHEAD // 2 and len(self._arrived) < AHEAD and not self._is_broken:
+        most = self._ahead
+        if self._wanted < most / 2 and len(self._arrived) < most and not self._is_broken:
             await self._ask()
         return found
 
@@ -109,7 +112,7 @@ class PosesConsumer:
     async def lag(self) -> int:
         """Messages that wait at the broker or here."""
         name = f"{self._name}-{self._generation}"
-        return await self._bus.consumer_lag(POSES, name) + len(self._arrived)
+        return await self._bus.consumer_lag(POSES, name, self._handed)
 
     async def close(self) -> None:
         """Take no more."""
@@ -124,6 +127,7 @@ class PosesConsumer:
         if msg.reply and msg.reply.startswith("$JS.ACK."):
             self._arrived.append(msg)
             self._wanted -= 1
+            self._size = max(len(msg.data), self._size * 7 // 8, 1)
         else:
             self._status(msg)
         self._some.set()
@@ -140,14 +144,20 @@ class PosesConsumer:
             logger.info("bus: consumer %s ends: %s", self._name, headers.get("Description", status))
             self._is_broken = True
 
+    @property
+    def _ahead(self) -> int:
+        """How many messages to ask for, by the size of the latest."""
+        return max(min(AHEAD, AHEAD_BYTES // self._size), 1)
+
     async def _ask(self) -> None:
+        most = self._ahead
         request = {
-            "batch": AHEAD,
+            "batch": most,
             "expires": round(EXPIRES_S * 1e9),
             "idle_heartbeat": round(HEARTBEAT_S * 1e9),
         }
         name = f"{self._name}-{self._generation}"
-        self._wanted += AHEAD
+        self._wanted += most
         await self._bus.request_messages(POSES, name, json.dumps(request).encode(), self._inbox)
 
     def _in_order(self, arrived: Sequence[Msg]) -> list[Delivery]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +18,8 @@ from stepvad.fleet.crowd import Crowd
 from stepvad.fleet.wire import Batch
 from stepvad.live.record import Record
 from stepvad.scoring import WindowScores
-from stepvad.windows import Windows
 
 logger = logging.getLogger(__name__)
-
-MOST = 512
-"""People scored in one call, about: what fits into the processor's caches."""
 
 
 class Work(NamedTuple):
@@ -31,6 +28,31 @@ class Work(NamedTuple):
     camera: Camera
     batch: Batch
     time: float
+
+
+class _Frames(NamedTuple):
+    """All frames of some works, one after the other; one value of each."""
+
+    work: NDArray[np.int64]
+    """Which work it is of."""
+    slot: NDArray[np.int64]
+    people: NDArray[np.int64]
+    is_new: NDArray[np.bool_]
+    """Whether it is to be scored; others only make windows whole."""
+
+    @classmethod
+    def of(cls, works: Sequence[Work]) -> _Frames:
+        """The frames in their order."""
+        sizes = np.array([len(work.batch) for work in works])
+        work = np.repeat(np.arange(len(works)), sizes)
+        done = [one.camera.scored - one.batch.seq for one in works]
+        place = np.arange(len(work)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return cls(
+            work=work,
+            slot=np.fromiter(chain.from_iterable(one.batch.slots for one in works), np.int64),
+            people=np.fromiter(chain.from_iterable(one.batch.people for one in works), np.int64),
+            is_new=place >= np.array(done)[work],
+        )
 
 
 class Change(NamedTuple):
@@ -78,10 +100,10 @@ class Scorer:
         """What frames change; of each camera they come in order."""
         groups: dict[tuple[int, str], list[Work]] = {}
         for work in works:
-            key = id(work.camera.subject.detector), work.batch.skeleton.name
+            key = id(work.camera.subject.detector), work.batch.connection.skeleton.name
             groups.setdefault(key, []).append(work)
         found: list[Change] = []
-        for group in (part for whole in groups.values() for part in _parts(whole)):
+        for group in groups.values():
             try:
                 found += self._score(group)
             except Exception:  # whatever a message brings about, other cameras go on
@@ -98,95 +120,76 @@ class Scorer:
         return self._crowds[id(detector)]
 
     def _score(self, works: Sequence[Work]) -> list[Change]:
-        detector = works[0].camera.subject.detector
-        batches = [work.batch for work in works]
-        sizes = np.array([len(batch) for batch in batches])
-        of_work = np.repeat(np.arange(len(works)), sizes)  # by frame, as all below
-        slots = np.concatenate([batch.slots for batch in batches])
-        people = np.concatenate([batch.people for batch in batches])
-        seqs = np.arange(len(slots)) + np.repeat(
-            [work.batch.seq for work in works] - np.cumsum(sizes) + sizes, sizes
-        )
-        is_new = seqs >= np.array([work.camera.scored for work in works])[of_work]
-        windows, frame = self._windows(detector, works, of_work, slots, people)
-        if not is_new.all():
-            wanted = np.flatnonzero(is_new[frame])
-            windows, frame = windows.part(wanted), frame[wanted]
-        scores = detector.score_windows(windows)
-        self.counts.frames += int(is_new.sum())
-        self.counts.windows += len(windows)
-        self.counts.flat_windows += int(windows.flat.sum())
-        found = self._changes(works, of_work, is_new, scores, frame)
+        """What frames of cameras change that share a detector and a skeleton."""
+        frames = _Frames.of(works)
+        scores, frame = self._scored(works, frames)
+        self.counts.frames += int(frames.is_new.sum())
+        self.counts.windows += len(scores)
+        found = self._changes(works, frames, scores, frame)
         for camera, batch, _ in works:
             camera.scored = max(camera.scored, batch.end)
         return found
 
-    def _windows(
-        self,
-        detector: Detector,
-        works: Sequence[Work],
-        of_work: NDArray[np.int64],
-        slots: NDArray[np.int64],
-        people: NDArray[np.int64],
-    ) -> tuple[Windows, NDArray[np.int64]]:
-        """The windows of some frames, and the frame that completed each."""
+    def _scored(
+        self, works: Sequence[Work], frames: _Frames
+    ) -> tuple[WindowScores, NDArray[np.int64]]:
+        """Scores of the windows of new frames, and the frame that completed each."""
+        detector = works[0].camera.subject.detector
         crowd = self._crowd(detector)
-        frame = np.repeat(np.arange(len(slots)), people)  # by person
+        frame = np.repeat(np.arange(len(frames.slot)), frames.people)  # by person
         numbers = np.array([work.camera.number for work in works])
-        windows, rows = crowd.push(
-            numbers[of_work[frame]],
-            slots[frame],
-            np.concatenate([work.batch.tracks for work in works]),
+        scores, of = [], []
+        for windows, rows in crowd.push(
+            numbers[frames.work[frame]],
+            frames.slot[frame],
+            np.concatenate([work.batch.tracks for work in works]).astype(np.int64),
             np.concatenate([work.batch.keypoints for work in works]),
             np.concatenate([work.batch.confidence for work in works]),
-            works[0].batch.skeleton,
-        )
+            works[0].batch.connection.skeleton,
+        ):
+            at = frame[rows]
+            if not frames.is_new[at].all():
+                wanted = np.flatnonzero(frames.is_new[at])
+                windows, at = windows.part(wanted), at[wanted]
+            self.counts.flat_windows += int(windows.flat.sum())
+            scores.append(detector.score_windows(windows))
+            of.append(at)
         self.counts.duplicate_poses = sum(one.duplicate_poses for one in self._crowds.values())
-        return windows, frame[rows]
+        if len(scores) == 1:
+            return scores[0], of[0]
+        nothing = np.empty(0, np.int64)
+        return WindowScores.join(scores, detector.config.L), np.concatenate([nothing, *of])
 
     def _changes(
         self,
         works: Sequence[Work],
-        of_work: NDArray[np.int64],
-        is_new: NDArray[np.bool_],
+        frames: _Frames,
         scores: WindowScores,
         frame: NDArray[np.int64],
     ) -> list[Change]:
         """Hand the scores to cameras where they matter: few, at most times."""
         thresholds = np.array([work.camera.subject.rules.threshold for work in works])
-        loud = thresholds[of_work[frame]] <= scores.A
-        busy = {id(works[i].camera) for i in np.unique(of_work[frame[loud]]).tolist()}
+        loud = thresholds[frames.work[frame]] <= scores.A
+        busy = {id(works[i].camera) for i in {*frames.work[frame[loud]].tolist()}}
         busy |= {id(work.camera) for work in works if not work.camera.watcher.is_idle}
         if not busy:
             return []
         order = np.argsort(frame, kind="stable")
-        ends = np.searchsorted(frame[order], np.arange(len(of_work) + 1))
+        ends = np.searchsorted(frame[order], np.arange(len(frames.work) + 1))
         found: list[Change] = []
-        for at in np.flatnonzero(is_new).tolist():
-            camera, batch, time = works[of_work[at]]
+        for at in np.flatnonzero(frames.is_new).tolist():
+            camera, batch, time = works[frames.work[at]]
             if id(camera) in busy:
-                i = at - int(np.searchsorted(of_work, of_work[at]))
+                i = at - int(np.searchsorted(frames.work, frames.work[at]))
                 own = scores.part(order[ends[at] : ends[at + 1]])
                 found += _seen(camera, batch, i, own, time)
         return found
 
 
-def _parts(works: Sequence[Work]) -> Iterator[Sequence[Work]]:
-    """The same works, some at a time."""
-    first, people = 0, 0
-    for at, work in enumerate(works):
-        people += len(work.batch.tracks)
-        if people >= MOST:
-            yield works[first : at + 1]
-            first, people = at + 1, 0
-    if first < len(works):
-        yield works[first:]
-
-
 def _seen(camera: Camera, batch: Batch, i: int, windows: WindowScores, time: float) -> list[Change]:
     """What the scores of one frame change."""
-    slot = int(batch.slots[i])
-    told = camera.watcher.see(slot, batch.size, batch.poses(i), windows)
+    slot = batch.slots[i]
+    told = camera.watcher.see(slot, batch.connection.size, batch.poses(i), windows)
     return [changed(camera, kind, record, slot, time) for kind, record in told]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from stepvad.fleet.models import FleetModels
 from stepvad.fleet.reorder import Reorder
 from stepvad.fleet.scoring import Change, Scorer, Work, changed
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Batch, Told, UnreadableError, decode, decode_event
+from stepvad.fleet.wire import Batch, Connection, Told, UnreadableError, decode, decode_event
 from stepvad.live.record import EndedBy
 from stepvad.skeletons import modelled
 
@@ -181,47 +182,50 @@ class Shard:
 
     def _read(self, delivery: Delivery, batch: Batch, now: float, clock: float | None) -> None:
         camera = self.cameras.get(delivery.subject)
-        if camera is None:
-            camera = self._meet(delivery, batch, now)
-            if camera is None:
+        if camera is None or camera.is_over or batch.connection is not camera.known:
+            camera = camera or self._meet(delivery, batch)
+            if camera is None or not self._is_going_on(camera, batch):
                 return
-        if camera.name != batch.name:
-            raise UnreadableError(
-                f"poses: expected those of {camera.name}, got some of {batch.name}"
-            )
-        _check(batch, camera)
-        if camera.is_late(batch.epoch):
-            self.counts[camera.name, "late"] += len(batch)
-            return
-        if batch.epoch != camera.epoch:
-            self._lose(camera, "camera lost")
-            if batch.rate != camera.subject.rate:
-                camera.subject = replace(camera.subject, rate=batch.rate)
-            camera.begin(batch, self.scorer.number())
-        elif camera.is_over and batch.end > camera.scored:
-            camera.begin(batch, self.scorer.number())
         camera.heard, camera.last_sequence = now, delivery.sequence
         self._order(camera, batch, delivery, clock)
         if batch.lost is not None:
             self._lose(camera, "camera lost")
             camera.is_lost = True
 
-    def _meet(self, delivery: Delivery, batch: Batch, now: float) -> Camera | None:
+    def _is_going_on(self, camera: Camera, batch: Batch) -> bool:
+        """Whether frames are wanted; they may begin another connection."""
+        connection = batch.connection
+        _check(connection, camera)
+        if camera.is_late(connection.epoch):
+            self.counts[camera.name, "late"] += len(batch)
+            return False
+        if connection.epoch != camera.epoch:
+            self._lose(camera, "camera lost")
+            if connection.rate != camera.subject.rate:
+                camera.subject = replace(camera.subject, rate=connection.rate)
+            camera.begin(connection, self.scorer.number())
+        elif camera.is_over and batch.end > camera.scored:
+            camera.begin(connection, self.scorer.number())
+        camera.known = connection
+        return True
+
+    def _meet(self, delivery: Delivery, batch: Batch) -> Camera | None:
         """A camera that was not here before."""
-        if self.subjects.poses(batch.site, batch.camera) != delivery.subject:
-            raise UnreadableError(f"poses: expected those of {delivery.subject}, got {batch.name}")
-        subject = self.models.subject(batch.name, batch.rate)
+        of = batch.connection
+        if self.subjects.poses(of.site, of.camera) != delivery.subject:
+            raise UnreadableError(f"poses: expected those of {delivery.subject}, got {of.name}")
+        subject = self.models.subject(of.name, of.rate)
         if subject is None:
-            if batch.name not in self._unknown:
-                logger.warning("camera %s: no model is meant for it", batch.name)
-                self._unknown.add(batch.name)
-            self.counts[batch.name, "refused"] += len(batch)
+            if of.name not in self._unknown:
+                logger.warning("camera %s: no model is meant for it", of.name)
+                self._unknown.add(of.name)
+            self.counts[of.name, "refused"] += len(batch)
             return None
         camera = Camera(
-            site=batch.site,
+            site=of.site,
             subject=subject,
-            epoch=batch.epoch,
-            wall0=batch.wall0,
+            epoch=of.epoch,
+            wall0=of.wall0,
             number=self.scorer.number(),
             reorder=Reorder(),
         )
@@ -269,11 +273,11 @@ class Shard:
         for batch in batches:
             last = camera.last_slot
             if batch.slots[0] <= last:  # a slot that is past
-                past = int((batch.slots <= last).sum())
+                past = bisect_right(batch.slots, last)
                 self.counts[camera.name, "late"] += past
                 batch = batch.part(past, len(batch))
             if len(batch):
-                camera.last_slot = int(batch.slots[-1])
+                camera.last_slot = batch.slots[-1]
                 camera.is_blank = False
                 self._works.append(Work(camera, batch, time))
 
@@ -302,12 +306,16 @@ class Shard:
         camera.is_over = camera.is_blank = True
 
 
-def _check(batch: Batch, camera: Camera) -> None:
-    """Refuse what the model of a camera cannot score."""
-    target = camera.subject.detector.skeleton
-    if batch.skeleton.joints != target.joints and modelled(batch.skeleton) != target:
-        raise UnreadableError(f"poses: expected {target.name}, got {batch.skeleton.name}")
-    if batch.epoch == camera.epoch and batch.rate != camera.subject.rate:
+def _check(connection: Connection, camera: Camera) -> None:
+    """Refuse what is of another camera, or what the model of this one cannot score."""
+    if connection.name != camera.name:
         raise UnreadableError(
-            f"poses: expected {camera.subject.rate} frames a second, got {batch.rate}"
+            f"poses: expected those of {camera.name}, got some of {connection.name}"
+        )
+    given, target = connection.skeleton, camera.subject.detector.skeleton
+    if given.joints != target.joints and modelled(given) != target:
+        raise UnreadableError(f"poses: expected {target.name}, got {given.name}")
+    if connection.epoch == camera.epoch and connection.rate != camera.subject.rate:
+        raise UnreadableError(
+            f"poses: expected {camera.subject.rate} frames a second, got {connection.rate}"
         )

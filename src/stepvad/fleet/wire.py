@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from operator import lt
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -30,19 +30,16 @@ ABSENT = np.finfo(np.float16).min
 """With half precision, a joint at (0, 0): one that was not found."""
 
 Precision = Literal["f4", "f2"]
+PRECISIONS = {name: np.dtype(f"<{name}") for name in get_args(Precision)}
 
 
 class UnreadableError(DataError):
     """A message that is not what it should be, or of another major version."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Batch:
-    """Consecutive frames of one connection of one camera; or, with `lost`, its end.
-
-    `slots (F,)` and `people (F,)` say when each frame was and how many people it shows;
-    `tracks (P,)`, `keypoints (P, V, 2)` in pixels and `confidence (P, V)` follow frame by frame.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """What all frames of one connection of one camera have in common."""
 
     site: str
     camera: str
@@ -54,14 +51,30 @@ class Batch:
     """Time slots in a second."""
     size: tuple[int, int]
     """Width and height of the picture."""
+    skeleton: Skeleton = COCO17
+
+    @property
+    def name(self) -> str:
+        """The camera, wherever it is."""
+        return f"{self.site}/{self.camera}"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)  # not frozen: one is made of every message
+class Batch:
+    """Consecutive frames of a connection; or, with `lost`, its end.
+
+    `slots` and `people` say when each frame was and how many people it shows; `tracks (P,)`,
+    `keypoints (P, V, 2)` in pixels and `confidence (P, V)` follow frame by frame.
+    """
+
+    connection: Connection
     seq: int
     """Frames of the connection before this batch; a lost camera tells how many there were."""
-    slots: NDArray[np.int64]
-    people: NDArray[np.int64]
-    tracks: NDArray[np.int64]
+    slots: Sequence[int]
+    people: Sequence[int]
+    tracks: NDArray[np.int32]
     keypoints: NDArray[np.float32]
     confidence: NDArray[np.float32]
-    skeleton: Skeleton = COCO17
     lost: str | None = None
     """Why nothing follows."""
 
@@ -74,67 +87,43 @@ class Batch:
         """The `seq` of what follows."""
         return self.seq + len(self.slots)
 
-    @property
-    def name(self) -> str:
-        """The camera, wherever it is."""
-        return f"{self.site}/{self.camera}"
-
     def poses(self, frame: int) -> list[Pose]:
         """The people of one of its frames, counted from 0."""
-        first = int(self.people[:frame].sum())
-        rows = range(first, first + int(self.people[frame]))
+        first = sum(self.people[:frame])
+        rows = range(first, first + self.people[frame])
         return [Pose(int(self.tracks[r]), self.keypoints[r], self.confidence[r]) for r in rows]
 
     def part(self, first: int, end: int) -> Batch:
         """Some of its frames, counted from 0."""
-        ends = np.concatenate([[0], np.cumsum(self.people)])
-        rows = slice(int(ends[first]), int(ends[end]))
+        rows = slice(sum(self.people[:first]), sum(self.people[:end]))
         return Batch(
-            site=self.site,
-            camera=self.camera,
-            epoch=self.epoch,
-            wall0=self.wall0,
-            rate=self.rate,
-            size=self.size,
+            connection=self.connection,
             seq=self.seq + first,
             slots=self.slots[first:end],
             people=self.people[first:end],
             tracks=self.tracks[rows],
             keypoints=self.keypoints[rows],
             confidence=self.confidence[rows],
-            skeleton=self.skeleton,
         )
 
 
 def batch_of(
     frames: Sequence[tuple[int, Sequence[Pose]]],
-    *,
-    site: str,
-    camera: str,
-    epoch: int,
-    wall0: float,
-    rate: float,
-    size: tuple[int, int],
+    connection: Connection,
     seq: int,
-    skeleton: Skeleton = COCO17,
     lost: str | None = None,
 ) -> Batch:
     """Frames, each a slot with its poses, as a batch."""
     poses = [pose for _, some in frames for pose in some]
+    joints = connection.skeleton.V
     return Batch(
-        site=site,
-        camera=camera,
-        epoch=epoch,
-        wall0=wall0,
-        rate=rate,
-        size=size,
+        connection=connection,
         seq=seq,
-        slots=np.array([slot for slot, _ in frames], dtype=np.int64),
-        people=np.array([len(some) for _, some in frames], dtype=np.int64),
-        tracks=np.array([pose.track_id for pose in poses], dtype=np.int64),
-        keypoints=_stack([pose.keypoints for pose in poses], (skeleton.V, 2)),
-        confidence=_stack([pose.confidence for pose in poses], (skeleton.V,)),
-        skeleton=skeleton,
+        slots=[slot for slot, _ in frames],
+        people=[len(some) for _, some in frames],
+        tracks=np.array([pose.track_id for pose in poses], dtype=np.int64).astype(np.int32),
+        keypoints=_stack([pose.keypoints for pose in poses], (joints, 2)),
+        confidence=_stack([pose.confidence for pose in poses], (joints,)),
         lost=lost,
     )
 
@@ -143,21 +132,22 @@ def encode(batch: Batch, precision: Precision = "f4") -> bytes:
     """The batch as bytes; what nobody could decode is refused here."""
     import msgpack
 
+    of = batch.connection
     if not 0 <= len(batch) <= MAX_FRAMES:
-        raise DataError(f"camera {batch.name}: expected up to {MAX_FRAMES} frames, got more")
+        raise DataError(f"camera {of.name}: expected up to {MAX_FRAMES} frames, got more")
     facts: dict[str, Any] = {
         "v": [MAJOR, MINOR],
-        "site": batch.site,
-        "camera": batch.camera,
-        "epoch": batch.epoch,
-        "wall0": batch.wall0,
-        "rate": batch.rate,
-        "size": list(batch.size),
+        "site": of.site,
+        "camera": of.camera,
+        "epoch": of.epoch,
+        "wall0": of.wall0,
+        "rate": of.rate,
+        "size": of.size,
         "seq": batch.seq,
-        "skeleton": batch.skeleton.name,
+        "skeleton": of.skeleton.name,
         "precision": precision,
-        "slots": batch.slots.tolist(),
-        "people": batch.people.tolist(),
+        "slots": batch.slots,
+        "people": batch.people,
         "tracks": batch.tracks.astype("<i4").tobytes(),
         "confidence": _sure(batch.confidence, precision),
     }
@@ -170,7 +160,7 @@ def encode(batch: Batch, precision: Precision = "f4") -> bytes:
     data: bytes = msgpack.packb(facts)
     if len(data) > MAX_BYTES:
         raise DataError(
-            f"camera {batch.name}: expected at most {MAX_BYTES} bytes, got {len(data)}",
+            f"camera {of.name}: expected at most {MAX_BYTES} bytes, got {len(data)}",
             hint="send fewer frames in one message",
         )
     return data
@@ -196,32 +186,50 @@ def decode(data: bytes) -> Batch:
 
 
 def _batch(facts: dict[str, Any]) -> Batch:
-    skeleton = BUILT_IN.get(facts["skeleton"])
-    if skeleton is None:
-        raise UnreadableError(f"poses: expected a known skeleton, got {facts['skeleton']!r:.40}")
-    slots, people = _frames(facts["slots"], facts["people"])
-    n = sum(facts["people"])
+    connection = _connection(
+        facts["site"],
+        facts["camera"],
+        facts["epoch"],
+        facts["wall0"],
+        facts["rate"],
+        *facts["size"],
+        facts["skeleton"],
+    )
+    slots, people = facts["slots"], facts["people"]
+    _check_frames(slots, people)
+    n = sum(people)
     tracks = np.frombuffer(facts["tracks"], "<i4")
     if len(tracks) != n:
         raise UnreadableError(f"poses: expected {n} track numbers, got {len(tracks)}")
-    keypoints, confidence = _joints(facts, n, skeleton.V)
+    keypoints, confidence = _joints(facts, n, connection.skeleton.V)
     lost = facts.get("lost")
-    width, height = facts["size"]
     return Batch(
-        site=_name(facts["site"]),
-        camera=_name(facts["camera"]),
-        epoch=_count(facts["epoch"], 2**63),
-        wall0=_number(facts["wall0"], 1e12),
-        rate=_rate(facts["rate"]),
-        size=(_count(width, MAX_FRAME), _count(height, MAX_FRAME)),
+        connection=connection,
         seq=_count(facts["seq"], 2**53),
         slots=slots,
         people=people,
-        tracks=tracks.astype(np.int64),
+        tracks=tracks,
         keypoints=keypoints,
         confidence=confidence,
-        skeleton=skeleton,
         lost=None if lost is None else str(lost)[:200],
+    )
+
+
+@lru_cache(maxsize=65_536, typed=True)  # its values are checked once, not with every message
+def _connection(
+    site: Any, camera: Any, epoch: Any, wall0: Any, rate: Any, width: Any, height: Any, joints: Any
+) -> Connection:
+    skeleton = BUILT_IN.get(joints)
+    if skeleton is None:
+        raise UnreadableError(f"poses: expected a known skeleton, got {joints!r:.40}")
+    return Connection(
+        site=_name(site),
+        camera=_name(camera),
+        epoch=_count(epoch, 2**63),
+        wall0=_number(wall0, 1e12),
+        rate=_rate(rate),
+        size=(_count(width, MAX_FRAME), _count(height, MAX_FRAME)),
+        skeleton=skeleton,
     )
 
 
@@ -237,52 +245,47 @@ def _unpacked(data: bytes) -> dict[str, Any]:
     return facts
 
 
-def _frames(slots: Any, people: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Slots that grow and numbers of people, checked."""
+def _check_frames(slots: Any, people: Any) -> None:
+    """Refuse slots that do not grow, and numbers of people that are none."""
     if not (isinstance(slots, list) and isinstance(people, list) and len(slots) == len(people)):
         raise UnreadableError("poses: expected as many slots as numbers of people, got others")
     if len(slots) > MAX_FRAMES:
         raise UnreadableError(f"poses: expected up to {MAX_FRAMES} frames, got {len(slots)}")
-    if not all(type(value) is int for value in (*slots, *people)):
+    if not {*map(type, slots), *map(type, people)} <= {int}:
         raise UnreadableError("poses: expected whole numbers as slots and people, got others")
     if slots and not (slots[0] >= 0 and slots[-1] <= MAX_FRAME and min(people) >= 0):
         raise UnreadableError("poses: expected slots and people from 0 on, got others")
-    if any(after <= before for before, after in pairwise(slots)):
+    if not all(map(lt, slots, slots[1:])):
         raise UnreadableError("poses: expected slots that grow, got others")
     if sum(people) > MAX_BYTES:
         raise UnreadableError("poses: expected fewer people, got more than a message holds")
-    return np.array(slots, dtype=np.int64), np.array(people, dtype=np.int64)
 
 
 def _joints(
     facts: dict[str, Any], n: int, joints: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    precision = facts["precision"]
-    if precision not in get_args(Precision):
-        raise UnreadableError(f"poses: expected precision f4 or f2, got {precision!r:.40}")
-    flat = np.frombuffer(facts["keypoints"], f"<{precision}")
-    sure = np.frombuffer(facts["confidence"], f"<{precision}")
+    dtype = PRECISIONS.get(facts["precision"])
+    if dtype is None:
+        raise UnreadableError(f"poses: expected precision f4 or f2, got {facts['precision']!r:.40}")
+    flat = np.frombuffer(facts["keypoints"], dtype)
+    sure = np.frombuffer(facts["confidence"], dtype)
     if len(flat) != n * joints * 2 or len(sure) != n * joints:
         raise UnreadableError(
             f"poses: expected {n} people of {joints} joints, got {len(flat)} coordinates and "
             f"{len(sure)} confidences"
         )
-    keypoints = flat.reshape(n, joints, 2)
-    confidence = sure.astype(np.float32, copy=False).reshape(n, joints)
-    if precision == "f2":
-        keypoints = _doubled(keypoints, np.frombuffer(facts["origins"], "<f4"))
-    keypoints = keypoints.astype(np.float32, copy=False)
-    if not (_is_within(keypoints, MAX_COORDINATE) and _is_within(confidence, MAX_CONFIDENCE)):
+    if dtype != np.float32:
+        flat = _doubled(flat.reshape(n, joints, 2), np.frombuffer(facts["origins"], "<f4"))
+        sure = sure.astype(np.float32)
+    if not (_is_within(flat, MAX_COORDINATE) and _is_within(sure, MAX_CONFIDENCE)):
         raise UnreadableError("poses: expected finite joints, got NaN or infinity")
-    return keypoints, confidence
+    return flat.reshape(n, joints, 2), sure.reshape(n, joints)
 
 
-def _is_within(values: NDArray[np.float32], most: float) -> bool:
+def _is_within(flat: NDArray[np.float32], most: float) -> bool:
     """Whether no value is larger; the sum of squares tells it of most arrays, and quickly."""
-    flat = values.reshape(-1)
-    if float(flat.dot(flat)) <= most**2:
-        return True
-    return bool(np.abs(flat).max() <= most)  # NaN compares false
+    # NaN compares false
+    return float(flat.dot(flat)) <= most**2 or bool(np.abs(flat).max(initial=0) <= most)
 
 
 def _sure(confidence: NDArray[np.float32], precision: Precision) -> bytes:
@@ -306,10 +309,9 @@ def _doubled(offsets: NDArray[np.float16], origins: NDArray[np.float32]) -> NDAr
     absent = offsets == ABSENT
     keypoints = offsets.astype(np.float32) + origins.reshape(-1, 1, 2)
     keypoints[absent] = 0
-    return cast("NDArray[np.float32]", keypoints)
+    return cast("NDArray[np.float32]", keypoints.reshape(-1))
 
 
-@lru_cache(maxsize=65_536)
 def _name(value: Any) -> str:
     if not (isinstance(value, str) and 0 < len(value) <= MAX_NAME and value.isprintable()):
         raise UnreadableError(f"poses: expected a name, got {str(value)[:40]!r}")

@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 ROUND = 512
 """Messages of all shards that are scored in one go, at most."""
-ROUND_S = 0.25
+ROUND_S = 0.05
 """A round that takes longer is followed by smaller ones."""
-INLINE_S = 0.1
+INLINE_S = 0.2
 """A round that is expected to take longer runs in a thread of its own."""
 PAUSE_S = 0.1
 """Longest pause between two rounds."""
@@ -106,7 +106,7 @@ class Worker:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._score, taken, now)
         took = time.monotonic() - now
-        self._pace_s = max(0.9 * self._pace_s, took / n) if n else self._pace_s
+        self._pace_s = max(0.5 * self._pace_s, took / n) if n else self._pace_s
         self._most = max(self._most // 2, 8) if took > ROUND_S else min(self._most * 2, ROUND)
         is_due = now - self._kept_at >= self.settings.worker.checkpoint_s
         for holding in holdings:
