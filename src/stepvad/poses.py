@@ -211,6 +211,8 @@ def tracks_of(
 
 
 def _as_float32(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    if isinstance(values, np.ndarray) and values.dtype == np.float32 and values.flags.c_contiguous:
+        return values  # most are; what follows takes its time
     with np.errstate(over="ignore"):  # infinity is refused, or clipped, like any wrong value
         return np.ascontiguousarray(values, dtype=np.float32)
 
@@ -280,12 +282,13 @@ def _check_joints(
             f"{who}: expected {len(frames)} poses, one per frame, got {len(keypoints)}",
             hint="give one frame number per pose",
         )
-    bad = np.argwhere(~(np.abs(keypoints) <= MAX_COORDINATE))  # NaN compares false
-    if len(bad):
-        value = keypoints[tuple(bad[0])]
-        place = "" if frames is None else f", frame {frames[bad[0][0]]}"
+    fits = np.abs(keypoints) <= MAX_COORDINATE  # NaN compares false
+    if not fits.all():
+        bad = np.argwhere(~fits)[0]
+        value = keypoints[tuple(bad)]
+        place = "" if frames is None else f", frame {frames[bad[0]]}"
         raise DataError(
-            f"{who}{place}, joint {bad[0][-2]}: expected coordinates within "
+            f"{who}{place}, joint {bad[-2]}: expected coordinates within "
             f"±{MAX_COORDINATE:.0e}, got {value}",
             hint="leave the pose out, or put the joint at (0, 0) with confidence 0",
         )

@@ -28,6 +28,8 @@ ROUND = 512
 """Messages of all shards that are scored in one go, at most."""
 ROUND_S = 0.05
 """A round that takes longer is followed by smaller ones."""
+TURNS = 8
+"""Turns of the loop for everything else, after a round."""
 INLINE_S = 0.2
 """A round that is expected to take longer runs in a thread of its own."""
 PAUSE_S = 0.1
@@ -75,6 +77,8 @@ class Worker:
                         await self._arrived.wait()
                 self._arrived.clear()
                 await self._round()
+                for _ in range(TURNS):  # what arrived meanwhile is taken in, the lease renewed
+                    await asyncio.sleep(0)
             await end(leasing)
             await self._drain()
         finally:
