@@ -72,9 +72,10 @@ class PostgresServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """As kill -9 does, the server and all that it started."""
+        """As kill -9 does, the server and all that it started; stopped, it starts no more."""
         if self.process is None:
             return
+        self.process.send_signal(signal.SIGSTOP)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         pids = [self.process.pid, *map(int, children.read_text().split())]
         for pid in pids:
