@@ -75,6 +75,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
         worker.scorer.counts,
         lambda: len(worker.holdings),
         lambda: sum(len(holding.waiting) for holding in [*worker.holdings.values()]),
+        lambda: sum(holding.unsaid for holding in [*worker.holdings.values()]),
     )
     registry = CollectorRegistry()
     registry.register(metrics)

@@ -55,6 +55,7 @@ class Metrics:
     counts: Counts
     shards: Callable[[], int]
     waiting: Callable[[], int]
+    unsaid: Callable[[], int]
 
     def collect(self) -> Iterator[Metric]:
         """All metrics now."""
@@ -88,6 +89,11 @@ class Metrics:
         yield GaugeMetricFamily("stepvad_fleet_shards", "Shards held.", value=self.shards())
         yield GaugeMetricFamily(
             "stepvad_fleet_waiting", "Messages that wait in the worker.", value=self.waiting()
+        )
+        yield GaugeMetricFamily(
+            "stepvad_fleet_events_unsaid",
+            "Changes of events that the broker did not store yet.",
+            value=self.unsaid(),
         )
         delays = HistogramMetricFamily(
             "stepvad_fleet_event_latency_seconds", "From the frame to the event that it changes."
