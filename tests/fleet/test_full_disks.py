@@ -52,7 +52,9 @@ def test_8_events_wait_in_the_worker_while_the_disk_of_the_broker_is_full(
     scripts = several(scenes)
     expected = quiet(scripts)
     with small_disk(8) as disk, broker(tmp_path, store=disk.path) as one:
-        rarely = {"checkpoint_s": 30}  # it is an event that meets the full disk first
+        rarely: dict[str, object] = {
+            "checkpoint_s": 30
+        }  # it is an event that meets the full disk first
         workers.append(WorkerProcess(tmp_path, [one], "w1", worker=rarely))
         workers[0].start()
         workers[0].wait_for(": 4 shards")
