@@ -101,10 +101,12 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server(
-    *settings: str, prepare: Callable[[PostgresServer], None] = lambda server: None
+    *settings: str,
+    prepare: Callable[[PostgresServer], None] = lambda server: None,
+    on: Path | None = None,
 ) -> Iterator[PostgresServer]:
     """A server that runs; its directory is short, because a socket's path is."""
-    directory = Path(mkdtemp(prefix="pg-"))
+    directory = Path(mkdtemp(prefix="pg-", dir=on))
     directory.chmod(0o755)
     server = PostgresServer(directory, *settings)
     try:

@@ -7,13 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.fleet.nats import connected
+from stepvad.fleet.postgres import Wanted, connect
+from stepvad.live.record import Record
 from stepvad.poses import Clip
-from tests.fleet.brokers import Broker, broker
+from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.disks import Disk, small_disk
 from tests.fleet.fleets import Heard, WorkerProcess
+from tests.fleet.messages import body, event, over
+from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
 from tests.fleet.quiet import assert_same, quiet
+from tests.fleet.roles import Role, bus_section
+from tests.fleet.rows import nothing_waits
 from tests.fleet.runs import run, several, whole
-from tests.video.servers import wait_until
+from tests.video.servers import SLOWER, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -70,3 +77,41 @@ def test_8_events_wait_in_the_worker_while_the_disk_of_the_broker_is_full(
         assert whole(found.windows) == expected.windows
         assert process is not None
         assert process.poll() is None
+
+
+NUMBER = 300
+
+
+async def written_late(server: Broker, kept: PostgresServer, disk: Disk) -> list[Record]:
+    """What is stored of events that were told while nothing could be."""
+    async with connected(bus_settings([server]), "test") as bus, connect(kept.dsn) as events:
+        await bus.setup()
+        await events.migrate()
+        disk.fill()
+        for n in range(NUMBER):
+            one = over(event(n))
+            await bus.publish(bus.subjects.events(n % 4), body("end", one), id=f"{one.id}:end:0")
+        await asyncio.sleep(3.0)
+        assert (await events.totals(stale_s=60)).events < NUMBER
+        disk.free()
+        assert await nothing_waits(bus.settings, 30 * SLOWER)
+        return await events.events(Wanted(), limit=None)
+
+
+@needs_postgres
+def test_8_events_wait_on_the_bus_while_the_disk_of_the_database_is_full(tmp_path: Path) -> None:
+    settings = tmp_path / "fleet.toml"
+    told = '[events]\ndsn = "env:DSN"\nbatch = 7\nretention_days = 1e5\n'
+    with (
+        small_disk(120) as disk,
+        broker(tmp_path / "nats") as one,
+        postgres_server(on=disk.path) as kept,
+    ):
+        settings.write_text(bus_section(one) + told)
+        with Role("events", settings, DSN=kept.dsn) as role:
+            found = asyncio.run(written_late(one, kept, disk))
+            assert {one.id: one for one in found} == {
+                event(n).id: over(event(n)) for n in range(NUMBER)
+            }
+            assert "No space left on device" in role.log.read_text()
+            assert role.stop() == 0, role.log.read_text()
