@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +32,12 @@ class Tally:
     delay_s: float = 0.0
     latest: float = 0.0
     """The broker's time of the latest frame scored."""
+    round_at: float = field(default_factory=time.monotonic)
+    """When the worker last made a round; there are some every second, whatever comes."""
 
     def add(self, works: Sequence[Work]) -> None:
-        """Frames that were scored."""
+        """Frames that were scored in a round, if there were any."""
+        self.round_at = time.monotonic()
         self.messages += len(works)
         if works:
             self.latest = max(work.time for work in works)
