@@ -22,14 +22,22 @@ PROGRAM = str(HERE) if HERE.exists() else shutil.which("nats-server") or "nats-s
 class Broker:
     """A server in a process of its own, which may be killed, paused and started again."""
 
-    def __init__(self, directory: Path, name: str = "n1", more: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str = "n1",
+        more: str = "",
+        *,
+        store: Path | None = None,
+        payload: str = "16MB",
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.name, self.port = name, free_port()
         self._log = directory / f"{name}.log"
         self._config = directory / f"{name}.conf"
         self._config.write_text(
-            f'server_name: {name}\nlisten: "127.0.0.1:{self.port}"\nmax_payload: 16MB\n'
-            f'jetstream {{ store_dir: "{directory / name}", max_mem: 1GB, max_file: 4GB, '
+            f'server_name: {name}\nlisten: "127.0.0.1:{self.port}"\nmax_payload: {payload}\n'
+            f'jetstream {{ store_dir: "{store or directory / name}", max_mem: 1GB, max_file: 4GB, '
             f"sync_interval: always }}\n{more}"
         )
         self.process: subprocess.Popen[bytes] | None = None
@@ -65,9 +73,11 @@ class Broker:
 
 
 @contextmanager
-def broker(directory: Path, more: str = "") -> Iterator[Broker]:
+def broker(
+    directory: Path, more: str = "", *, store: Path | None = None, payload: str = "16MB"
+) -> Iterator[Broker]:
     """A server alone."""
-    made = Broker(directory, more=more)
+    made = Broker(directory, more=more, store=store, payload=payload)
     made.start()
     try:
         yield made

@@ -10,6 +10,7 @@ import pytest
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.poses import Clip
+from tests.fleet.fleets import WorkerProcess
 from tests.fleet.postgres import PostgresServer, postgres_server
 
 _numbers = count()
@@ -44,3 +45,12 @@ async def _create(dsn: str, name: str) -> None:
         await connection.execute(f"CREATE DATABASE {name}")
     finally:
         await connection.close()
+
+
+@pytest.fixture
+def workers() -> Iterator[list[WorkerProcess]]:
+    """Workers that a test makes and starts; whatever happens, they end here."""
+    made: list[WorkerProcess] = []
+    yield made
+    for one in made:
+        one.kill()

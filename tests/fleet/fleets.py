@@ -12,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stepvad.fleet import wire
@@ -67,6 +67,11 @@ def script(
         over = wire.batch_of([], connection, len(seen), "the clip is over")
         messages.append((len(seen) / rate / speed, over))
     return Script(site, camera, tuple(messages))
+
+
+def renumbered(clip: Clip, first: int) -> Clip:
+    """People with numbers that no other clip has: no window of one may pass for another's."""
+    return replace(clip, tracks=tuple(replace(one, id=first + one.id) for one in clip.tracks))
 
 
 @dataclass(slots=True)
@@ -197,6 +202,7 @@ class WorkerProcess:
         **bus: object,
     ) -> None:
         self.log, self.windows = directory / f"{name}.log", directory / f"{name}.windows"
+        self.times = directory / f"{name}.windows.times"
         self._slow_ms, self._records = slow_ms, records
         self._settings = directory / f"{name}.toml"
         self._port = free_port()

@@ -72,9 +72,10 @@ class PostgresServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """As kill -9 does, the server and all that it started."""
+        """As kill -9 does, the server and all that it started; stopped, it starts no more."""
         if self.process is None:
             return
+        self.process.send_signal(signal.SIGSTOP)
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         pids = [self.process.pid, *map(int, children.read_text().split())]
         for pid in pids:
@@ -100,10 +101,12 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server(
-    *settings: str, prepare: Callable[[PostgresServer], None] = lambda server: None
+    *settings: str,
+    prepare: Callable[[PostgresServer], None] = lambda server: None,
+    on: Path | None = None,
 ) -> Iterator[PostgresServer]:
     """A server that runs; its directory is short, because a socket's path is."""
-    directory = Path(mkdtemp(prefix="pg-"))
+    directory = Path(mkdtemp(prefix="pg-", dir=on))
     directory.chmod(0o755)
     server = PostgresServer(directory, *settings)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,10 @@ class Role:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
 
     def stop(self) -> int:
         """End it as systemd does; its exit code."""

@@ -10,99 +10,29 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-import msgpack
 import numpy as np
 import pytest
 
-from stepvad.fleet import wire
 from stepvad.fleet.nats import connected
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.wire import Batch
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings, cluster
-from tests.fleet.fleets import RATE, Heard, Player, Script, WorkerProcess, script, settled
+from tests.fleet.fleets import RATE, Script, WorkerProcess, script
 from tests.fleet.quiet import Quiet, assert_same, quiet
+from tests.fleet.runs import SPEED, dead, poison, run, several, whole
 from tests.video.servers import SLOWER
 
 pytestmark = pytest.mark.slow
 
-SPEED = 2.0
-"""Clips are played so many times as fast as they were."""
 LONG = float(os.environ.get("STEPVAD_TEST_OVERLOAD_S", "10"))
 """How long a worker is overloaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    heard: Heard
-    player: Player
-    windows: set[str]
-    logs: str
-
-    def latencies(self) -> list[float]:
-        """From the frame that made an event new to its place in the stream."""
-        found = []
-        for told, at in zip(self.heard.told, self.heard.at, strict=True):
-            if told.kind == "new":
-                slot = told.after.frame_seq + round(0.4 * RATE)
-                sent = self.player.sent_at.get((told.after.camera, told.after.epoch, slot))
-                if sent is not None:
-                    found.append(at - sent)
-        return found
-
-
-async def run(
-    brokers: Sequence[Broker],
-    workers: Sequence[WorkerProcess],
-    scripts: Sequence[Script],
-    expected: Quiet,
-    fault: Callable[[], Awaitable[None]],
-    **bus: object,
-) -> Run:
-    """Play scripts while a fault happens; what came of it."""
-    settings = bus_settings(brokers, **bus)
-    async with connected(settings, "player") as bus_:
-        player = Player(bus_)
-        await asyncio.gather(player.play(scripts), fault())
-    ended = sum(kind == "end" for kind, _ in expected.changes)
-    heard = await settled(settings, ended)
-    windows = {
-        line
-        for one in workers
-        if one.windows.exists()
-        for line in one.windows.read_text().split("\n")
-    }
-    logs = "\n".join(one.log.read_text() for one in workers)
-    return Run(heard, player, windows - {""}, logs)
-
-
-def whole(windows: set[str]) -> set[str]:
-    """Without a line that a kill cut off."""
-    return {line for line in windows if len(line.rpartition(" ")[2]) == 40}
-
-
 async def nothing() -> None:
     pass
-
-
-@pytest.fixture
-def workers() -> Iterator[list[WorkerProcess]]:
-    """Workers that a test makes and starts; whatever happens, they end here."""
-    made: list[WorkerProcess] = []
-    yield made
-    for one in made:
-        one.kill()
-
-
-def several(scenes: list[Clip], n: int = 6, frames: int = 1) -> list[Script]:
-    return [
-        script(f"site{i % 2}/cam{i}", scenes[i % len(scenes)], frames=frames, speed=SPEED)
-        for i in range(n)
-    ]
 
 
 def start_two(workers: list[WorkerProcess], directory: Path, one: Broker) -> None:
@@ -197,19 +127,6 @@ def disordered(one: Script, seed: int) -> Script:
     return replace(one, messages=(*sorted(moved, key=lambda m: m[0]), last))
 
 
-def poison(sent: Batch) -> list[bytes]:
-    good = wire.encode(sent)
-    facts = msgpack.unpackb(good)
-    nan = facts | {"keypoints": np.full(len(facts["keypoints"]) // 4, np.nan, "<f4").tobytes()}
-    return [
-        good[: len(good) // 2],
-        msgpack.packb(nan),
-        msgpack.packb(facts | {"skeleton": "step18"}),
-        msgpack.packb(facts | {"v": [2, 0]}),
-        bytes(10_000_000),
-    ]
-
-
 def test_5_6_7_disorder_clocks_and_poison_change_nothing(
     tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
 ) -> None:
@@ -244,18 +161,6 @@ def test_5_6_7_disorder_clocks_and_poison_change_nothing(
         assert sorted(set(buried)) == ["10000000", *sorted({s for s in buried if s != "10000000"})]
         assert len(buried) == 15
         assert np.quantile(found.latencies(), 0.99) <= 0.5 * SLOWER
-
-
-async def dead(settings: BusSettings) -> list[str]:
-    """The sizes of the messages that were buried."""
-    async with connected(settings, "asks") as bus:
-        stream = bus.client.jetstream()
-        facts = await stream.stream_info("DEAD")
-        found = [
-            await stream.get_msg("DEAD", seq)
-            for seq in range(facts.state.first_seq, facts.state.last_seq + 1)
-        ]
-        return [(one.headers or {})["Stepvad-Size"] for one in found]
 
 
 def test_8_poses_beyond_the_cap_are_dropped_and_counted_and_alerts_are_not(

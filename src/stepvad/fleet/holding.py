@@ -96,6 +96,8 @@ class Holding:
     """Whether the broker had nothing more when it was last asked."""
     age: float = 0.0
     """Of the oldest frame of the latest round."""
+    unsaid: int = 0
+    """Changes of events that the broker did not store yet."""
     restarts: int = 0
     """Those of the consumer that were noticed."""
     _bytes: int = 0
@@ -104,6 +106,7 @@ class Holding:
     _letters: asyncio.Queue[Letter | Kept] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _is_keeping: bool = False
+    _is_refused: bool = False
 
     def start(self, arrived: asyncio.Event) -> None:
         """Begin to pull, and to say."""
@@ -123,6 +126,7 @@ class Holding:
 
     def tell(self, changes: Sequence[Change], dead: Sequence[Dead]) -> None:
         """Have changes announced and dead messages buried, in order."""
+        self.unsaid += len(changes)
         for change in changes:
             slot = change.slot if change.kind == "update" else 0
             data = encode_event(change.site, change.kind, change.before, change.after)
@@ -217,9 +221,12 @@ class Holding:
                     await self._keep(letter)
                 else:
                     await self._publish(letter)
+                self._is_refused = False
                 return
             except UnavailableError as error:
-                logger.debug("shard %d: %s", self.shard.number, error)
+                if not self._is_refused:
+                    logger.warning("shard %d: events wait: %s", self.shard.number, error.problem)
+                self._is_refused = True
                 await asyncio.sleep(AGAIN_S)
 
     async def _keep(self, kept: Kept) -> None:
@@ -244,6 +251,7 @@ class Holding:
         )
         if not letter.is_event:
             return
+        self.unsaid -= 1
         if stored.sequence > self.expect:
             self.expect = stored.sequence
         self.announced(letter)

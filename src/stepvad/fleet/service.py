@@ -8,19 +8,26 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.models import FleetModels
 from stepvad.fleet.nats import NatsBus, connected
 from stepvad.fleet.settings import Settings
-from stepvad.fleet.tally import Metrics
+from stepvad.fleet.tally import Metrics, Tally
 from stepvad.fleet.worker import Worker
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 logger = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
+HUNG_S = 30.0
+"""A worker that makes no round for so long hangs, and says so at /health."""
 
 
 def worker_name(settings: Settings) -> str:
@@ -65,16 +72,17 @@ async def work(settings: Settings) -> None:
 
 
 def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
-    """Answer Prometheus at an address, until the returned function is called."""
+    """Answer Prometheus at an address, and /health, until the returned function is called."""
     if address is None:
         return lambda: None
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
     metrics = Metrics(
         worker.tally,
         worker.scorer.counts,
         lambda: len(worker.holdings),
         lambda: sum(len(holding.waiting) for holding in [*worker.holdings.values()]),
+        lambda: sum(holding.unsaid for holding in [*worker.holdings.values()]),
     )
     registry = CollectorRegistry()
     registry.register(metrics)
@@ -86,6 +94,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
             f"worker.metrics: expected a free address, got {address}: {error.strerror}",
             hint="choose another port",
         ) from None
+    server.set_app(with_health(make_wsgi_app(registry), worker.tally))
 
     def close() -> None:
         server.shutdown()
@@ -93,3 +102,19 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
         thread.join()
 
     return close
+
+
+def with_health(metrics: WSGIApplication, tally: Tally) -> WSGIApplication:
+    """Metrics, and at /health whether the worker makes its rounds; a thread of its own answers."""
+
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/health":
+            return metrics(environ, start)
+        since_s = time.monotonic() - tally.round_at
+        start(
+            "200 OK" if since_s < HUNG_S else "503 Service Unavailable",
+            [("Content-Type", "text/plain")],
+        )
+        return [f"the last round was {since_s:.1f} s ago\n".encode()]
+
+    return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -31,9 +32,12 @@ class Tally:
     delay_s: float = 0.0
     latest: float = 0.0
     """The broker's time of the latest frame scored."""
+    round_at: float = field(default_factory=time.monotonic)
+    """When the worker last made a round; there are some every second, whatever comes."""
 
     def add(self, works: Sequence[Work]) -> None:
-        """Frames that were scored."""
+        """Frames that were scored in a round, if there were any."""
+        self.round_at = time.monotonic()
         self.messages += len(works)
         if works:
             self.latest = max(work.time for work in works)
@@ -55,6 +59,7 @@ class Metrics:
     counts: Counts
     shards: Callable[[], int]
     waiting: Callable[[], int]
+    unsaid: Callable[[], int]
 
     def collect(self) -> Iterator[Metric]:
         """All metrics now."""
@@ -88,6 +93,11 @@ class Metrics:
         yield GaugeMetricFamily("stepvad_fleet_shards", "Shards held.", value=self.shards())
         yield GaugeMetricFamily(
             "stepvad_fleet_waiting", "Messages that wait in the worker.", value=self.waiting()
+        )
+        yield GaugeMetricFamily(
+            "stepvad_fleet_events_unsaid",
+            "Changes of events that the broker did not store yet.",
+            value=self.unsaid(),
         )
         delays = HistogramMetricFamily(
             "stepvad_fleet_event_latency_seconds", "From the frame to the event that it changes."

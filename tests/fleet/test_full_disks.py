@@ -1,0 +1,117 @@
+"""Disks that are full under a fleet: events wait where they are, and arrive when there is room."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stepvad.fleet.nats import connected
+from stepvad.fleet.postgres import Wanted, connect
+from stepvad.live.record import Record
+from stepvad.poses import Clip
+from tests.fleet.brokers import Broker, broker, bus_settings
+from tests.fleet.disks import Disk, small_disk
+from tests.fleet.fleets import Heard, WorkerProcess
+from tests.fleet.messages import body, event, over
+from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
+from tests.fleet.quiet import assert_same, quiet
+from tests.fleet.roles import Role, bus_section
+from tests.fleet.rows import nothing_waits
+from tests.fleet.runs import run, several, whole
+from tests.video.servers import SLOWER, wait_until
+
+pytestmark = pytest.mark.slow
+
+UNSAID = "stepvad_fleet_events_unsaid"
+SCORED = "stepvad_fleet_frames_scored_total"
+
+
+def full_for_a_while(disk: Disk, server: Broker, worker: WorkerProcess) -> None:
+    """Until events wait and frames are scored all the same; then there is room again.
+
+    A broker that met a full disk stores nothing more before it is started again.
+    """
+    disk.fill()
+    worker.wait_for("events wait")
+    wait_until(lambda: worker.metric(UNSAID) > 1)
+    scored = worker.metric(SCORED)
+    wait_until(lambda: worker.metric(SCORED) > scored + 25)
+    assert worker.metric(UNSAID) > 1
+    disk.free()
+    server.kill()
+    server.start()
+    wait_until(lambda: worker.metric(UNSAID) == 0)
+
+
+def in_order(heard: Heard) -> bool:
+    """Whether every event begins, changes and ends, in the order of the stream."""
+    kinds: dict[str, list[str]] = {}
+    for told in heard.told:
+        kinds.setdefault(told.after.id, []).append(told.kind)
+    return all(found == ["new", *["update"] * (len(found) - 2), "end"] for found in kinds.values())
+
+
+def test_8_events_wait_in_the_worker_while_the_disk_of_the_broker_is_full(
+    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+) -> None:
+    scripts = several(scenes)
+    expected = quiet(scripts)
+    with small_disk(8) as disk, broker(tmp_path, store=disk.path) as one:
+        rarely: dict[str, object] = {
+            "checkpoint_s": 30
+        }  # it is an event that meets the full disk first
+        workers.append(WorkerProcess(tmp_path, [one], "w1", worker=rarely))
+        workers[0].start()
+        workers[0].wait_for(": 4 shards")
+        process = workers[0].process
+
+        async def fill() -> None:
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(full_for_a_while, disk, one, workers[0])
+
+        found = asyncio.run(run([one], workers, scripts, expected, fill))
+        assert_same(found.heard, expected)
+        assert in_order(found.heard)
+        assert whole(found.windows) == expected.windows
+        assert process is not None
+        assert process.poll() is None
+
+
+NUMBER = 300
+
+
+async def written_late(server: Broker, kept: PostgresServer, disk: Disk) -> list[Record]:
+    """What is stored of events that were told while nothing could be."""
+    async with connected(bus_settings([server]), "test") as bus, connect(kept.dsn) as events:
+        await bus.setup()
+        await events.migrate()
+        disk.fill()
+        for n in range(NUMBER):
+            one = over(event(n))
+            await bus.publish(bus.subjects.events(n % 4), body("end", one), id=f"{one.id}:end:0")
+        await asyncio.sleep(3.0)
+        assert (await events.totals(stale_s=60)).events < NUMBER
+        disk.free()
+        assert await nothing_waits(bus.settings, 30 * SLOWER)
+        return await events.events(Wanted(), limit=None)
+
+
+@needs_postgres
+def test_8_events_wait_on_the_bus_while_the_disk_of_the_database_is_full(tmp_path: Path) -> None:
+    settings = tmp_path / "fleet.toml"
+    told = '[events]\ndsn = "env:DSN"\nbatch = 7\nretention_days = 1e5\n'
+    with (
+        small_disk(120) as disk,
+        broker(tmp_path / "nats") as one,
+        postgres_server(on=disk.path) as kept,
+    ):
+        settings.write_text(bus_section(one) + told)
+        with Role("events", settings, DSN=kept.dsn) as role:
+            found = asyncio.run(written_late(one, kept, disk))
+            assert {one.id: one for one in found} == {
+                event(n).id: over(event(n)) for n in range(NUMBER)
+            }
+            assert "No space left on device" in role.log.read_text()
+            assert role.stop() == 0, role.log.read_text()
