@@ -9,9 +9,9 @@ import pytest
 from stepvad.fleet.buffer import Buffer
 from stepvad.fleet.packing import Label, Packer, Parcel
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Batch, decode
+from stepvad.fleet.wire import MAX_BYTES, Batch, decode
 from stepvad.live.lanes import Frame
-from stepvad.live.watcher import box_of
+from stepvad.live.watcher import MOST_PEOPLE, box_of
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17
 from stepvad.video.people import Boxes, People
@@ -192,3 +192,15 @@ def test_a_message_larger_than_the_buffer_is_kept_alone(size: int) -> None:
     buffer.put(parcel("a", 0))
     buffer.put(parcel("a", 1, size))
     assert (len(buffer), buffer.bytes) == (1, size)
+
+
+def test_a_crowd_waits_for_no_further_frame_and_more_than_a_crowd_is_left_out() -> None:
+    (pose,) = FRAMES[0][1]
+    crowd = [Pose(i, pose.keypoints, pose.confidence) for i in range(MOST_PEOPLE)]
+    one = packer(most=100)
+    sent = [parcel for slot in range(20) for parcel in one.add(frame(slot, poses=crowd), 0.0)]
+    assert [len(batch) for batch in batches(sent)] == [4] * 5
+    assert max(len(parcel.data) for parcel in sent) < MAX_BYTES / 2
+    one.add(frame(20, poses=[*crowd, pose]), 0.0)
+    (batch,) = batches(one.flush())
+    assert batch.people == [0]

@@ -179,8 +179,8 @@ def test_large_deep_and_empty_messages_are_unreadable(data: bytes) -> None:
 
 
 def test_too_large_a_batch_is_not_sent() -> None:
-    with pytest.raises(DataError, match="at most 8000000 bytes"):
-        wire.encode(batch(0, [20_000, 20_000]))
+    with pytest.raises(DataError, match="at most 1000000 bytes"):
+        wire.encode(batch(0, [3000, 3000]))
 
 
 def test_an_event_comes_out_as_it_went_in() -> None:

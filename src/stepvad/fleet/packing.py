@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Connection, Precision, batch_of, encode
 from stepvad.live.lanes import Frame
+from stepvad.live.watcher import MOST_PEOPLE
 from stepvad.poses import Pose
 from stepvad.skeletons import Skeleton
 from stepvad.video.tracker import Tracker
+
+CROWD = 1000
+"""People of some frames that wait for no further one: a message has to stay small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -71,7 +75,8 @@ class Packer:
             self._since = now
         self.seen = self._poses(frame)
         self._frames.append((frame.slot, self.seen))
-        if len(self._frames) >= self.label.most:
+        people = sum(len(seen) for _, seen in self._frames)
+        if len(self._frames) >= self.label.most or people >= CROWD:
             done += self.flush()
         return done
 
@@ -105,7 +110,8 @@ class Packer:
         if frame.people is not None:
             certain = frame.people.certain(self.label.min_confidence)
             return self._tracker.update(frame.people.take(certain))
-        return [p for p in frame.poses or () if len(p.keypoints) == self.label.skeleton.V]
+        found = [p for p in frame.poses or () if len(p.keypoints) == self.label.skeleton.V]
+        return found if len(found) <= MOST_PEOPLE else []  # as on a site
 
     def _begin(self, frame: Frame) -> None:
         self._epoch = self._next_epoch()

@@ -19,8 +19,8 @@ from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
 from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
 
 MAJOR, MINOR = 1, 0
-MAX_BYTES = 8_000_000
-"""Of one message."""
+MAX_BYTES = 1_000_000
+"""Of one message: whoever reads it does nothing else meanwhile."""
 MAX_FRAMES = 1024
 """In one message."""
 MAX_CONFIDENCE = 1e30
