@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepvad import Detector, read_clips
+from stepvad.archive import scoring
 from stepvad.calibration import Scored, calibrate
 from stepvad.calibration import file as calibration_file
 from stepvad.formats import write_clip
@@ -119,3 +120,22 @@ def test_a_bad_file_is_named_and_the_command_fails_after_the_rest(
     assert told.code == 0
     two = stepvad("archive", "info", tmp_path, poses)
     assert "expected poses in one place, got 2" in two.err
+
+
+def test_a_place_without_poses_or_scores_is_said_to_be_empty(
+    stepvad: Command, tmp_path: Path
+) -> None:
+    told = stepvad("archive", "info", tmp_path)
+    assert (told.code, told.out) == (1, "")
+    assert "expected poses or scores, got neither" in told.err
+
+
+def test_who_interrupts_a_run_hears_that_it_can_go_on(
+    stepvad: Command, poses: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scoring, "score", interrupt)
+    done = stepvad("archive", "score", poses, "-o", tmp_path / "scores", "--model", model)
+    assert (done.code, "the same command goes on" in done.err) == (130, True)

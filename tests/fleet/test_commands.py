@@ -46,7 +46,7 @@ async def left(dsn: str) -> list[str]:
 
 def test_events_are_forgotten_by_site_camera_and_time(dsn: str, tmp_path: Path) -> None:
     code, words = run(dsn, tmp_path, "events", "--migrate")
-    assert (code, "after 1 step" in words) == (0, True), words
+    assert (code, "after 2 steps" in words) == (0, True), words
     yard, gate, far = over(event(1)), over(event(2, "north/gate")), over(event(3, "south/yard"))
     asyncio.run(fill(dsn, yard, gate, far, event(9)))
     code, words = run(dsn, tmp_path, "forget", "--yes")

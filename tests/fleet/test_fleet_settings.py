@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.settings import load, load_edge
+from stepvad.fleet.settings import load, load_edge, load_worker
+from stepvad.live import demo
 from tests.pages import ROOT
 
 EDGE = 'name = "north"\n[[cameras]]\nname = "yard"\nurl = "demo:"\n'
@@ -24,6 +25,20 @@ def test_the_settings_that_the_guide_shows_are_settings(tmp_path: Path) -> None:
     assert told.fleet.bus.tls.key == tmp_path / "certs/edge-north.key"
     (tmp_path / "fleet.toml").write_text(fleet)
     assert load(tmp_path / "fleet.toml").events.dsn == "env:STEPVAD_EVENTS_DSN"
+
+
+def test_the_first_settings_of_a_fleet_work_without_any_file(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guides/run-a-fleet.md").read_text()
+    fleet, edge, models, *_ = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    (tmp_path / "fleet.toml").write_text(fleet)
+    (tmp_path / "site.toml").write_text(edge)
+    told, site = load_worker(tmp_path / "fleet.toml"), load_edge(tmp_path / "site.toml")
+    assert told.models[0].model.is_file()
+    assert told.web.port != site.web.port
+    assert site.cameras[0].rate == demo.RATE
+    assert told.bus == site.fleet.bus
+    (tmp_path / "models.toml").write_text(models)
+    assert load(tmp_path / "models.toml").models[0].model == tmp_path / "north.safetensors"
 
 
 def test_the_page_on_settings_tells_them_all() -> None:

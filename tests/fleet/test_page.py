@@ -186,6 +186,9 @@ def test_a_browser_shows_the_events_of_a_fleet_and_no_wall(app: FastAPI, tmp_pat
             page.wait("document.querySelectorAll('#list li').length === 3")
             page.wait("document.querySelectorAll('#filters [name=camera] option').length === 6")
             assert page.run("document.getElementById('cameras').hidden")
+            page.wait("document.getElementById('stored').textContent.includes('events: 3')")
+            for words in ("Beside calibration", "on disk", "Cameras"):
+                assert words not in page.run("document.body.innerText")
             page.run(
                 "(() => { const form = document.getElementById('filters');"
                 "form.elements.camera.value = 'north/';"

@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet import migrations
-from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.postgres import _CAMERAS, _TOTALS, Events, NoDatabaseError, Wanted, connect
 from tests.fleet.messages import change, event, over, worse
 from tests.fleet.postgres import PostgresServer, needs_postgres
 from tests.video.servers import free_port
@@ -44,17 +45,17 @@ def test_tables_are_made_once_by_whoever_comes_first(dsn: str) -> None:
     async def many(events: Events) -> list[int]:
         return await asyncio.gather(*(events.migrate() for _ in range(4)))
 
-    assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 1]
+    assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 2]
     run(dsn, lambda events: events.check(), migrated=False)
 
 
 def test_a_database_of_another_version_is_refused(dsn: str) -> None:
-    with pytest.raises(ConfigError, match="expected version 1, got 0"):
+    with pytest.raises(ConfigError, match="expected tables of version 2, got none"):
         run(dsn, lambda events: events.check(), migrated=False)
     run(dsn, lambda events: events.check())
     asyncio.run(sql(dsn, "INSERT INTO stepvad.schema_version VALUES (9)"))
     for use in (Events.check, Events.migrate):
-        with pytest.raises(ConfigError, match="expected version 1 or older, got 9"):
+        with pytest.raises(ConfigError, match="version 2 or older, got 9"):
             run(dsn, use, migrated=False)
 
 
@@ -64,7 +65,7 @@ def test_a_migration_that_fails_leaves_nothing(dsn: str, monkeypatch: pytest.Mon
     with pytest.raises(Exception, match="nothing"):
         run(dsn, lambda events: events.migrate(), migrated=False)
     monkeypatch.undo()
-    assert run(dsn, lambda events: events.migrate(), migrated=False) == 1
+    assert run(dsn, lambda events: events.migrate(), migrated=False) == 2
 
 
 def test_a_change_that_comes_twice_is_one_row(dsn: str) -> None:
@@ -294,3 +295,45 @@ def test_roles_may_do_what_they_must_and_no_more(dsn: str, postgres: PostgresSer
 
     run(writer, writes, migrated=False)
     run(reader, reads, migrated=False)
+
+
+MANY = """
+INSERT INTO stepvad.events (id, site, camera, label, severity, start_time, end_time, top_score,
+    record, rank, turn, first_sequence, last_sequence)
+SELECT 'e' || i, 'site' || i % 50, 'cam' || i % 4, 'anomaly', 'alert',
+    now() - make_interval(secs => i), now(), 5, jsonb_build_object('text', repeat('x', 600)),
+    2, i, i, i FROM generate_series(1, 40000) AS i
+"""
+
+
+def test_what_the_page_asks_for_does_not_read_the_whole_table(dsn: str) -> None:
+    async def scenario(events: Events) -> None:
+        await sql(dsn, MANY)
+        await sql(dsn, "VACUUM ANALYZE stepvad.events")
+        counted = await events.totals(stale_s=60.0)
+        assert (counted.events, counted.open, len(counted.cameras)) == (40_000, 0, 100)
+        span_s = (counted.last or 0.0) - (counted.first or 0.0)
+        assert span_s == pytest.approx(39_999, abs=0.1)
+        where, _ = Wanted(site="site7").where()
+        latest = (
+            f"SELECT record FROM stepvad.events WHERE {where} ORDER BY start_time DESC, id DESC"
+        )
+        for words, index in (
+            (_CAMERAS, "Index Only Scan using events_by_place"),
+            (_TOTALS.replace("$1", "60"), "using events_open"),
+            (_TOTALS.replace("$1", "60"), "Index Only Scan using events_by_time"),
+            (latest.replace("$1", "'site7'") + " LIMIT 100", "using events_by_site"),
+        ):
+            plan = "\n".join(row[0] for row in await sql(dsn, f"EXPLAIN {words}"))
+            assert (index in plan, "Seq Scan" in plan) == (True, False), plan
+
+    run(dsn, scenario)
+
+
+def test_what_is_wrong_with_an_address_is_said(dsn: str, tmp_path: Path) -> None:
+    for wrong, words in (
+        (f"{dsn}_not", "expected one of that name, got: .*does not exist"),
+        (f"{dsn}?sslcert={tmp_path}/none.pem", "expected sslcert to name a file, got .*none.pem"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            run(wrong, lambda events: events.check(), migrated=False)

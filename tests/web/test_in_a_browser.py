@@ -200,6 +200,8 @@ def test_it_fits_and_asks_nobody_else(
 ) -> None:
     resize(page, width, scheme)
     assert page.run("document.documentElement.scrollWidth") <= width
+    words = "document.getElementById('counts-words').getBoundingClientRect()"
+    assert page.run(f"{words}.right") <= width
     open_first(page)
     assert page.run("document.documentElement.scrollWidth") <= width
     inside = "document.getElementById('event')"

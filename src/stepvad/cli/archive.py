@@ -62,18 +62,22 @@ def score(
     """
     from stepvad.archive import scoring
 
-    with progress_bars() as report:
-        summary = scoring.score(
-            poses,
-            output,
-            model,
-            runtime=runtime,
-            energies=energies,
-            quick=quick,
-            jobs=jobs,
-            executor=executor,
-            report=report,
-        )
+    try:
+        with progress_bars() as report:
+            summary = scoring.score(
+                poses,
+                output,
+                model,
+                runtime=runtime,
+                energies=energies,
+                quick=quick,
+                jobs=jobs,
+                executor=executor,
+                report=report,
+            )
+    except KeyboardInterrupt:
+        say("interrupted: what is scored is kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
     if as_json:
         print_json(asdict(summary))
     else:
@@ -153,6 +157,11 @@ def info(
             hint="name one directory of poses, and those that archive score wrote",
         )
     footage = [line for place in poses for line in holdings.footage(place)]
+    if poses and not footage:
+        raise StepvadError(
+            f"{poses[0].url}: expected poses or scores, got neither",
+            hint="poses are .parquet files; scores are what archive score wrote",
+        )
     scored = [holdings.scored(place, poses[0] if poses else None) for place in of_scores]
     if as_json:
         facts = {"poses": [*map(asdict, footage)], "scores": [*map(asdict, scored)]}

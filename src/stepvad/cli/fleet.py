@@ -10,8 +10,7 @@ import typer
 
 from stepvad.cli.fleet_edge import edge
 from stepvad.cli.fleet_events import events, forget
-from stepvad.cli.terminal import say
-from stepvad.errors import MissingExtraError
+from stepvad.cli.terminal import check_fleet, say
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import Settings
@@ -50,11 +49,13 @@ def worker(settings: File) -> None:
     import os
 
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker is one core; start more of them
-    from stepvad.fleet.service import work
+    _load(settings)
     from stepvad.fleet.settings import load_worker
 
-    _load(settings)
-    asyncio.run(work(load_worker(settings)))
+    told = load_worker(settings)  # first, because what follows takes seconds
+    from stepvad.fleet.service import work
+
+    asyncio.run(work(told))
 
 
 @fleet.command()
@@ -79,13 +80,8 @@ def lag(
 
 
 def _load(path: Path) -> Settings:
-    try:
-        import msgpack  # noqa: F401 - whether it is there
-        import nats  # noqa: F401 - whether it is there
-
-        from stepvad.fleet.settings import load
-    except ImportError as error:
-        raise MissingExtraError("fleet", "fleet") from error
+    check_fleet()
+    from stepvad.fleet.settings import load
     from stepvad.live.logs import set_up
 
     settings = load(path)
@@ -94,14 +90,14 @@ def _load(path: Path) -> Settings:
 
 
 async def _setup(settings: Settings) -> None:
-    from stepvad.fleet.nats import connected
+    from stepvad.fleet.connecting import connected_soon
 
-    async with connected(settings.bus, "setup") as bus:
+    async with connected_soon(settings.bus, "setup") as bus:
         await bus.setup()
 
 
 async def _lags(settings: Settings) -> dict[str, int]:
-    from stepvad.fleet.nats import connected
+    from stepvad.fleet.connecting import connected_soon
 
-    async with connected(settings.bus, "lag") as bus:
+    async with connected_soon(settings.bus, "lag") as bus:
         return await bus.lags()

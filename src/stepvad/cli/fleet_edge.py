@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.terminal import check_fleet
+
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite
 
@@ -26,12 +28,15 @@ def edge(
 
     With publish = "poses" nothing is scored here; with "events" everything is.
     """
+    check_fleet()
+    from stepvad.fleet.login import login
     from stepvad.fleet.settings import load_edge
     from stepvad.live.logs import set_up
     from stepvad.live.site import alone
 
     told = load_edge(settings)
     set_up(told.logs)
+    login(told.fleet.bus)  # what is wrong with it is said before any camera is opened
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

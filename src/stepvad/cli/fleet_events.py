@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.events import Since, Until, Yes, time_of
-from stepvad.cli.terminal import say
+from stepvad.cli.terminal import check_fleet, say
 from stepvad.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def events(
 
         stepvad fleet events fleet.toml --serve
     """
+    check_fleet()
     from stepvad.fleet.settings import load
     from stepvad.live.logs import set_up
 
@@ -81,6 +82,7 @@ def forget(
 
         stepvad fleet forget fleet.toml --camera north/yard --scrub
     """
+    check_fleet()
     from stepvad.fleet.postgres import Wanted
     from stepvad.fleet.settings import load
 
@@ -119,7 +121,7 @@ async def _forget(settings: Settings, wanted: Wanted, *, scrub: bool) -> None:
 
 
 async def _write(settings: Settings) -> None:
-    from stepvad.fleet.nats import connected
+    from stepvad.fleet.connecting import connected_until
     from stepvad.fleet.postgres import connect
     from stepvad.fleet.writer import Writer, checked
     from stepvad.fleet.writer_metrics import serve
@@ -131,9 +133,9 @@ async def _write(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with (
         connect(secret(told.dsn)) as kept,
-        connected(settings.bus, "stepvad-events") as bus,
+        connected_until(settings.bus, "stepvad-events", stopping) as bus,
     ):
-        if not await checked(kept, stopping):
+        if bus is None or not await checked(kept, stopping):
             return
         writer = Writer(bus, kept, told, settings.bus.subjects, stopping)
         if told.metrics is not None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ModelFile = Annotated[Path, typer.Argument(help="A model file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
+FLEET = ("pydantic", "msgpack", "nats", "asyncpg")
+"""Libraries of the extra."""
 TABLE_WIDTH = 200
 """Room for a table; a narrower terminal breaks its lines rather than losing digits."""
 
@@ -147,6 +149,12 @@ def check_matplotlib() -> None:
     """Refuse to draw without the library that draws."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plot", "plots")
+
+
+def check_fleet() -> None:
+    """Refuse to be part of a fleet without the libraries that it needs."""
+    if any(importlib.util.find_spec(name) is None for name in FLEET):
+        raise MissingExtraError("fleet", "fleet")
 
 
 def _strict(value: Any) -> Any:

@@ -20,6 +20,7 @@ from stepvad.live.board import Board
 from stepvad.live.intake import Intake
 from stepvad.live.lanes import Frame, Lost
 from stepvad.live.posefiles import Scene
+from stepvad.live.site import TOKEN
 from stepvad.live.store import FILE_NAME, Store
 from stepvad.skeletons import BUILT_IN, COCO17
 
@@ -69,7 +70,7 @@ class Edge:
             running.callback(self._end, publisher)
             self._packing.start()
             self.intake.start()
-            logger.info("edge %s sends poses of %d cameras", self.settings.name, len(self.packers))
+            logger.info("edge %s sends poses, cameras: %d", self.settings.name, len(self.packers))
             while not stop.wait(TELL_S):
                 line.check()
                 self._tell(publisher)
@@ -173,4 +174,7 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     def mark(id: str, normal: bool) -> None:
         explain(id)
 
-    return serve(edge.settings, edge.store, edge.board, token, explain, mark)
+    page = serve(edge.settings, edge.store, edge.board, token, explain, mark)
+    where = edge.settings.web.token or edge.settings.data / TOKEN
+    logger.info("the page is at %s and asks for the token in %s", page.url, where)
+    return page

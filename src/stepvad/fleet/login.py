@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import ssl
+from pathlib import Path
 from typing import Any
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.settings import BusSettings
+from stepvad.fleet.settings import BusSettings, Tls
 from stepvad.secrets import secret
 
 
@@ -16,16 +18,46 @@ def login(settings: BusSettings) -> dict[str, Any]:
     if settings.user is not None and settings.password is not None:
         facts |= {"user": settings.user, "password": secret(settings.password)}
     if settings.credentials is not None:
-        facts["user_credentials"] = str(settings.credentials)
+        facts["user_credentials"] = _credentials(settings.credentials)
     if settings.tls is not None:
-        try:
-            context = ssl.create_default_context(cafile=str(settings.tls.ca))
-            if settings.tls.cert is not None:
-                context.load_cert_chain(settings.tls.cert, settings.tls.key)
-        except OSError as error:
-            raise ConfigError(
-                f"bus.tls: expected certificates in PEM, got: {error.strerror or error}",
-                hint="check the files that ca, cert and key name",
-            ) from None
-        facts["tls"] = context
+        facts["tls"] = _context(settings.tls)
+    elif any(server.startswith("tls://") for server in settings.servers):
+        facts["tls"] = ssl.create_default_context()
     return facts
+
+
+def _credentials(path: Path) -> str:
+    if importlib.util.find_spec("nkeys") is None:
+        raise ConfigError(
+            "bus.credentials: expected the library nkeys, got none", hint="pip install nkeys"
+        )
+    _check_readable("credentials", path)
+    return str(path)
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    for name, path in (("tls.ca", tls.ca), ("tls.cert", tls.cert), ("tls.key", tls.key)):
+        if path is not None:
+            _check_readable(name, path)
+    about = "ca"
+    try:
+        context = ssl.create_default_context(cafile=str(tls.ca))
+        if tls.cert is not None:
+            about = "cert and key"
+            context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"bus.tls: expected {about} in PEM, got: {error}",
+            hint="a key belongs to its certificate and has no password",
+        ) from None
+    return context
+
+
+def _check_readable(name: str, path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise ConfigError(
+            f"bus.{name}: expected a file that can be read, got {path}: {error.strerror}",
+            hint="paths are taken from where the settings file is",
+        ) from None

@@ -46,7 +46,13 @@ CREATE TABLE stepvad.forgotten (
 CREATE INDEX forgotten_by_time ON stepvad.forgotten (deleted);
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_QUICK = """
+CREATE INDEX events_by_site ON stepvad.events (site, start_time, id);
+CREATE INDEX events_by_place ON stepvad.events (site, camera);
+"""
+"""For the page: the latest of a site that has few, and how many each camera has."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _QUICK)
 """Each makes a database of one version one of the next; the version is how many were applied."""
 
 GRANTS = {
@@ -77,12 +83,12 @@ async def check(connection: Connection[Any]) -> None:
     found = await version(connection)
     if found > len(MIGRATIONS):
         raise ConfigError(
-            f"database: expected version {len(MIGRATIONS)} or older, got {found}",
+            f"database: expected tables of version {len(MIGRATIONS)} or older, got {found}",
             hint="install the version of stepvad that made it, or a newer one",
         )
     if found < len(MIGRATIONS):
         raise ConfigError(
-            f"database: expected version {len(MIGRATIONS)}, got {found}",
+            f"database: expected tables of version {len(MIGRATIONS)}, got {found or 'none'}",
             hint="run stepvad fleet events SETTINGS --migrate as a role that may create tables",
         )
 

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 # This file is loaded where a bus is opened, and nowhere else: hence at the top.
-import nats  # noqa: TID253
 from nats.aio.client import Client  # noqa: TID253
 from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253
@@ -31,6 +30,7 @@ TIMEOUT_S = 2.0
 """Longest wait for an answer."""
 WRONG_LAST_SEQUENCE = (10071, 10164)
 """Error codes of the broker: somebody else wrote in between."""
+JS = "start the broker with -js or a section jetstream; in a cluster, most brokers have to be up"
 FLEET = "fleet"
 """The key of what a fleet was set up with."""
 
@@ -44,12 +44,23 @@ def answers() -> Iterator[None]:
         is_old = isinstance(error, errors.KeyWrongLastSequenceError)
         if is_old or getattr(error, "err_code", None) in WRONG_LAST_SEQUENCE:
             raise ConflictError("bus: expected to be the last who wrote, got another") from None
-        raise UnavailableError(f"bus: expected an answer, got: {error}") from None
+        if isinstance(error, errors.ServiceUnavailableError):
+            raise UnavailableError("bus: expected JetStream, got none for now", hint=JS) from None
+        raise UnavailableError(f"bus: expected an answer, got: {error.description}") from None
     except (NatsError, TimeoutError, OSError) as error:
         raise UnavailableError(
             f"bus: expected an answer, got: {type(error).__name__} {error}",
             hint="is the broker running, and may this user do that?",
         ) from None
+
+
+class _Client(Client):
+    """Says nothing, above all no password, to a broker that answers `tls://` without TLS."""
+
+    def _connect_command(self) -> bytes:
+        if "tls" in self.options and not self._server_info.get("tls_required"):
+            raise NatsError("expected TLS as the settings say, got a broker without it")
+        return super()._connect_command()
 
 
 class NatsBus:
@@ -357,15 +368,16 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
         logger.log(logging.WARNING if is_new else logging.DEBUG, "bus: %s", words)
         said.add(words)
 
+    client = _Client()
     with answers():
-        client = await nats.connect(
+        await client.connect(
             servers=settings.servers,
             name=name,
             reconnected_cb=came_back,
             disconnected_cb=went_away,
             error_cb=failed,
             max_reconnect_attempts=-1,
-            reconnect_time_wait=0.2,
+            reconnect_time_wait=0.2,  # type: ignore[arg-type] # parts of a second will do
             connect_timeout=2,
             ping_interval=2,
             max_outstanding_pings=2,

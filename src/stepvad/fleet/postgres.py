@@ -7,8 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.changes import Change
@@ -44,6 +45,18 @@ WHERE old.rank < 2 AND old.site = excluded.site AND old.camera = excluded.camera
 _FORGET = """
 WITH gone AS (DELETE FROM stepvad.events WHERE {where} RETURNING id)
 INSERT INTO stepvad.forgotten (id) SELECT id FROM gone ON CONFLICT DO NOTHING
+"""
+
+_TOTALS = """
+SELECT count(*), count(*) FILTER (WHERE changed < now() - make_interval(secs => $1)),
+    pg_total_relation_size('stepvad.events'),
+    extract(epoch FROM (SELECT min(start_time) FROM stepvad.events))::float8,
+    extract(epoch FROM (SELECT max(start_time) FROM stepvad.events))::float8
+FROM stepvad.events WHERE end_time IS NULL
+"""
+_CAMERAS = """
+SELECT site || '/' || camera, count(*) FROM stepvad.events
+GROUP BY site, camera ORDER BY site, camera
 """
 
 
@@ -203,27 +216,16 @@ class Events:
     async def totals(self, *, stale_s: float) -> Totals:
         """How much there is, and how many events seem to have been left open."""
         async with self._connection() as connection:
-            row = await connection.fetchrow(
-                "SELECT count(*), count(*) FILTER (WHERE end_time IS NULL), "
-                "count(*) FILTER (WHERE end_time IS NULL "
-                "AND changed < now() - make_interval(secs => $1)), "
-                "pg_total_relation_size('stepvad.events'), "
-                "extract(epoch FROM min(start_time))::float8, "
-                "extract(epoch FROM max(start_time))::float8 FROM stepvad.events",
-                stale_s,
-            )
-            cameras = await connection.fetch(
-                "SELECT site || '/' || camera, count(*) FROM stepvad.events "
-                "GROUP BY site, camera ORDER BY site, camera"
-            )
+            row = await connection.fetchrow(_TOTALS, stale_s)
+            cameras = dict(await connection.fetch(_CAMERAS))
         return Totals(
-            events=row[0],
-            open=row[1],
-            stale=row[2],
-            bytes=row[3],
-            first=row[4],
-            last=row[5],
-            cameras=dict(cameras),
+            events=sum(cameras.values()),
+            open=row[0],
+            stale=row[1],
+            bytes=row[2],
+            first=row[3],
+            last=row[4],
+            cameras=cameras,
         )
 
     async def going_on(self, *, stale_s: float) -> tuple[int, int, int]:
@@ -265,12 +267,16 @@ class Events:
             ) from None
         except asyncpg.exceptions.ClientConfigurationError as error:
             raise ConfigError(f"events.dsn: expected a usable one, got: {error}") from None
+        except asyncpg.InvalidCatalogNameError as error:
+            raise ConfigError(
+                f"database: expected one of that name, got: {error}",
+                hint="make it first, with createdb or CREATE DATABASE",
+            ) from None
         except _gone() as error:
             if is_data(error):
                 raise
             raise NoDatabaseError(
-                f"database: expected an answer, got: {_words(error)}",
-                hint="it is tried again by itself",
+                f"database: expected an answer, got: {_words(error)}", hint=_remedy(error)
             ) from None
 
 
@@ -307,6 +313,12 @@ def _check_dsn(dsn: str) -> None:
             "events.dsn: expected postgresql://USER:PASSWORD@HOST/DATABASE, got something else",
             hint="special characters of a password are written as %XX",
         )
+    for name, path in parse_qsl(parts.query):
+        if name in ("sslrootcert", "sslcert", "sslkey") and not Path(path).is_file():
+            raise ConfigError(
+                f"events.dsn: expected {name} to name a file, got {path}",
+                hint="the path is taken from where stepvad is started",
+            )
     if parts.hostname not in LOCAL and "sslmode=verify-full" not in parts.query:
         logger.warning(
             "events.dsn: nobody checks whose database this is; add sslmode=verify-full and "
@@ -340,7 +352,16 @@ def _gone() -> tuple[type[BaseException], ...]:
 
 
 def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:200]
+    words = error.strerror if isinstance(error, OSError) else str(error)
+    return (words or str(error) or type(error).__name__)[:200]
+
+
+def _remedy(error: BaseException) -> str:
+    import asyncpg
+
+    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
+        return "check user, password or certificate in events.dsn, and the server's pg_hba.conf"
+    return "is it running, and are host and port in events.dsn right?"
 
 
 def _row(change: Change) -> tuple[Any, ...]:

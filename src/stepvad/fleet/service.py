@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import UnavailableError
+from stepvad.fleet.connecting import connected_until
 from stepvad.fleet.models import FleetModels
-from stepvad.fleet.nats import NatsBus, connected
+from stepvad.fleet.nats import NatsBus
 from stepvad.fleet.settings import Settings
 from stepvad.fleet.tally import Metrics, Tally
 from stepvad.fleet.worker import Worker
@@ -60,7 +61,9 @@ async def work(settings: Settings) -> None:
     models = FleetModels.load(settings.models)
     name = worker_name(settings)
     stop = stopping()
-    async with connected(settings.bus, name) as bus:
+    async with connected_until(settings.bus, name, stop) as bus:
+        if bus is None:
+            return
         await set_up(bus, stop)
         worker = Worker(bus, settings, models, name)
         close = serve_metrics(worker, settings.worker.metrics)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.subjects import SHARDS, Subjects
@@ -102,13 +102,24 @@ class WorkerSettings(Section):
     )
 
 
+def _bundled(path: object) -> object:
+    """The model of the bundled scene, where it is meant."""
+    if path != live.DEMO:
+        return path
+    from stepvad.live import demo
+
+    return demo.MODEL
+
+
 class ModelSettings(Section):
     """Which model scores which cameras."""
 
     cameras: list[str] = Field(
         ["*"], min_length=1, description='Patterns of site/camera, such as "north/*".'
     )
-    model: Beside = Field(description="The model, made with stepvad fit.")
+    model: Annotated[Beside, BeforeValidator(_bundled)] = Field(
+        description="The model, made with stepvad fit; demo: for that of the bundled scene."
+    )
     threshold: float | None = Field(
         None, gt=0, description="Score of an alert; else that of the model's calibration."
     )

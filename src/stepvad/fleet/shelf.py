@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
@@ -16,6 +17,8 @@ from stepvad.live.store import Deleted
 T = TypeVar("T")
 WITHIN_S = COMMAND_S + CONNECT_S
 STALE_S = 3600.0
+COUNT_S = 2.0
+"""All events are counted so often at most, however many look at the page."""
 
 
 class Shelf:
@@ -24,6 +27,8 @@ class Shelf:
     def __init__(self, dsn: str) -> None:
         self._thread = Background("events")
         self._open = AsyncExitStack()
+        self._counted: tuple[float, Inventory | None] = 0.0, None
+        """When events were last counted, and what was found."""
         try:
             self._events: Events = self._thread.wait(
                 self._open.enter_async_context(connect(dsn)), WITHIN_S
@@ -79,10 +84,15 @@ class Shelf:
         """Delete events that are over."""
         site, camera = _parts(camera)
         wanted = Wanted(site=site, camera=camera, until=before, ends_after=after, ids=ids)
-        return self._wait(self._events.delete(wanted))
+        done = self._wait(self._events.delete(wanted))
+        self._counted = 0.0, None
+        return done
 
     def stored(self) -> Inventory:
         """What is stored, how much, from when to when."""
+        at, known = self._counted
+        if known is not None and time.monotonic() - at < COUNT_S:
+            return known
         found = self._wait(self._events.totals(stale_s=STALE_S))
         kept = Kept(
             what="events",
@@ -92,7 +102,9 @@ class Shelf:
             last=found.last,
             bytes=found.bytes,
         )
-        return Inventory(kept=(kept,), files={}, cameras=found.cameras)
+        made = Inventory(kept=(kept,), files={}, cameras=found.cameras)
+        self._counted = time.monotonic(), made
+        return made
 
     def explanation(self, id: str) -> dict[str, Any]:
         """Nobody can tell: poses are not kept with the events of a fleet."""

@@ -72,6 +72,7 @@ class Writer:
 
     async def run(self) -> None:
         """Until it is told to stop; what does not answer is waited for."""
+        logger.info("events of the fleet are written to the database")
         looking = asyncio.create_task(self._look())
         try:
             await self._take()
@@ -195,7 +196,7 @@ class Writer:
     def _again(self, error: Exception, delay_s: float) -> None:
         self.counts.retries += 1
         if delay_s == FIRST_S:
-            logger.warning("%s", error)
+            logger.warning("%s; it is tried again", error)
 
 
 async def checked(events: Events, stopping: asyncio.Event) -> bool:
@@ -210,7 +211,7 @@ async def checked(events: Events, stopping: asyncio.Event) -> bool:
             except ConfigError:
                 await events.migrate()
         except NoDatabaseError as error:
-            logger.warning("%s", error)
+            logger.warning("%s; it is tried again", error)
             await _rest(stopping, LONGEST_S)
         else:
             return True

@@ -37,8 +37,7 @@ export const showHealth = (cameras, sinks) => {
       `${milliseconds(one.alerts.p50)} / ${milliseconds(one.alerts.p99)}`,
     ]));
   }
-  const caption = element("caption", "small", "Counted since the site was started. From a frame to its scores and to its event: half of them within the first time, 99 of 100 within the second.");
-  table.replaceChildren(caption, head, body);
+  table.replaceChildren(head, body);
   const drifts = element("ul", "plain-list");
   for (const one of cameras.filter((some) => some.drift)) {
     drifts.append(element("li", one.drifted ? "late" : "", `${one.name}: ${one.drift}`));
@@ -65,9 +64,10 @@ export const showStored = async () => {
     const span = one.first === null ? "" : `, from ${when(one.first)} to ${when(one.last)}`;
     list.append(element("li", "", `${one.what}: ${one.count.toLocaleString("en")}, ${bytes(one.bytes)}${span} (${one.holds})`));
   }
-  const size = Object.values(stored.files).reduce((sum, some) => sum + some, 0);
+  const sizes = Object.values(stored.files);
+  const size = sizes.reduce((sum, some) => sum + some, 0);
   document.getElementById("stored").replaceChildren(
     list.children.length ? list : element("p", "note", "No event yet."),
-    element("p", "small", `${count(Object.keys(stored.files).length, "file")}, ${bytes(size)} on disk`),
+    ...(sizes.length ? [element("p", "small", `${count(sizes.length, "file")}, ${bytes(size)} on disk`)] : []),
   );
 };

@@ -22,6 +22,7 @@ const hear = (message) => {
   if (!message.cameras) return;
   const hasWall = message.cameras.length > 0; // a fleet has events alone
   document.getElementById("cameras").hidden = !hasWall;
+  document.body.classList.toggle("events-only", !hasWall);
   wall.showCameras(message.cameras, message.now);
   if (hasWall) events.setCameras(message.cameras.map((one) => one.name));
   showHealth(message.cameras, message.sinks);
