@@ -45,8 +45,8 @@ def begin(job: Job, config: Config) -> None:
     for name, value in job.identity.items():
         if known.get(name) != value:
             raise StepvadError(
-                f"{job.scores.named('').rstrip('/')}: expected scores of {name} {value}, "
-                f"got those of {known.get(name)}",
+                f"{job.scores.named('').rstrip('/')}: expected scores with {name} = {value}, "
+                f"got some with {known.get(name)}",
                 hint="choose another directory for other scores",
             )
 

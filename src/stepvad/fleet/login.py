@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ssl
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,13 @@ def login(settings: BusSettings) -> dict[str, Any]:
     if settings.user is not None and settings.password is not None:
         facts |= {"user": settings.user, "password": secret(settings.password)}
     if settings.credentials is not None:
-        facts["user_credentials"] = _credentials(settings.credentials)
+        _check_readable("credentials", settings.credentials)
+        facts["user_credentials"] = str(settings.credentials)
     if settings.tls is not None:
         facts["tls"] = _context(settings.tls)
     elif any(server.startswith("tls://") for server in settings.servers):
         facts["tls"] = ssl.create_default_context()
     return facts
-
-
-def _credentials(path: Path) -> str:
-    if importlib.util.find_spec("nkeys") is None:
-        raise ConfigError(
-            "bus.credentials: expected the library nkeys, got none", hint="pip install nkeys"
-        )
-    _check_readable("credentials", path)
-    return str(path)
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
