@@ -142,7 +142,7 @@ def test_another_model_does_not_mix(
     with pytest.raises(StepvadError, match="expected scores with model_sha256 = ") as refused:
         scoring.score(str(poses), in_memory, other)
     assert refused.value.hint == "choose another directory for other scores"
-    with pytest.raises(StepvadError, match="expected scores with energies = True, got some with False"):
+    with pytest.raises(StepvadError, match="with energies = True, got some with False"):
         scoring.score(str(poses), in_memory, model, energies=True)
     assert everything(in_memory) == before
     Place.at(in_memory).delete("manifest.json")  # the files themselves say whose they are
