@@ -202,6 +202,7 @@ def test_the_page_on_explanations_runs(tmp_path: Path) -> None:
 MEASURED = (
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
     *("promises.md", "video.md", "what-holds.md", "site.md", "archive.md", "capacity.md"),
+    "fleet.md",
 )
 """Pages of figures that take long to make."""
 

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 pytestmark = pytest.mark.slow
 
 CAMERAS = 6
-ROUNDS = int(os.environ.get("STEPVAD_TEST_POISON_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("STEPVAD_TEST_POISON_ROUNDS", "2"))
 """With poison, and as many without."""
 ROUND_S = 3.0
 SMALL = 15

@@ -150,6 +150,14 @@ def test_a_missing_field_is_refused(field: str) -> None:
         wire.decode(msgpack.packb(facts))
 
 
+def test_what_is_no_number_is_refused_after_one_that_is_equal() -> None:
+    facts = msgpack.unpackb(wire.encode(batch(0, [1], epoch=1)))
+    assert wire.decode(msgpack.packb(facts)).connection.epoch == 1
+    for value in (True, 1.0):
+        with pytest.raises(UnreadableError, match="expected a number from 0 on"):
+            wire.decode(msgpack.packb(facts | {"epoch": value}))
+
+
 def test_poses_of_another_number_of_joints_are_refused() -> None:
     facts = msgpack.unpackb(wire.encode(batch(0, [2], skeleton=STEP18)))
     with pytest.raises(UnreadableError, match="2 people of 17 joints"):
