@@ -16,6 +16,9 @@ from tests.fleet.brokers import Broker, broker, bus_settings
 Talk = Callable[[NatsBus], Awaitable[None]]
 
 
+LEASE_S = 0.5
+
+
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with broker(tmp_path_factory.mktemp("nats")) as made:
@@ -24,7 +27,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 def talk(one: Broker, what: Talk) -> None:
     async def run() -> None:
-        async with connected(bus_settings([one], lease_s=0.5), "test") as bus:
+        async with connected(bus_settings([one], lease_s=LEASE_S), "test") as bus:
             await bus.setup()
             await what(bus)
 
@@ -116,11 +119,27 @@ def test_events_that_are_not_acknowledged_come_again(one: Broker) -> None:
     talk(one, what)
 
 
+def test_whoever_asks_for_leases_leaves_nothing_behind(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        await bus.lease("some", b"1", 0)
+        await bus.lease("other", b"2", 0)
+        for _ in range(20):
+            assert await bus.leases() == {"some": b"1", "other": b"2"}
+        await bus.release("other")
+        assert await bus.leases() == {"some": b"1"}
+        await asyncio.sleep(2 * LEASE_S)
+        assert await bus.leases() == {}
+        bucket = f"KV_{bus.subjects.leases}"
+        assert (await bus.client.jetstream().stream_info(bucket)).state.consumer_count == 0
+
+    talk(one, what)
+
+
 def test_a_fleet_keeps_its_number_of_shards(one: Broker) -> None:
     talk(one, lambda bus: bus.setup())
 
     async def other() -> None:
-        async with connected(bus_settings([one], shards=8, lease_s=0.5), "test") as bus:
+        async with connected(bus_settings([one], shards=8, lease_s=LEASE_S), "test") as bus:
             with pytest.raises(
                 ConfigError, match="expected 4 as this fleet was set up with, got 8"
             ):

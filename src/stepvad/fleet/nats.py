@@ -16,6 +16,7 @@ from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import ConflictError, Delivery, Entry, Position, Published, UnavailableError
+from stepvad.fleet.latest import latest
 from stepvad.fleet.login import login
 from stepvad.fleet.pulling import EventsConsumer, PosesConsumer
 from stepvad.fleet.settings import BusSettings
@@ -166,15 +167,7 @@ class NatsBus:
     async def leases(self) -> Mapping[str, bytes]:
         """All leases that did not run out."""
         with answers():
-            bucket = await self._bucket(self.subjects.leases)
-            watcher: Any = await bucket.watchall(ignore_deletes=True)
-            try:
-                found: dict[str, bytes] = {}
-                while (entry := await watcher.updates(timeout=TIMEOUT_S)) is not None:
-                    found[entry.key] = entry.value or b""
-                return found
-            finally:
-                await watcher.stop()
+            return await latest(self.client, self.subjects.leases, TIMEOUT_S)
 
     async def release(self, name: str) -> None:
         """Give a lease back."""
