@@ -98,13 +98,15 @@ def check_columns(schema: Any, types: Any) -> None:
             )
 
 
-def decode(file: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, Rows]]:
+def decode(
+    file: Any, n_joints: int | None, pyarrow: Any, *, threads: bool = True
+) -> Iterator[tuple[str, Rows]]:
     """Stretches of rows with the name of their clip, which may go on in the next stretch.
 
     Without `n_joints` the first row tells it. Memory is bounded by the batch, not by the file.
     """
-    n_rows = 0
-    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(COLUMNS)):
+    n_rows, options = 0, {"columns": list(COLUMNS), "use_threads": threads}
+    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, **options):
         batch.validate(full=True)
         if n_joints is None and len(batch):
             n_joints = len(batch.column("x")[0].as_py() or ())
