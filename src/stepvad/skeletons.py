@@ -180,7 +180,7 @@ def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> 
         )
     neck = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / np.float32(2)
     with_neck = np.concatenate([joints, neck[:, None]], axis=1)
-    return with_neck[:, STEP18_OF_COCO17]
+    return with_neck.take(STEP18_OF_COCO17, axis=1)
 
 
 def restore(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:

@@ -183,7 +183,8 @@ def _score_file(place: Place, name: str, detector: Detector, writer: Writer, don
                 done.begin(clip, facts)
                 rows = (rows for _, rows in several)
                 first = next(rows)
-                skeleton = header.skeleton if header else skeletons.of_size(first.joints.shape[1])
+                n_joints = first.confidence.shape[1]
+                skeleton = header.skeleton if header else skeletons.of_size(n_joints)
                 cutter = Cutter(facts, detector.config, skeleton, detector.skeleton)
                 _score_clip(clip, cutter, chain([first], rows), detector, writer, done)
             except DataError as error:
