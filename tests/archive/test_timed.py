@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,3 +39,12 @@ def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "2.jsonl").write_text(f"{whole}\n{whole[:30]}")
     assert Times.read(tmp_path) == Times(9, 6.0, 4.5, 0.75)
     assert Times.read(tmp_path / "nothing") == Times()
+
+
+def test_times_of_one_run_are_those_written_since_it_began(tmp_path: Path) -> None:
+    line = '{"windows": 3, "whole": 2.0, "network": 1.5, "projection": 0.25}\n'
+    for at, name in ((1000, "killed.jsonl"), (2000, "last.jsonl")):
+        (tmp_path / name).write_text(line)
+        os.utime(tmp_path / name, (at, at))
+    assert Times.read(tmp_path).windows == 6
+    assert Times.read(tmp_path, since=1500).windows == 3

@@ -41,9 +41,10 @@ class Times:
         return cls(*map(sum, columns))
 
     @classmethod
-    def read(cls, root: Path) -> Times:
-        """What all processes wrote below a directory; a line that a kill cut off is left out."""
-        lines = (line for file in root.rglob("*.jsonl") for line in file.read_text().split("\n"))
+    def read(cls, root: Path, *, since: float = 0.0) -> Times:
+        """What processes that lived since then wrote; a line that a kill cut off is left out."""
+        files = (file for file in root.rglob("*.jsonl") if file.stat().st_mtime >= since)
+        lines = (line for file in files for line in file.read_text().split("\n"))
         return cls.sum(cls(**json.loads(line)) for line in lines if line.endswith("}"))
 
 
