@@ -33,7 +33,7 @@ def random_rows(seed: int, lengths: list[int]) -> Rows:
     joints = rng.normal(300, 40, (len(track), V, 3)).astype(np.float32)
     joints[..., 2] = rng.choice([0.5, 0.9, 1.2, np.nan, 0.0], size=joints.shape[:2])
     joints[rng.random(joints.shape[:2]) < 0.05] = 0
-    return Rows(track, frame, joints)
+    return Rows(track, frame, joints[..., :2].copy(), joints[..., 2].copy())
 
 
 def cut_by_parts(rows: Rows, edges: list[int], config: Config) -> tuple[list[Windows], Counts]:
@@ -90,8 +90,8 @@ def test_rows_in_parts_give_the_windows_and_batches_of_the_clip_read_whole(
     ("change", "message"),
     [
         (lambda rows: rows.track[::-1], "expected rows in the order of tracks and frames"),
-        (lambda rows: rows.joints.__setitem__((3, 1, 0), np.nan), "got nan"),
-        (lambda rows: rows.joints.__setitem__((3, 1, 1), 1e9), "expected coordinates within"),
+        (lambda rows: rows.keypoints.__setitem__((3, 1, 0), np.nan), "got nan"),
+        (lambda rows: rows.keypoints.__setitem__((3, 1, 1), 1e9), "expected coordinates within"),
         (lambda rows: rows.frame.__setitem__(0, -1), "expected frames from 0"),
         (lambda rows: rows.frame.__setitem__(1, rows.frame[0]), "strictly increasing"),
     ],
@@ -99,7 +99,7 @@ def test_rows_in_parts_give_the_windows_and_batches_of_the_clip_read_whole(
 def test_rows_that_make_no_tracks_are_refused(change: object, message: str) -> None:
     rows = random_rows(0, [8, 8])
     changed = change(rows)  # type: ignore[operator]  # parameters are objects
-    rows = rows if changed is None else Rows(changed, rows.frame, rows.joints)
+    rows = rows if changed is None else Rows(changed, rows.frame, rows.keypoints, rows.confidence)
     with pytest.raises(DataError, match=message):
         list(Cutter(None, CONFIG, of_size(V), of_size(V)).add(rows))
 

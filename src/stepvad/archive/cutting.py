@@ -42,10 +42,9 @@ class Cutter:
 
     def add(self, rows: Rows) -> Iterator[WindowIndex]:
         """Windows that are complete with these rows, whenever there are enough."""
-        keypoints = np.ascontiguousarray(rows.joints[..., :2])
-        self._check(rows, keypoints)
+        self._check(rows)
         keypoints, confidence, mended = prepare(
-            keypoints, rows.joints[..., 2], self._source, self._target
+            rows.keypoints, rows.confidence, self._source, self._target
         )
         self.counts += mended
         track, frame = rows.track, rows.frame
@@ -107,9 +106,9 @@ class Cutter:
             runs, self._runs, self._n_poses = self._runs, [], 0
             yield WindowIndex.of(runs, self._config, self._target.V)
 
-    def _check(self, rows: Rows, keypoints: NDArray[np.float32]) -> None:
+    def _check(self, rows: Rows) -> None:
         """Refuse what no track may have, as tracks do, and rows out of order."""
-        track, frame = rows.track, rows.frame
+        track, frame, keypoints = rows.track, rows.frame, rows.keypoints
         later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(frame) > 0))
         in_order = bool(later.all()) and (
             self._last is None or self._last < (int(track[0]), int(frame[0]))

@@ -174,7 +174,8 @@ class _Done:
 def _score_file(place: Place, name: str, detector: Detector, writer: Writer, done: _Done) -> None:
     """Score all clips of a file, however large, in the same memory."""
     seen: set[str] = set()
-    with place.open(name) as file, tracks.opened(file, place.named(name)) as (header, parts):
+    shown = place.named(name)
+    with place.open(name) as file, tracks.opened(file, shown, threads=False) as (header, parts):
         for clip, several in groupby(parts, key=lambda part: part[0]):
             tracks.check_new(clip, seen)
             facts = None if header is None else tracks.facts_of(clip, header)
@@ -182,7 +183,8 @@ def _score_file(place: Place, name: str, detector: Detector, writer: Writer, don
                 done.begin(clip, facts)
                 rows = (rows for _, rows in several)
                 first = next(rows)
-                skeleton = header.skeleton if header else skeletons.of_size(first.joints.shape[1])
+                n_joints = first.confidence.shape[1]
+                skeleton = header.skeleton if header else skeletons.of_size(n_joints)
                 cutter = Cutter(facts, detector.config, skeleton, detector.skeleton)
                 _score_clip(clip, cutter, chain([first], rows), detector, writer, done)
             except DataError as error:

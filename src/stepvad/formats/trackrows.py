@@ -28,15 +28,16 @@ ROWS_AT_ONCE = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of one clip: track `(n,)`, frame `(n,)`, and x, y, confidence `(n, V, 3)`."""
+    """Some rows of one clip: track, frame `(n,)`, keypoints `(n, V, 2)`, confidence `(n, V)`."""
 
     track: NDArray[np.int64]
     frame: NDArray[np.int64]
-    joints: NDArray[np.float32]
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> Rows:
         """A part of the rows, or the rows in another order."""
-        return Rows(self.track[rows], self.frame[rows], self.joints[rows])
+        return Rows(self.track[rows], self.frame[rows], self.keypoints[rows], self.confidence[rows])
 
     @classmethod
     def joined(cls, parts: list[Rows]) -> Rows:
@@ -44,12 +45,13 @@ class Rows:
         return cls(
             np.concatenate([part.track for part in parts]),
             np.concatenate([part.frame for part in parts]),
-            np.concatenate([part.joints for part in parts]),
+            np.concatenate([part.keypoints for part in parts]),
+            np.concatenate([part.confidence for part in parts]),
         )
 
     def tracks(self) -> tuple[Track, ...]:
         """The tracks these rows make up, sorted by id."""
-        return tracks_of(self.track, self.frame, self.joints[..., :2], self.joints[..., 2])
+        return tracks_of(self.track, self.frame, self.keypoints, self.confidence)
 
 
 def schema(n_joints: int, pyarrow: Any) -> Any:
@@ -98,13 +100,15 @@ def check_columns(schema: Any, types: Any) -> None:
             )
 
 
-def decode(file: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, Rows]]:
+def decode(
+    file: Any, n_joints: int | None, pyarrow: Any, *, threads: bool = True
+) -> Iterator[tuple[str, Rows]]:
     """Stretches of rows with the name of their clip, which may go on in the next stretch.
 
     Without `n_joints` the first row tells it. Memory is bounded by the batch, not by the file.
     """
-    n_rows = 0
-    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, columns=list(COLUMNS)):
+    n_rows, options = 0, {"columns": list(COLUMNS), "use_threads": threads}
+    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, **options):
         batch.validate(full=True)
         if n_joints is None and len(batch):
             n_joints = len(batch.column("x")[0].as_py() or ())
@@ -129,8 +133,10 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
     def where(row: int) -> str:
         return f"clip {names[codes[row]]!r}, track {track[row]}, frame {frame[row]}"
 
-    joints = [_joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS]
-    rows = Rows(track, frame, np.stack(joints, axis=-1))
+    x, y, confidence = (
+        _joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS
+    )
+    rows = Rows(track, frame, np.stack([x, y], axis=-1), confidence)
     for stretch in _stretches(codes):
         yield names[codes[stretch.start]], rows[stretch]
 

@@ -48,11 +48,12 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
 
 @contextmanager
 def opened(
-    source: Path | BinaryIO, name: str
+    source: Path | BinaryIO, name: str, *, threads: bool = True
 ) -> Iterator[tuple[Header | None, Iterator[tuple[str, Rows]]]]:
     """What a file says of itself, and its rows with the name of their clip, some at a time.
 
     However large the file is, no more of it than `trackrows.ROWS_AT_ONCE` rows is in memory.
+    Without `threads` its columns are decoded one after the other, by this thread alone.
     """
     pyarrow, parquet = _pyarrow("reading Parquet tracks")
     with (
@@ -64,7 +65,8 @@ def opened(
         trackrows.check_columns(file.schema_arrow, pyarrow.types)
         metadata = (file.metadata.metadata or {}).get(METADATA_KEY)
         header = None if metadata is None else Header.decode(metadata)
-        yield header, trackrows.decode(file, header.skeleton.V if header else None, pyarrow)
+        n_joints = header.skeleton.V if header else None
+        yield header, trackrows.decode(file, n_joints, pyarrow, threads=threads)
 
 
 def check_new(name: str, seen: set[str]) -> None:
