@@ -80,6 +80,8 @@ class Player:
 
     bus: NatsBus
     again_s: float = 3.0
+    ids: bool = False
+    """Whether the broker knows a message that it has; edges do that."""
     sent: int = 0
     sent_at: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
@@ -90,24 +92,27 @@ class Player:
     async def _play(self, one: Script, started: float) -> None:
         subject = self.bus.subjects.poses(one.site, one.camera)
         connections = self.bus.connections
-        recent: list[tuple[float, bytes]] = []
+        recent: list[tuple[float, str, bytes]] = []
         for at, batch in one.messages:
             await asyncio.sleep(max(started + at - time.monotonic(), 0))
             data = wire.encode(batch)
-            recent = [(t, d) for t, d in recent if t > time.monotonic() - self.again_s]
-            recent.append((time.monotonic(), data))
             of = batch.connection
+            id_ = f"{of.name}:{of.epoch}:{batch.seq}{'' if batch.lost is None else ':lost'}"
+            recent = [one for one in recent if one[0] > time.monotonic() - self.again_s]
+            recent.append((time.monotonic(), id_, data))
             for slot in batch.slots:
                 self.sent_at.setdefault((of.name, of.epoch, slot), time.time())
-            waiting = [data]
+            waiting = recent[-1:]
             while waiting:
                 if self.bus.connections != connections:
-                    connections, waiting = self.bus.connections, [d for _, d in recent]
+                    connections, waiting = self.bus.connections, [*recent]
                 try:
-                    await self.bus.publish(subject, waiting[0])
+                    _, id_, data = waiting[0]
+                    await self.bus.publish(subject, data, id=id_ if self.ids else None)
                     waiting.pop(0)
                     self.sent += 1
                 except UnavailableError:
+                    waiting = [*recent]
                     await asyncio.sleep(0.05)
 
 

@@ -59,6 +59,10 @@ class Position:
     """Tells the stream from one that was made anew; empty: whichever there is."""
     sequence: int = 0
     """The last message that is not wanted."""
+    seen: int = 0
+    """A message that was read, and when the broker took it: brokers that die in turn lose the
+    latest in their memory, and number others like them."""
+    seen_at: float = 0.0
 
 
 class Consumer(Protocol):

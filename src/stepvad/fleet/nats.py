@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 # This file is loaded where a bus is opened, and nowhere else: hence at the top.
@@ -20,7 +20,8 @@ from stepvad.fleet.latest import latest
 from stepvad.fleet.login import login
 from stepvad.fleet.pulling import EventsConsumer, PosesConsumer
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.subjects import DEAD, EVENTS, POSES, Subjects
+from stepvad.fleet.streams import buckets, streams
+from stepvad.fleet.subjects import EVENTS, POSES, Subjects
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
+SAME_S = 0.001
+"""Two messages of one number that were taken further apart are not the same."""
 """Longest wait for an answer."""
 WRONG_LAST_SEQUENCE = (10071, 10164)
 """Error codes of the broker: somebody else wrote in between."""
@@ -74,14 +77,16 @@ class NatsBus:
         self.subjects: Subjects = settings.subjects
         self.connections = 0
         """How often it was lost and came back."""
+        self.leader = ""
+        """The broker that leads the stream of poses, and since when, as it was last asked."""
         self.is_closing = False
 
     async def setup(self) -> None:
         """Make the streams and buckets that are not there; refuse another number of shards."""
         with answers():
-            for config in self._streams():
+            for config in streams(self.settings):
                 await self._ensure(config)
-            for bucket in self._buckets():
+            for bucket in buckets(self.settings):
                 await self._js.create_key_value(bucket)
         facts = {"shards": self.settings.shards}
         with suppress(ConflictError):
@@ -189,11 +194,7 @@ class NatsBus:
 
     async def time(self) -> float:
         """The broker's clock, in unix seconds."""
-        with answers():
-            answer = await self.client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
-        facts = json.loads(answer.data)
-        if "ts" not in facts:
-            raise UnavailableError("bus: expected the stream of poses, got none")
+        facts = await self._poses_now()
         return datetime.fromisoformat(facts["ts"][:26].rstrip("Z") + "+00:00").timestamp()
 
     async def close(self) -> None:
@@ -204,17 +205,38 @@ class NatsBus:
 
     async def stream_of_poses(self) -> tuple[str, int, int]:
         """What tells the stream from one made anew, and its first and last sequences."""
-        with answers():
-            facts = await self._js.stream_info(POSES)
-        return str(facts.created), facts.state.first_seq, facts.state.last_seq
+        facts = await self._poses_now()
+        return facts["created"], facts["state"]["first_seq"], facts["state"]["last_seq"]
 
-    async def make_poses_consumer(self, name: str, subject: str, first: int) -> None:
-        """A consumer that hands out messages from a sequence on, and forgets itself when unused."""
+    async def has_poses(self, sequence: int, taken_at: float) -> bool:
+        """Whether a message of poses is the one that was taken then."""
+        with answers():
+            try:
+                found = await self._js.get_msg(POSES, sequence)
+            except errors.NotFoundError:
+                return False
+        return found.time is not None and abs(found.time.timestamp() - taken_at) < SAME_S
+
+    async def _poses_now(self) -> dict[str, Any]:
+        """What the broker says of the stream of poses, and who leads it."""
+        with answers():
+            answer = await self.client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
+        facts: dict[str, Any] = json.loads(answer.data)
+        if "ts" not in facts:
+            raise UnavailableError("bus: expected the stream of poses, got none")
+        group = facts.get("cluster", {})
+        self.leader = f"{group.get('leader')} {group.get('leader_since')}"
+        return facts
+
+    async def make_poses_consumer(self, name: str, subject: str, first: int, since: float) -> None:
+        """A consumer from a sequence on, or from a time; it forgets itself when unused."""
+        policy = api.DeliverPolicy
         config = api.ConsumerConfig(
             name=name,
             filter_subject=subject,
-            deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=first,
+            deliver_policy=policy.BY_START_TIME if since else policy.BY_START_SEQUENCE,
+            opt_start_seq=None if since else first,
+            opt_start_time=datetime.fromtimestamp(since, UTC) if since else None,
             ack_policy=api.AckPolicy.NONE,
             inactive_threshold=60.0,
             mem_storage=True,
@@ -293,51 +315,6 @@ class NatsBus:
             await self._js.stream_info(config.name or "")
         except errors.NotFoundError:
             await self._js.add_stream(config)
-
-    def _streams(self) -> list[api.StreamConfig]:
-        settings, day_s = self.settings, 86_400.0
-
-        def stream(name: str, storage: api.StorageType, mb: float, **more: Any) -> api.StreamConfig:
-            return api.StreamConfig(
-                name=name,
-                subjects=self.subjects.of_stream(name),
-                storage=storage,
-                max_bytes=round(mb * 1e6),
-                discard=api.DiscardPolicy.OLD,
-                num_replicas=settings.replicas,
-                **more,
-            )
-
-        memory, file = api.StorageType.MEMORY, api.StorageType.FILE
-        return [
-            stream(POSES, memory, settings.poses_mb, max_age=settings.poses_s),
-            stream(
-                EVENTS,
-                file,
-                settings.events_mb,
-                max_age=settings.events_days * day_s,
-                duplicate_window=settings.duplicates_s,
-            ),
-            stream(DEAD, file, settings.dead_mb, max_age=settings.events_days * day_s),
-        ]
-
-    def _buckets(self) -> list[api.KeyValueConfig]:
-        settings = self.settings
-        return [
-            api.KeyValueConfig(
-                bucket=self.subjects.leases,
-                ttl=settings.lease_s,
-                storage=api.StorageType.MEMORY,
-                replicas=settings.replicas,
-                direct=True,
-            ),
-            api.KeyValueConfig(
-                bucket=self.subjects.state,
-                storage=api.StorageType.FILE,
-                replicas=settings.replicas,
-                direct=True,
-            ),
-        ]
 
 
 async def connect(settings: BusSettings, name: str) -> NatsBus:

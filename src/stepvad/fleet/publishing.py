@@ -69,6 +69,7 @@ class Publisher:
                 await bus.publish(parcel.subject, parcel.data, id=parcel.id)
             except UnavailableError as error:
                 self._fail(error)
+                self._buffer.again(camera)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, LONGEST_S)
             else:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stepvad.fleet.bus import Delivery, Position, UnavailableError
@@ -26,6 +27,8 @@ AHEAD, AHEAD_BYTES = 256, 2**20
 EXPIRES_S = 20.0
 HEARTBEAT_S = 1.0
 """The broker says so often that it is there, if there is nothing else to say."""
+MARGIN_S = 15.0
+"""Before the latest message that was read, if those behind it were lost: from there on again."""
 SILENCE_S = 3.0
 """Without a word for so long, the consumer is made anew."""
 
@@ -52,6 +55,7 @@ class PosesConsumer:
         """Of messages, about: the first are taken for large ones."""
         self._heard = 0.0
         self._connections = -1
+        self._leader = ""
         self._is_broken = True
         self._some = asyncio.Event()
         self._restarts = -1
@@ -70,14 +74,21 @@ class PosesConsumer:
         """Make the consumer, from the place on or from the beginning of another stream."""
         await self._unsubscribe()
         stream, first, last = await self._bus.stream_of_poses()
-        before = self._position
-        known = before.stream in ("", stream) and before.sequence <= last
-        self._position = Position(stream, before.sequence if known else 0)
+        leader, before, since = self._bus.leader, self._position, 0.0
+        if before.stream not in ("", stream):
+            self._position = Position(stream)
+        elif before.seen >= first and not (
+            before.seen <= last and await self._bus.has_poses(before.seen, before.seen_at)
+        ):
+            logger.info("bus: poses after message %d were lost and numbered anew", before.seen)
+            since = before.seen_at - MARGIN_S
+        else:
+            self._position = replace(before, stream=stream)
         self._generation += 1
         name = f"{self._name}-{self._generation}"
-        await self._bus.make_poses_consumer(
-            name, self._subject, max(self._position.sequence + 1, first, 1)
-        )
+        start = max(self._position.sequence + 1, first, 1)
+        await self._bus.make_poses_consumer(name, self._subject, start, since)
+        self._leader = leader
         self._handed, self._wanted = 0, 0
         self._arrived, self._is_broken = [], False
         self._connections = self._bus.connections
@@ -120,7 +131,10 @@ class PosesConsumer:
 
     def _is_stale(self) -> bool:
         silent = time.monotonic() - self._heard > SILENCE_S and not self._arrived
-        return self._is_broken or silent or self._connections != self._bus.connections
+        is_elsewhere = (
+            self._connections != self._bus.connections or self._leader != self._bus.leader
+        )
+        return self._is_broken or silent or is_elsewhere
 
     async def _arrive(self, msg: Msg) -> None:
         self._heard = time.monotonic()
@@ -175,7 +189,10 @@ class PosesConsumer:
                 Delivery(msg.subject, msg.data, int(sequence), int(stamp) / 1e9, int(tries))
             )
         if found:
-            self._position = Position(self._position.stream, found[-1].sequence)
+            last = found[-1]
+            self._position = Position(
+                self._position.stream, last.sequence, last.sequence, last.time
+            )
         return found
 
     async def _unsubscribe(self) -> None:

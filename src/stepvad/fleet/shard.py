@@ -83,7 +83,8 @@ class Shard:
         for delivery in deliveries:
             self._try(delivery, 0, now, clock)
         if deliveries:
-            self.position = Position(self.position.stream, deliveries[-1].sequence)
+            last = deliveries[-1]
+            self.position = Position(self.position.stream, last.sequence, last.sequence, last.time)
         self._release(now)
         works, self._works = self._works, []
         return works
@@ -133,8 +134,8 @@ class Shard:
         """Up to where in the stream no message is needed any more."""
         needed = [c.needed[0][0] for c in self.cameras.values() if c.needed and not c.is_over]
         needed += [delivery.sequence for delivery, _ in self._doubtful]
-        last = self.position.sequence
-        return Position(self.position.stream, min([last, *(first - 1 for first in needed)]))
+        at = self.position
+        return replace(at, sequence=min([at.sequence, *(first - 1 for first in needed)]))
 
     def state(self) -> dict[str, Any]:
         """What a successor needs, as plain values; who is over and not needed is forgotten."""
@@ -145,12 +146,13 @@ class Shard:
         return {
             "stream": floor.stream,
             "floor": floor.sequence,
+            "seen": [floor.seen, floor.seen_at],
             "cameras": {camera.name: camera.state() for camera in self.cameras.values()},
         }
 
     def restore(self, facts: Mapping[str, Any], now: float) -> None:
         """Go on from what `state` told, from its floor on."""
-        self.position = Position(facts["stream"], facts["floor"])
+        self.position = Position(facts["stream"], facts["floor"], *facts.get("seen", ()))
         for name, known in facts["cameras"].items():
             subject = self.models.subject(name, known["rate"])
             if subject is None:
@@ -166,8 +168,8 @@ class Shard:
                 camera.needed.clear()
                 camera.last_sequence = 0
             self._doubtful.clear()
-            self.position = Position(stream, 0)
-        self.position = Position(stream, self.position.sequence)
+            self.position = Position(stream)
+        self.position = replace(self.position, stream=stream)
 
     def _try(self, delivery: Delivery, tries: int, now: float, clock: float | None) -> None:
         try:
