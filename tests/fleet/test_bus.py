@@ -103,6 +103,41 @@ def test_poses_come_in_order_from_a_place_on_and_only_those_of_the_shard(one: Br
     talk(one, what)
 
 
+def test_poses_that_were_lost_and_numbered_anew_are_read_again(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        for i in range(10):
+            await bus.publish("stepvad.poses.3.s.c", b"%d" % i)
+        first = await bus.poses(3, "first", Position())
+        found = await first.fetch(10, 1.0)
+        assert [d.data for d in found] == [b"%d" % i for i in range(10)]
+        at, stream = found[4], first.position.stream
+        assert first.position == Position(
+            stream, found[9].sequence, found[9].sequence, found[9].time
+        )
+        same = await bus.poses(3, "same", Position(stream, at.sequence, at.sequence, at.time))
+        assert (await same.fetch(1, 1.0))[0].data == b"5"
+        earlier = Position(stream, at.sequence, at.sequence, at.time - 5.0)
+        other = await bus.poses(3, "anew", earlier)  # what has its number now came later
+        assert (await other.fetch(1, 1.0))[0].data == b"0"
+        beyond = Position(stream, 10**6, 10**6, at.time)
+        last = await bus.poses(3, "last", beyond)
+        assert (await last.fetch(1, 1.0))[0].data == b"0"
+
+    talk(one, what)
+
+
+def test_a_consumer_begins_anew_when_another_broker_leads(one: Broker) -> None:
+    async def what(bus: NatsBus) -> None:
+        consumer = await bus.poses(2, "led", Position())
+        await consumer.fetch(1, 0.2)
+        assert consumer.restarts == 0
+        bus.leader = "another one since now"
+        await consumer.fetch(1, 0.2)
+        assert consumer.restarts == 1
+
+    talk(one, what)
+
+
 def test_events_that_are_not_acknowledged_come_again(one: Broker) -> None:
     async def what(bus: NatsBus) -> None:
         consumer = await bus.events("writer")

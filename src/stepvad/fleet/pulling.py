@@ -77,9 +77,7 @@ class PosesConsumer:
         leader, before, since = self._bus.leader, self._position, 0.0
         if before.stream not in ("", stream):
             self._position = Position(stream)
-        elif before.seen >= first and not (
-            before.seen <= last and await self._bus.has_poses(before.seen, before.seen_at)
-        ):
+        elif await self._is_numbered_anew(first, last):
             logger.info("bus: poses after message %d were lost and numbered anew", before.seen)
             since = before.seen_at - MARGIN_S
         else:
@@ -99,6 +97,13 @@ class PosesConsumer:
         )
         self._restarts += 1
         await self._ask()
+
+    async def _is_numbered_anew(self, first: int, last: int) -> bool:
+        """Whether the latest message that was read is not the one of its number now."""
+        at = self._position
+        if not at.seen or at.seen < first:  # nobody can tell
+            return False
+        return at.seen > last or not await self._bus.has_poses(at.seen, at.seen_at)
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Messages that are there; none if none comes in time."""
