@@ -162,7 +162,7 @@ class FleetSettings(Section):
         64.0, gt=0, description="Poses kept while the broker is away; the oldest go."
     )
     again_s: float = Field(
-        3.0,
+        8.0,
         ge=0,
         le=60,
         description="Poses of the last seconds are sent again to a broker that was away.",
