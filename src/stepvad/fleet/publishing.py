@@ -55,7 +55,7 @@ class Publisher:
     async def _serve(self, camera: str) -> None:
         news, delay_s = self._news[camera], FIRST_S
         bus = await self._line.bus()
-        connections = bus.connections
+        connections, was_away = bus.connections, False
         while True:
             if bus.connections != connections:
                 connections = bus.connections
@@ -69,12 +69,15 @@ class Publisher:
                 await bus.publish(parcel.subject, parcel.data, id=parcel.id)
             except UnavailableError as error:
                 self._fail(error)
-                self._buffer.again(camera)
+                was_away = True
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, LONGEST_S)
             else:
                 self._buffer.done(parcel)
                 self.last_error, delay_s = "", FIRST_S
+                if was_away:  # another broker may have taken over without the latest
+                    self._buffer.again(camera)
+                    was_away = False
 
     def _fail(self, error: Exception) -> None:
         self.failures += 1
