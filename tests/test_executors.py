@@ -30,6 +30,9 @@ from stepvad.executors import Executor
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs the ray extra")
 
+ENDS = [None, signal.SIGINT, *([signal.SIGKILL] if os.environ.get("STEPVAD_LONG_TESTS") else [])]
+"""How a sweep ends; Ray takes a minute to notice that one was killed."""
+
 
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -141,7 +144,7 @@ def test_ray_gives_the_table_and_the_scores_of_one_process(
 
 @pytest.mark.slow
 @with_ray
-@pytest.mark.parametrize("end", [None, signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("end", ENDS)
 def test_a_cluster_that_a_sweep_started_ends_with_it(
     people: Path, tmp_path: Path, end: signal.Signals | None
 ) -> None:
