@@ -64,6 +64,10 @@ class Position:
     latest in their memory, and number others like them."""
     seen_at: float = 0.0
 
+    def after(self, delivery: Delivery) -> Position:
+        """Behind a message that was read."""
+        return Position(self.stream, delivery.sequence, delivery.sequence, delivery.time)
+
 
 class Consumer(Protocol):
     """Messages of a stream, in their order."""

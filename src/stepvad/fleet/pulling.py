@@ -194,10 +194,7 @@ class PosesConsumer:
                 Delivery(msg.subject, msg.data, int(sequence), int(stamp) / 1e9, int(tries))
             )
         if found:
-            last = found[-1]
-            self._position = Position(
-                self._position.stream, last.sequence, last.sequence, last.time
-            )
+            self._position = self._position.after(found[-1])
         return found
 
     async def _unsubscribe(self) -> None:

@@ -83,8 +83,7 @@ class Shard:
         for delivery in deliveries:
             self._try(delivery, 0, now, clock)
         if deliveries:
-            last = deliveries[-1]
-            self.position = Position(self.position.stream, last.sequence, last.sequence, last.time)
+            self.position = self.position.after(deliveries[-1])
         self._release(now)
         works, self._works = self._works, []
         return works
