@@ -19,7 +19,6 @@ def back_up(database: Database, path: Path) -> None:
             hint="write the backup to another disk",
         )
     with replacing(path, DataError) as temporary:
-        temporary.touch(mode=0o600, exist_ok=False)
         database.copy(temporary)
 
 
@@ -32,7 +31,6 @@ def restore(path: Path, onto: Path) -> None:
     epochs = _closed(onto) if onto.exists() else {}
     onto.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with replacing(onto, DataError) as temporary:
-        temporary.touch(mode=0o600, exist_ok=False)
         temporary.write_bytes(path.read_bytes())
         with closing(sqlite3.connect(temporary)) as connection, connection:
             connection.execute("PRAGMA journal_mode = DELETE")
