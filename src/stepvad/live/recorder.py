@@ -6,7 +6,9 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +85,19 @@ class Recorder:
         path = self._directory / f"{clip.name}.parquet"
         write_clip(clip, path)
         path.chmod(0o600)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WriteRecording:
+    """The task that writes one recorded clip."""
+
+    recorder: Recorder
+    clip: Clip
+    kind: Literal["recording"] = "recording"
+
+    def run(self) -> None:
+        """Write it."""
+        self.recorder.write(self.clip)
 
 
 def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
