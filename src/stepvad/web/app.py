@@ -8,13 +8,14 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, WebSocket
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi import FastAPI, HTTPException, WebSocket
+from fastapi.responses import PlainTextResponse, Response
 
-from stepvad.errors import ConfigError, StepvadError
+from stepvad.errors import StepvadError
 from stepvad.live.board import Board
 from stepvad.report.page import house_style, player
 from stepvad.web import metrics
+from stepvad.web.failures import ErrorLog, add_error_answers
 from stepvad.web.live import Live
 from stepvad.web.login import add_login
 from stepvad.web.routes import Running, add_routes
@@ -53,16 +54,15 @@ def create_app(
     add_routes(app, site, number)
     add_login(app, word, settings.name)
     _add_page(app)
-    _add_operations(app, site, number)
+    errors = ErrorLog()
+    _add_operations(app, site, number, errors)
     live = Live(board, store)
 
     @app.websocket("/ws/live")
     async def wall(socket: WebSocket) -> None:
         await live.watch(socket)
 
-    for kind in (sqlite3.Error, StepvadError):
-        app.add_exception_handler(kind, _not_now)
-    app.add_exception_handler(ConfigError, _not_here)
+    add_error_answers(app, errors)
     app.add_middleware(Guard, token=word, names=own_names(settings.web.host))
     return app
 
@@ -79,7 +79,7 @@ def _add_page(app: FastAPI) -> None:
         return _file(parts, name)
 
 
-def _add_operations(app: FastAPI, site: Running, number: str) -> None:
+def _add_operations(app: FastAPI, site: Running, number: str, errors: ErrorLog) -> None:
     @app.get("/healthz", tags=["operations"], response_class=PlainTextResponse)
     def healthz() -> str:
         """Whether anybody is there."""
@@ -98,7 +98,8 @@ def _add_operations(app: FastAPI, site: Running, number: str) -> None:
             return PlainTextResponse("no camera is online\n", 503)
         try:
             site.store.events(limit=1)
-        except (sqlite3.Error, StepvadError):
+        except (sqlite3.Error, StepvadError) as error:
+            errors.log(error, "GET /readyz")
             return PlainTextResponse("the store cannot be read\n", 503)
         return PlainTextResponse("ready\n")
 
@@ -122,14 +123,3 @@ def _file(parts: Mapping[str, str], name: str) -> Response:
     if name not in parts:
         raise HTTPException(404, "there is no such file")
     return Response(parts[name], media_type=KINDS[name[name.rindex(".") :]])
-
-
-async def _not_here(request: Request, error: Exception) -> Response:
-    """What this page was not set up for."""
-    return JSONResponse({"detail": "this page may not do that"}, 403)
-
-
-async def _not_now(request: Request, error: Exception) -> Response:
-    """What cannot be read or written now may be later."""
-    problem = {"detail": "the event store cannot be used now; try again"}
-    return JSONResponse(problem, 503, {"Retry-After": "5"})
