@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 import signal
 import subprocess
@@ -72,7 +73,7 @@ def page_process(
 
 def main(directory: Path, web: Web, held_files: int) -> None:
     """Serve until SIGTERM."""
-    held = [Path("/dev/null").open("rb") for _ in range(held_files)]
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(held_files)]
     set_up("text")
     logging.getLogger().setLevel(logging.INFO)
     stopping = threading.Event()
@@ -91,7 +92,7 @@ def main(directory: Path, web: Web, held_files: int) -> None:
         supervisor.stop([server], 5)
         logging.info("stopped in %.1f s", time.monotonic() - began)
     for file in held:
-        file.close()
+        os.close(file)
 
 
 if __name__ == "__main__":

@@ -28,5 +28,5 @@ def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or "no PEM of a certificate or key").replace("_", " ").lower()
+        return error.reason.replace("_", " ").lower() if error.reason else "no PEM file"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -89,6 +89,8 @@ class Sessions:
             if file.stat().st_size > MAX_FILE:
                 raise ValueError(f"more than {MAX_FILE} bytes")
             facts = json.loads(file.read_text(encoding="utf-8"))
+            if facts["version"] != VERSION:
+                raise ValueError(f"expected version {VERSION}, got {facts['version']!r}")
             ends = {str(hash): float(end) for hash, end in facts["ends"].items()}
         except FileNotFoundError:
             return
