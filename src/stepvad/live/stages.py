@@ -118,9 +118,7 @@ class Supervisor:
 
     def start(self, stage: Stage) -> None:
         """Run a stage from now on."""
-        thread = threading.Thread(
-            target=self._run, args=[stage.name], name=stage.name, daemon=True
-        )
+        thread = threading.Thread(target=self._run, args=[stage.name], name=stage.name, daemon=True)
         with self._lock:
             if stage.name in self._running:
                 raise ValueError(f"stage {stage.name}: expected a name that no other has")
