@@ -217,9 +217,7 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     def mark(id: str, normal: bool) -> None:
         explain(id)
 
-    page = serve(
-        edge.settings, edge.store, edge.board, token, explain, mark, edge.supervisor
-    )
+    page = serve(edge.settings, edge.store, edge.board, token, explain, mark, edge.supervisor)
     where = edge.settings.web.token or edge.settings.data / TOKEN
     logger.info("the page is at %s and asks for the token in %s", page.url, where)
     return page

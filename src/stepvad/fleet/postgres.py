@@ -157,7 +157,7 @@ class Events:
                 where += f" AND (start_time, id) < (${len(values) - 1}, ${len(values)})"
             values.append(limit)
             rows = await connection.fetch(
-                f"SELECT record FROM stepvad.events WHERE {where} "
+                f"SELECT record FROM stepvad.events WHERE {where} "  # noqa: S608  constant parts
                 f"ORDER BY start_time DESC, id DESC LIMIT ${len(values)}",
                 *values,
             )
@@ -194,7 +194,7 @@ class Events:
             kept = 0
             if not include_open:
                 kept = await connection.fetchval(
-                    f"SELECT count(*) FROM stepvad.events WHERE {where} AND end_time IS NULL",
+                    f"SELECT count(*) FROM stepvad.events WHERE {where} AND end_time IS NULL",  # noqa: S608  constant parts
                     *values,
                 )
                 where += " AND end_time IS NOT NULL"
