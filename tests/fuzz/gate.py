@@ -239,7 +239,7 @@ def table(rows: Sequence[Row]) -> str:
     for row in [*rows, *([total] if len(rows) > 1 else [])]:
         lines.append(
             f"| {row.reader} | {row.files:,} | {row.bytes:,} | {row.accepted:,} | {row.refused:,} "
-            f"| {row.tracebacks} | {row.crashes} | {row.large} | {row.slow} | {row.slowest_s:.2f} | "
-            f"{row.largest / 1e6:.0f} |"
+            f"| {row.tracebacks} | {row.crashes} | {row.large} | {row.slow} | {row.slowest_s:.2f} "
+            f"| {row.largest / 1e6:.0f} |"
         )
     return "\n".join(lines)

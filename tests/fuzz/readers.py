@@ -190,7 +190,7 @@ def _fleet(path: Path, shared: Path) -> None:
 
 
 def _backup(path: Path, shared: Path) -> None:
-    from stepvad.live.backup import restore
+    from stepvad.live.restore import restore
 
     onto = path.parent / "restored"
     shutil.rmtree(onto, ignore_errors=True)

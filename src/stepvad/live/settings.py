@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import tomllib
 from pathlib import Path
@@ -159,7 +160,25 @@ def _of_web(settings: Settings) -> str:
     if not web.enabled:
         return "There is no page."
     token = web.token or settings.data / "token"
-    return f"The page is at http://{web.host}:{web.port}/ and asks for the token in {token}."
+    lines = [f"The page is at {web.url}/ and asks for the token in {token}."]
+    if web.certificate:
+        lines.append(f"It speaks TLS with the certificate {web.certificate}.")
+    elif web.trusted_proxies:
+        lines.append(
+            f"It listens on {web.host} port {web.port} without TLS, for the proxy at "
+            f"{', '.join(web.trusted_proxies)}."
+        )
+    elif not _is_loopback(web.host):
+        lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
+    return "\n".join(lines)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _text(path: Path, hint: str) -> str:
