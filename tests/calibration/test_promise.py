@@ -215,13 +215,15 @@ ODD = (math.nan, math.inf, -1.0, 0, "high", None, True, [1.0], 10**400)
 
 @pytest.mark.parametrize("value", ODD, ids=repr)
 def test_a_threshold_that_is_no_number_above_0_is_refused(value: object, tmp_path: Path) -> None:
-    for place in (("threshold", "value"), ("rules", "threshold"), ("threshold", "hours")):
-        path = spoilt(tmp_path, lambda facts, at=place: facts[at[0]].update({at[1]: value}))
+    changes: list[Callable[[dict[str, Any]], object]] = [
+        lambda facts: facts["threshold"].update(value=value),
+        lambda facts: facts["threshold"].update(hours=value),
+        lambda facts: facts["rules"].update(threshold=value),
+        lambda facts: facts["cameras"]["door"].update(value=value),
+    ]
+    for change in changes:
         with pytest.raises(DataError, match=r"a\.calibration\.json: "):
-            file.read(path)
-    path = spoilt(tmp_path, lambda facts: facts["cameras"]["door"].update(value=value))
-    with pytest.raises(DataError):
-        file.read(path)
+            file.read(spoilt(tmp_path, change))
 
 
 @pytest.mark.parametrize(
