@@ -114,7 +114,7 @@ class Running:
             words = _command(pid)
             if "stepvad.cli.site" in words:
                 found["site"] = pid
-            elif "stepvad.live.process" in words or "stepvad.live.child" in words:
+            elif "stepvad.live.process" in words:
                 found[words[-1]] = pid
         return found
 

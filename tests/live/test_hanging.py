@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,7 @@ import pytest
 
 from stepvad.live.settings import load
 from stepvad.live.site import Site
-from tests.live.freezing import frozen, threads
+from tests.live.freezing import frozen
 from tests.live.sites import (
     Running,
     one_person,
@@ -45,6 +46,7 @@ def test_a_scoring_thread_that_hangs_is_restarted_and_open_events_end(tmp_path: 
         assert first.is_open
         with frozen(running.processes()["site"], "scoring"):
             back = wait_until(lambda: running.log.read_text().count("watches, cameras") == 2, 60)
+        note("scoring restarted after", back)
         assert back <= 15.0 * SLOWER
         wait_until(lambda: not running.events()[0].is_open, 5 * SLOWER)
         assert running.events()[0].ended_by == "interrupted"
@@ -64,6 +66,11 @@ def test_a_site_whose_supervising_thread_hangs_is_killed_and_started_again(tmp_p
         assert running.processes()["site"] != site
         assert "the site hangs: no heartbeat" in running.log.read_text()
         assert running.stop() == 0
+
+
+def note(what: str, *seconds: float) -> None:
+    """Show a figure (`pytest -s`)."""
+    sys.stderr.write(f"{what}: {', '.join(f'{one:.3f} s' for one in seconds)}\n")
 
 
 @contextmanager
@@ -114,12 +121,13 @@ def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(
         thread = threading.Thread(target=lambda: affected.append(_p99(site, others, QUIET_S)))
         thread.start()
         wait_until(lambda: _restarts(site, "left") > restarts, 60)
+        note(f"{victim} noticed after", time.monotonic() - began)
         assert time.monotonic() - began <= 10.0 * SLOWER
         wait_until(lambda: site.pipeline.pids().get(victim, pid) != pid, 20 * SLOWER)
         before = _scored(site, "left")
         wait_until(lambda: _scored(site, "left") > before + 5, 20 * SLOWER)
         thread.join()
-        print(f"{victim}: p99 of the others {usual * 1e3:.1f} ms, then {affected[0] * 1e3:.1f} ms")
+        note("p99 of the others", usual, affected[0])
         assert affected[0] <= max(1.2 * usual, usual + 0.01 * SLOWER)
 
 
@@ -191,7 +199,7 @@ def test_without_processes_and_handles_for_a_while_everything_comes_back(
             assert not {"capture-left", "poses-0"} & running.processes().keys()
         known = {record.id for record in running.events()}
         back = wait_until(partial(_are_all_back, running, known), 60 * SLOWER)
-        print(f"everything was back after {back:.1f} s")
+        note("back after", back)
         assert back <= 10.0 * SLOWER
         assert running.stop() == 0, running.log.read_text()
         assert all(not record.is_open for record in running.events())
