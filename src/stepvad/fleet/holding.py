@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.fleet.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
 from stepvad.fleet.scoring import Change
@@ -23,7 +24,7 @@ FETCHED = 256
 """Messages taken from the consumer at once."""
 WAITING, WAITING_BYTES = 1024, 2**20
 """Messages of a shard that may wait to be scored, and about how many bytes of them."""
-AGAIN_S = 0.1
+FIRST_S, LONGEST_S = 0.1, 1.0
 """Before something is tried again at a broker that does not answer."""
 FRAME_TIME = "Stepvad-Frame-Time"
 """The header that tells when the broker took the frame that changed an event."""
@@ -180,13 +181,15 @@ class Holding:
             self.lost(self)
 
     async def _pull(self) -> None:
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
                 found = await self.consumer.fetch(FETCHED, 0.5)
             except UnavailableError as error:
                 logger.debug("shard %d: %s", self.shard.number, error)
-                await asyncio.sleep(AGAIN_S)
+                await backoff.sleep()
                 continue
+            backoff.reset()
             self.is_drained = not found
             if found:
                 self.waiting += found
@@ -215,6 +218,7 @@ class Holding:
 
     async def _persist(self, letter: Letter | Kept) -> None:
         """Try for as long as the broker is away."""
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
                 if isinstance(letter, Kept):
@@ -227,7 +231,7 @@ class Holding:
                 if not self._is_refused:
                     logger.warning("shard %d: events wait: %s", self.shard.number, error.problem)
                 self._is_refused = True
-                await asyncio.sleep(AGAIN_S)
+                await backoff.sleep()
 
     async def _keep(self, kept: Kept) -> None:
         try:

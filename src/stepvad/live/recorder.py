@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 PART_S = 120.0
 """Footage of one file, which is what a crash may cost."""
+FREE_MB = 8.0
+"""Free space below which recorded files make room: the log of the event store and some poses."""
+MOST_FILES = 10
+"""Files that one call deletes at most."""
 DAY_S = 86400.0
 
 Row = tuple[int, int, NDArray[np.float32], NDArray[np.float32]]
@@ -70,11 +80,11 @@ class Recorder:
         return Clip(name, self._rate, self._last + 1, tracks, self._skeleton)
 
     def write(self, clip: Clip) -> None:
-        """Write a clip; on a full disk the oldest file goes, and it is tried once more."""
+        """Write a clip; on a full disk the oldest files go, and it is tried once more."""
         try:
             self._write(clip)
-        except StepvadError:
-            if drop_oldest([self._directory]) is None:
+        except (StepvadError, OSError) as error:
+            if not ran_out_of_space(error) or not make_room(self._directory.parent.glob("*/")):
                 raise
             self._write(clip)
 
@@ -83,6 +93,19 @@ class Recorder:
         path = self._directory / f"{clip.name}.parquet"
         write_clip(clip, path)
         path.chmod(0o600)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WriteRecording:
+    """The task that writes one recorded clip."""
+
+    recorder: Recorder
+    clip: Clip
+    kind: Literal["recording"] = "recording"
+
+    def run(self) -> None:
+        """Write it."""
+        self.recorder.write(self.clip)
 
 
 def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
@@ -102,14 +125,54 @@ def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
     return len(gone)
 
 
+def make_room(
+    directories: Iterable[Path], free_mb: float = FREE_MB, *, most: int = MOST_FILES
+) -> list[Path]:
+    """Delete the oldest recorded files until `free_mb` is free; at most `most` of them a call.
+
+    Nothing goes while that much can be written beside the files, whatever the error of the caller
+    was. It never raises for what the disk does; the answer is what was deleted.
+    """
+    deleted: list[Path] = []
+    for _, _, path in _files(directories)[:most]:
+        if not is_short(path.parent, free_mb):
+            break
+        try:
+            path.unlink()
+        except OSError as error:
+            logger.warning("recorded poses %s cannot be deleted: %s", path.name, error.strerror)
+            continue
+        logger.warning("disk full: recorded poses %s deleted to make room", path.name)
+        deleted.append(path)
+    return deleted
+
+
 def drop_oldest(directories: Iterable[Path]) -> Path | None:
-    """Make room: delete the oldest recorded file."""
-    files = _files(directories)
-    if not files:
-        return None
-    files[0][2].unlink(missing_ok=True)
-    logger.warning("recorded poses %s deleted to make room", files[0][2].name)
-    return files[0][2]
+    """The file that `make_room` deleted, if the disk is full."""
+    return next(iter(make_room(directories, most=1)), None)
+
+
+def is_short(directory: Path, free_mb: float) -> bool:
+    """Whether the disk or a quota does not allow so much more in a directory."""
+    size = int(free_mb * 1e6)
+    try:
+        if shutil.disk_usage(directory).free < size:
+            return True
+        with tempfile.TemporaryFile(dir=directory) as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a quota shows only when one asks
+    except OSError as error:
+        return ran_out_of_space(error)
+    return False
+
+
+def ran_out_of_space(error: BaseException) -> bool:
+    """Whether a full disk or a quota is behind an error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def _files(directories: Iterable[Path]) -> list[tuple[float, int, Path]]:

@@ -175,7 +175,7 @@ class Watcher:
         for change in self._watch.update(slot / rate, windows, rate):
             found += self._changed(change, slot, windows)
         if self.open is not None and not self._is_told and slot / rate - self._told >= UPDATE_S:
-            found.append(self._tell("update", slot))
+            found.append(self._tell("update", self.open, slot))
         return found
 
     def explained(self, event: str, why: str) -> list[Changed]:
@@ -213,7 +213,7 @@ class Watcher:
         match change.kind:
             case "new":
                 self.open = self._record(event, windows)
-                return [self._tell("new", slot)]
+                return [self._tell("new", self.open, slot)]
             case "update":
                 self.open = self._record(event, windows)
                 self._is_told = False
@@ -228,10 +228,9 @@ class Watcher:
         self.open = None
         return [("end", over)]
 
-    def _tell(self, kind: Kind, slot: int) -> Changed:
-        assert self.open is not None
+    def _tell(self, kind: Kind, record: Record, slot: int) -> Changed:
         self._told, self._is_told = slot / self.subject.rate, True
-        return kind, self.open
+        return kind, record
 
     def _record(self, event: Event, windows: WindowScores | None) -> Record:
         """The event as it is now; its id and its start stay what they were."""
