@@ -54,7 +54,9 @@ def test_a_public_url_is_kept_as_browsers_write_it(tmp_path: Path, given: str, k
     ],
 )
 def test_what_is_no_public_url_is_refused(tmp_path: Path, given: str) -> None:
-    with pytest.raises(ConfigError, match=r"line 6: web\.public_url: expected https://NAME") as error:
+    with pytest.raises(
+        ConfigError, match=r"line 6: web\.public_url: expected https://NAME"
+    ) as error:
         read(tmp_path, f'public_url = "{given}"\ntrusted_proxies = ["127.0.0.1"]\n')
     assert "canary" not in str(error.value)
 
