@@ -94,7 +94,6 @@ class Recorder:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._directory / f"{clip.name}.parquet"
         write_clip(clip, path)
-        path.chmod(0o600)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError
+from stepvad.live import tomltext
 from stepvad.live.sections import (
     CameraSettings,
     JsonLines,
@@ -66,7 +67,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
     path = Path(path)
     text = _text(path, hint)
     try:
-        facts = tomllib.loads(text)
+        facts = tomltext.parse(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
@@ -206,8 +207,9 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             known = ", ".join(section.model_fields)
             return f"{name}: expected a known key, got {place[-1]!r}", f"the keys here: {known}"
         case "missing":
-            described = section.model_fields[str(place[-1])].description
-            return f"{name}: expected a value, got none", f"{place[-1]}: {described}"
+            wanted = section.model_fields.get(str(place[-1]))
+            hint = f"{place[-1]}: {wanted.description}" if wanted else "give all of its values"
+            return f"{name}: expected a value, got none", hint
         case "value_error":
             message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]
             problem, _, hint = message.partition(" | ")
