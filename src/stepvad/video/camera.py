@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stepvad.errors import DataError
+from stepvad.errors import ConfigError, DataError
 from stepvad.video.source import Counts, Decoder, Frame, decoding_errors, pyav, video_stream
+from stepvad.video.tls import check_server, warn_if_insecure
 from stepvad.video.url import Url
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,8 @@ PATIENCE = (1, 2, 1, 4)
 
 Some cameras are slow to answer, or send a whole picture every ten seconds only.
 """
+
+HINT = "check the path in its address"
 
 BUFFER = 8
 """Frames kept for a slow reader; more than a third of a second at 20 frames a second is stale."""
@@ -132,6 +135,7 @@ class Camera:
                 f"camera {self.name}: expected one iteration, got a second",
                 hint="make another Camera",
             )
+        warn_if_insecure(self.name, self.url.reveal(), self.url.tls)
         self._offline_since = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"camera-{self.name}", daemon=True)
         self._thread.start()
@@ -177,8 +181,8 @@ class Camera:
         try:
             with self._opened() as container:
                 return self._read(container, log)
-        except DataError as error:
-            return error.problem
+        except (ConfigError, DataError) as error:
+            return self.url.redact(str(error))
         except decoding_errors() as error:
             timed_out = isinstance(error, TimeoutError | pyav().error.ExitError)
             self._counts.stalls += timed_out and self._state == "online"
@@ -189,11 +193,11 @@ class Camera:
             log.forward()
 
     def _opened(self) -> Any:
-        """The connection; silence ends it."""
+        """The connection, to a server that may have the password; silence ends it."""
         limit, first = max(self._stall_s, 0.1), max(self._limit_s(), 0.1)
-        return pyav().open(
-            self.url.reveal(), options=_options(self.url.scheme, first), timeout=(first, limit)
-        )
+        check_server(pyav(), self.url.reveal(), self.url.tls, first)
+        options = _options(self.url, first)
+        return pyav().open(self.url.reveal(), options=options, timeout=(first, limit))
 
     def _limit_s(self) -> float:
         """How long the next frame of a connection may take; the first one at times longer."""
@@ -203,7 +207,7 @@ class Camera:
 
     def _read(self, container: Any, log: _CapturedLog) -> str:
         """Decode until the stream ends, falls silent or is stopped."""
-        stream = video_stream(container, f"camera {self.name}")
+        stream = video_stream(container, f"camera {self.name}", hint=HINT)
         stream.thread_type = "SLICE"  # threads by frame would hold frames back
         decoder = Decoder(self._counts)
         latest = time.monotonic()
@@ -285,7 +289,7 @@ class _CapturedLog:
         self._logs.clear()
 
 
-def _options(scheme: str, timeout_s: float) -> dict[str, str]:
+def _options(url: Url, timeout_s: float) -> dict[str, str]:
     """FFmpeg's options for little delay; with the default ones a camera takes 3 s to open."""
     microseconds = str(round(timeout_s * 1e6))
     options = {
@@ -295,7 +299,9 @@ def _options(scheme: str, timeout_s: float) -> dict[str, str]:
         "probesize": "200000",
         "timeout": microseconds,
     }
-    if scheme.startswith("rtsp"):
+    if url.scheme != "rtsp":  # http:// may lead on to https://
+        options |= url.tls.options()
+    if url.scheme.startswith("rtsp"):
         options |= {"rtsp_transport": "tcp", "allowed_media_types": "video"}
         options["protocol_whitelist"] = "rtsp,rtsps,rtp,srtp,udp,tcp,tls"
     else:

@@ -167,14 +167,14 @@ def decoding_errors() -> tuple[type[Exception], ...]:
     return (pyav().FFmpegError, OSError, ValueError, RuntimeError)
 
 
-def video_stream(container: Any, name: str) -> Any:
+def video_stream(container: Any, name: str, *, hint: str = HINT) -> Any:
     """The video stream of a container, or an error if it is sound or a still image."""
     kind = container.format.name
     if kind == "image2" or kind.endswith("_pipe"):
-        raise DataError(f"{name}: expected a video, got a still image ({kind})", hint=HINT)
+        raise DataError(f"{name}: expected a video, got a still image ({kind})", hint=hint)
     if not container.streams.video:
         held = ", ".join(stream.type for stream in container.streams) or "nothing"
-        raise DataError(f"{name}: expected a video stream, got {held}", hint=HINT)
+        raise DataError(f"{name}: expected a video stream, got {held}", hint=hint)
     return container.streams.video[0]
 
 
