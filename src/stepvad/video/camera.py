@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.video.source import Counts, Decoder, Frame, decoding_errors, pyav, video_stream
+from stepvad.video.source import (
+    BOUNDED,
+    UNDECODED,
+    Counts,
+    Decoder,
+    Frame,
+    decoding_errors,
+    pyav,
+    video_stream,
+)
 from stepvad.video.tls import check_server, warn_if_insecure
 from stepvad.video.url import Url
 
@@ -210,22 +219,23 @@ class Camera:
         stream = video_stream(container, f"camera {self.name}", hint=HINT)
         stream.thread_type = "SLICE"  # threads by frame would hold frames back
         decoder = Decoder(self._counts)
-        latest = time.monotonic()
+        latest, skipped = time.monotonic(), self._counts.skipped
         for packet in container.demux():
             log.forward()
             # Before decoding: FFmpeg hands its last packet out when it has given up waiting.
             silent_s = time.monotonic() - latest
             if packet.stream.index == stream.index:
                 for pts, image in decoder.pictures(packet):
-                    latest = time.monotonic()
+                    latest, skipped = time.monotonic(), self._counts.skipped
                     number = self._counts.decoded - 1
                     self._keep(Frame(self.name, number, pts, time.time(), image, self._epoch))
             if self._stopped.is_set():
                 return "stopped"
             if silent_s >= self._limit_s():
                 self._counts.stalls += 1
-                return f"no frame for {self._limit_s():g} s"
-        return "the stream ended"
+                reason = f"no frame for {self._limit_s():g} s"
+                return _explained(reason, self._counts.skipped - skipped)
+        return _explained("the stream ended", self._counts.skipped - skipped)
 
     def _keep(self, frame: Frame) -> None:
         """Hand a frame over, in place of the oldest if nobody takes them."""
@@ -289,6 +299,11 @@ class _CapturedLog:
         self._logs.clear()
 
 
+def _explained(reason: str, undecoded: int) -> str:
+    """Why a connection ended, and what came since its last frame."""
+    return f"{reason}: {undecoded} did not decode, {UNDECODED}" if undecoded else reason
+
+
 def _options(url: Url, timeout_s: float) -> dict[str, str]:
     """FFmpeg's options for little delay; with the default ones a camera takes 3 s to open."""
     microseconds = str(round(timeout_s * 1e6))
@@ -298,6 +313,7 @@ def _options(url: Url, timeout_s: float) -> dict[str, str]:
         "analyzeduration": "200000",
         "probesize": "200000",
         "timeout": microseconds,
+        **BOUNDED,
     }
     if url.scheme != "rtsp":  # http:// may lead on to https://
         options |= url.tls.options()

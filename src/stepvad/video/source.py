@@ -13,10 +13,19 @@ import numpy as np
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.video.pixels import Image
 
-HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264"
+HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264, 8K at most"
+
+MAX_PIXELS = 8192 * 4320
+"""Of one picture: 8K, and 100 MB when decoded; more is refused before it takes the memory."""
+
+BOUNDED = {"max_pixels": str(MAX_PIXELS)}
+"""FFmpeg's option for that, both where it looks at what a file holds and where it decodes."""
 
 FILE_TIMEOUT_S = 30.0
 """Longest time for one read of a file, however broken."""
+
+UNDECODED = f"damaged, or larger than {MAX_PIXELS / 1e6:.0f} megapixels"
+"""Why a frame may not decode: FFmpeg does not say which it is."""
 
 PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0")
 """First bytes of files that name other files, for which FFmpeg would wait."""
@@ -98,7 +107,8 @@ class VideoFile:
                     yield Frame(self.camera, number, pts, time.time(), image, epoch)
         if counts.decoded == 0:
             raise DataError(
-                f"{self.path}: expected at least one frame, got none and {counts.skipped} errors",
+                f"{self.path}: expected at least one frame, got none and {counts.skipped} errors: "
+                f"{UNDECODED}",
                 hint=HINT,
             )
 
@@ -135,7 +145,7 @@ class Decoder:
 
     def _picture(self, frame: Any) -> Picture | None:
         """The image of a frame, upright, or nothing if it is damaged."""
-        if frame.is_corrupt:
+        if frame.is_corrupt or frame.width * frame.height > MAX_PIXELS:
             return None
         try:
             image = frame.to_ndarray(format="rgb24")
@@ -168,14 +178,19 @@ def decoding_errors() -> tuple[type[Exception], ...]:
 
 
 def video_stream(container: Any, name: str, *, hint: str = HINT) -> Any:
-    """The video stream of a container, or an error if it is sound or a still image."""
+    """The video stream of a container, its pictures bounded in size.
+
+    Sound and a still image are errors. A larger picture does not decode, wherever it comes.
+    """
     kind = container.format.name
     if kind == "image2" or kind.endswith("_pipe"):
         raise DataError(f"{name}: expected a video, got a still image ({kind})", hint=hint)
     if not container.streams.video:
         held = ", ".join(stream.type for stream in container.streams) or "nothing"
         raise DataError(f"{name}: expected a video stream, got {held}", hint=hint)
-    return container.streams.video[0]
+    stream = container.streams.video[0]
+    stream.codec_context.options = dict(BOUNDED)
+    return stream
 
 
 def _opened(path: Path) -> Any:
@@ -185,7 +200,9 @@ def _opened(path: Path) -> Any:
     try:
         # Absolute, so that no path is taken for a protocol; nothing may reach the network.
         return av.open(
-            str(path.absolute()), options={"protocol_whitelist": "file"}, timeout=FILE_TIMEOUT_S
+            str(path.absolute()),
+            options={"protocol_whitelist": "file"} | BOUNDED,
+            timeout=FILE_TIMEOUT_S,
         )
     except decoding_errors() as error:
         reason = getattr(error, "strerror", None) or error
