@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from stepvad.backoff import Backoff
 from stepvad.errors import ConfigError, DataError
 from stepvad.video.source import (
     BOUNDED,
@@ -171,18 +171,19 @@ class Camera:
             self.stop()
 
     def _connect_until_stopped(self, log: _CapturedLog) -> None:
-        wait_s = FIRST_WAIT_S
+        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while not self._stopped.is_set():
             decoded = self._counts.decoded
             reason = self._session(log)
             if self._stopped.is_set():
                 reason = "stopped"
             self._report("offline", reason)
-            came = self._counts.decoded > decoded
-            self._in_vain = 0 if came else self._in_vain + 1
-            wait_s = FIRST_WAIT_S if came else wait_s
-            self._stopped.wait(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            if self._counts.decoded > decoded:
+                self._in_vain = 0
+                backoff.reset()
+            else:
+                self._in_vain += 1
+            backoff.wait(self._stopped)
 
     def _session(self, log: _CapturedLog) -> str:
         """One connection from beginning to end; the reason why it ended."""

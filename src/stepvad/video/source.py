@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +35,11 @@ PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0")
 class Frame:
     """One decoded frame of a camera or a file.
 
-    `number` counts the decoded frames of the source from 0, `pts` is the time in the stream and
-    `wall` that of decoding, both in seconds. `epoch` counts from 0 how often the source was
-    opened: nothing that spans two epochs was seen without a gap. `image` is RGB, `(H, W, 3)`.
+    `number` counts the decoded frames of the source from 0, `pts` is the time in the stream. The
+    time of decoding is `wall` by the clock on the wall, to date what is seen, and `arrived` by the
+    monotonic clock, to tell ages: the former jumps. All are in seconds. `epoch` counts from 0 how
+    often the source was opened: nothing that spans two epochs was seen without a gap. `image` is
+    RGB, `(H, W, 3)`.
     """
 
     camera: str
@@ -46,6 +48,12 @@ class Frame:
     wall: float
     image: Image
     epoch: int
+    arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was decoded."""
+        return time.monotonic() - self.arrived
 
 
 @dataclass(slots=True)
