@@ -142,10 +142,8 @@ def export(
         return
     from stepvad.atomic import replacing
 
-    with replacing(output) as temporary:
-        temporary.touch(mode=0o600, exist_ok=False)
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            _write(facts, format, file)
+    with replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        _write(facts, format, file)
     say(f"events written to {output}: {len(facts)}")
 
 

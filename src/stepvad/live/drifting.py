@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -61,6 +62,19 @@ class Drifting:
         if found.is_real:
             logger.warning("camera %s: %s", camera, words(found))
         self.board.drift(camera, words(found), found.is_real)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LookAtBlock:
+    """The task that adds some footage to what is known of a camera."""
+
+    drifting: Drifting
+    clip: Clip
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Look at it."""
+        self.drifting.add(self.clip)
 
 
 def latest_block(clip: Clip) -> Clip:

@@ -30,6 +30,8 @@ FILE_NAME = "events.db"
 
 Outcome = Literal["stored", "repeated", "ended"]
 """What became of a change: written; known already; refused, because the event is over."""
+_Attached = Literal["poses", "explanations"]
+"""Tables of what belongs to an event."""
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +176,7 @@ class Store:
                 where = [*where, "(start_time, id) < (?, ?)"]
                 values = [*values, last.start_time, last.id]
             rows = connection.execute(
-                f"SELECT body FROM events WHERE {' AND '.join(where)} "
+                f"SELECT body FROM events WHERE {' AND '.join(where)} "  # noqa: S608  constant parts
                 "ORDER BY start_time DESC, id DESC LIMIT ?",
                 (*values, -1 if limit is None else limit),
             ).fetchall()
@@ -204,18 +206,21 @@ class Store:
         found = self.explained(id)
         return None if found is None else found.to_json()
 
-    def _attach(self, table: str, id: str, body: bytes | str) -> bool:
+    def _attach(self, table: _Attached, id: str, body: bytes | str) -> bool:
         with self._database.write() as connection:
             done = connection.execute(
-                f"INSERT OR REPLACE INTO {table} (id, stored, body) "
+                f"INSERT OR REPLACE INTO {table} (id, stored, body) "  # noqa: S608  one of two tables
                 "SELECT id, ?, ? FROM events WHERE id = ?",
                 (self._clock(), body, id),
             )
             return done.rowcount > 0
 
-    def _attached(self, table: str, id: str) -> Any:
+    def _attached(self, table: _Attached, id: str) -> Any:
         with self._database.read() as connection:
-            row = connection.execute(f"SELECT body FROM {table} WHERE id = ?", (id,)).fetchone()
+            row = connection.execute(
+                f"SELECT body FROM {table} WHERE id = ?",  # noqa: S608  one of two tables
+                (id,),
+            ).fetchone()
         return None if row is None else row[0]
 
     def mark(self, id: str, mark: Literal["normal"] | None, now: float) -> None:
@@ -259,12 +264,13 @@ class Store:
             kept = 0
             if not include_open:
                 (kept,) = connection.execute(
-                    f"SELECT count(*) FROM events WHERE {' AND '.join(where)} AND end_time IS NULL",
+                    f"SELECT count(*) FROM events WHERE {' AND '.join(where)} AND end_time IS NULL",  # noqa: S608  constant parts
                     values,
                 ).fetchone()
                 where = [*where, "end_time IS NOT NULL"]
             events = connection.execute(
-                f"DELETE FROM events WHERE {' AND '.join(where)}", values
+                f"DELETE FROM events WHERE {' AND '.join(where)}",  # noqa: S608  constant parts
+                values,
             ).rowcount
         self._database.scrub()
         return Deleted(events=events, poses=0, kept_open=kept)
