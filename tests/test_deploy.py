@@ -16,6 +16,7 @@ import pytest
 
 from stepvad.live import settings
 from stepvad.live.board import Board
+from stepvad.live.stages import Health, StageHealth
 from stepvad.web.metrics import render
 from tests.pages import ROOT
 
@@ -144,7 +145,7 @@ def test_every_metric_of_the_dashboard_and_the_guide_is_one_that_a_site_has() ->
     board.observe_latency("yard", 0.1)
     board.observe_alert("yard", 0.1)
     board.sink("mqtt", 0, 0, "")
-    text = render(board, "1").decode()
+    text = render(board, "1", Health((StageHealth("web", 0.1, 30.0),))).decode()
     names = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines()}
     guide = (ROOT / "docs" / "guides" / "run-a-site.md").read_text("utf-8")
     used = {name for one in [*expressions(), guide] for name in re.findall(r"stepvad_[a-z_]+", one)}

@@ -175,9 +175,13 @@ def test_a_backup_is_made_and_restored(stepvad: Command, data: Path, tmp_path: P
     assert told.code == 1
     assert "hint: stop the site first" in told.err
     store.close()
-    assert stepvad("events", "restore", copy, "-d", data, "--yes").code == 0
+    done = stepvad("events", "restore", copy, "-d", data, "--yes")
+    assert done.code == 0
+    assert f"is kept as {data / 'events.db.before-restore'}" in done.err
     assert remaining(data) == [2, 3, 1]
-    assert stepvad("events", "restore", copy, "-d", tmp_path / "new").code == 0
+    done = stepvad("events", "restore", copy, "-d", tmp_path / "new")
+    assert done.code == 0
+    assert "is kept as" not in done.err
     assert remaining(tmp_path / "new") == [2, 3, 1]
 
 

@@ -181,7 +181,7 @@ def test_a_site_tells_what_it_stores(store: Store) -> None:
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         )
         listed = {kept.what.replace(" ", "_") for kept in found.kept}
-        assert {name for (name,) in tables} == listed | {"epochs"}
+        assert {name for (name,) in tables} == listed | {"epochs", "clock"}
 
 
 def test_a_record_with_other_words_is_a_change(store: Store) -> None:

@@ -20,9 +20,10 @@ from stepvad.live.frame_queues import Frame, FrameQueues, Lost
 from stepvad.live.intake import Intake
 from stepvad.live.pipeline import POSES_S, SOURCES_S
 from stepvad.live.posefiles import Scene
-from stepvad.live.site import CHECK_S, PAGE_S, TOKEN
-from stepvad.live.stages import Heartbeat, Supervisor
+from stepvad.live.site import CHECK_S, PAGE_S
+from stepvad.live.stages import Heartbeat, Stage, Supervisor
 from stepvad.live.store import FILE_NAME, Store
+from stepvad.live.token import TOKEN
 from stepvad.skeletons import BUILT_IN, COCO17
 
 if TYPE_CHECKING:
@@ -70,9 +71,8 @@ class Edge:
         packing = Packing(self.intake.frames, self.packers, self.buffer, self.board)
         page = None if open_page is None else open_page(self)
         try:
-            for stage in (publisher, packing, *([page] if page else [])):
-                self.supervisor.start(stage)
-            for stage in (*self.intake.pose_stages, *self.intake.sources):
+            inner: list[Stage] = [publisher, packing, *([page] if page else [])]
+            for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
                 self.supervisor.start(stage)
             logger.info("edge %s sends poses, cameras: %d", self.settings.name, len(self.packers))
             self._watch_over(stop, parent, line, publisher)

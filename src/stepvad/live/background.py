@@ -62,7 +62,7 @@ class TaskQueue:
             self._waiting[task.kind] -= 1
             return task
 
-    def dropped(self) -> dict[TaskKind, int]:
+    def dropped(self) -> dict[str, int]:
         """Tasks of each kind that there was no room for, since the start."""
         with self._news:
             return {kind: self._dropped[kind] for kind in get_args(TaskKind)}

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from stepvad.live.board import Board
 from stepvad.live.child_messages import StatusMessage
@@ -15,6 +15,7 @@ from stepvad.live.frame_queues import FrameQueues
 logger = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class CameraListener(Protocol):
     """Somebody outside who wants to know whether a camera is there, such as a broker."""
 

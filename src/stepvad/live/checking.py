@@ -8,6 +8,7 @@ from pathlib import Path
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
 from stepvad.live.sections import CameraSettings, Settings
+from stepvad.live.tls import server_tls
 from stepvad.secrets import secret
 from stepvad.stream import Stream
 from stepvad.video.models import model_file
@@ -23,12 +24,17 @@ def check(settings: Settings) -> Iterator[str]:
         Stream(model.detector)
         _try(camera)
         yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
+        yield from _link(camera)
     if any(camera.kind in ("stream", "video") for camera in settings.cameras):
         for network in (settings.pose.detector, settings.pose.pose):
             yield f"ok: the network {network} is in {model_file(network)}"
     for reference in _references(settings):
         secret(reference)
         yield f"ok: there is a secret in {reference}"
+    web = settings.web
+    if web.enabled and web.certificate and web.key:
+        server_tls(web.certificate, web.key)
+        yield f"ok: the page can use the certificate {web.certificate}"
 
 
 def _try(camera: CameraSettings) -> None:
@@ -40,6 +46,30 @@ def _try(camera: CameraSettings) -> None:
             open_video(Path(camera.url))
         case "poses" | "demo":
             open_scene(camera)
+
+
+def _link(camera: CameraSettings) -> Iterator[str]:
+    """Who can read the password of a camera on its way."""
+    if camera.kind != "stream":
+        return
+    address, name = camera.address(), camera.name
+    scheme, password = address.scheme, address.has_password
+    if camera.tls_insecure:
+        got = "gets the password" if password else "is taken for it"
+        yield (
+            f"warning: camera {name}: TLS is not verified (tls_insecure): whoever answers in its "
+            f"place {got}; name its authority or its certificate as tls_ca"
+        )
+    elif camera.uses_tls:
+        address.tls.context()
+        yield f"ok: camera {name}: TLS is verified, host name included, by {address.tls.bundle()}"
+    elif password:
+        yield (
+            f"warning: camera {name}: TLS is not used: over {scheme}:// the password goes in clear "
+            f"(Basic) or as a hash (Digest); use {scheme}s:// if the camera has it"
+        )
+    else:
+        yield f"ok: camera {name}: TLS is not used, and there is no password to protect"
 
 
 def _references(settings: Settings) -> list[str]:

@@ -66,9 +66,7 @@ class PeopleHeader:
 
 
 Message = StatusMessage | FrameHeader | Ready | PeopleHeader
-_ADAPTER: TypeAdapter[Message] = TypeAdapter(
-    Annotated[Message, Field(discriminator="type")]
-)
+_ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
 
 
 def encode(message: Message) -> bytes:

@@ -55,26 +55,19 @@ class Database:
     def _migrate(self) -> None:
         """Bring the tables up to date, in one transaction."""
         with self.write() as connection:
-            (found,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if found != APPLICATION_ID and (tables or version):
-                raise DataError(
-                    f"{self.path}: expected an event store, got another SQLite database",
-                    hint="give the data directory of a site",
-                )
-            if version > len(MIGRATIONS):
-                raise DataError(
-                    f"{self.path}: expected an event store of version {len(MIGRATIONS)} or older, "
-                    f"got {version}",
-                    hint="install the version of stepvad that wrote it, or a newer one",
-                )
-            for script in MIGRATIONS[version:]:
-                for statement in script.split(";"):
-                    connection.execute(statement)
-            if version < len(MIGRATIONS):
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            version = identify(connection, self.path, "an event store", allow_empty=True)
+            self.upgrade(connection, version, len(MIGRATIONS))
+
+    @staticmethod
+    def upgrade(connection: sqlite3.Connection, version: int, wanted: int) -> None:
+        """Bring the tables from one version to another, in the transaction of the caller."""
+        if version >= wanted:
+            return
+        for script in MIGRATIONS[version:wanted]:
+            for statement in script.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {wanted}")
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -165,3 +158,39 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def identify(
+    connection: sqlite3.Connection,
+    path: Path,
+    expected: str,
+    *,
+    allow_empty: bool = False,
+    allow_newer: bool = False,
+) -> int:
+    """The version of an event store; another database, or a newer version, is an error."""
+    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if allow_empty and not tables and not version:
+        return 0
+    if found != APPLICATION_ID or version < 1:
+        raise DataError(
+            f"{path}: expected {expected}, got another SQLite database",
+            hint="give the data directory of a site, or a file that stepvad events backup wrote",
+        )
+    if version > len(MIGRATIONS) and not allow_newer:
+        raise DataError(
+            f"{path}: expected {expected} of version {len(MIGRATIONS)} or older, got {version}",
+            hint="install the version of stepvad that wrote it, or a newer one",
+        )
+    return int(version)
+
+
+def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """The columns of every table."""
+    rows = connection.execute(
+        "SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c "
+        "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, c.cid"
+    ).fetchall()
+    return {name: tuple(c for table, c in rows if table == name) for name in dict(rows)}

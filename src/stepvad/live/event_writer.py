@@ -18,6 +18,7 @@ from stepvad.live.board import Board
 from stepvad.live.explainer import EventPoses, Explainer, ExplainEvent
 from stepvad.live.record import Record
 from stepvad.live.stages import Heartbeat
+from stepvad.live.storeerror import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -165,9 +166,9 @@ class EventWriter:
         elif waiting % ALARM == 0:
             logger.error("%d changes of events wait for the disk", waiting)
         self._board.sink("store", waiting, self._backoff.failures + 1, _words(error))
-        if self._recordings is not None:
+        if self._recordings is not None and is_disk_full(error):
             try:
-                recorder.make_room(self._recordings, error)
+                recorder.make_room(self._recordings.glob("*/"))
             except Exception:
                 logger.exception("no room could be made for events")
 
@@ -182,11 +183,16 @@ class EventWriter:
                 self._board.count(camera, "events")
                 self._board.observe_alert(camera, time.monotonic() - change.arrived)
             if change.poses is not None and self._explainer is not None:
-                self._tasks.put(
-                    ExplainEvent(self._explainer, change.kind, record, change.poses)
-                )
+                self._tasks.put(ExplainEvent(self._explainer, change.kind, record, change.poses))
         except Exception:
             logger.exception("event %s is stored, but what follows failed", record.id)
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether room is what is missing."""
+    if isinstance(error, StoreError):
+        return error.fault == "full"
+    return recorder.ran_out_of_space(error)
 
 
 def _words(error: Exception) -> str:

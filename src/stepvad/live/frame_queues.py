@@ -59,7 +59,6 @@ class Counts(Protocol):
         ...
 
 
-
 @dataclass(slots=True, eq=False)
 class _Queue:
     """The frames of one camera."""
@@ -150,7 +149,9 @@ class FrameQueues:
         with self._lock:
             self._ready.wait_for(lambda: self._closed or self._has_ready(), timeout_s)
             return [
-                (camera, queue.ready.popleft()) for camera, queue in self._queues.items() if queue.ready
+                (camera, queue.ready.popleft())
+                for camera, queue in self._queues.items()
+                if queue.ready
             ]
 
     def close(self) -> None:

@@ -117,7 +117,11 @@ class RetainOldData:
         kept, now = self.retention, time.time()
         done = self.store.retain(kept, now)
         files = recorder.retain(
-            self.recordings, days=kept.poses_days, most_mb=kept.poses_mb, now=now
+            self.recordings,
+            days=kept.poses_days,
+            most_mb=kept.poses_mb,
+            now=now,
+            store_time=self.store.retention_time(now),
         )
         if done.events or done.poses or files:
             logger.info(

@@ -1,15 +1,14 @@
 """From a camera's socket to the stored event: every stage and every queue between them.
 
-    camera ─► capture process ─► Capture ─► FrameQueues ◄─► PoseWorker ◄─► pose process
-    (socket)  (decodes)          (a stage)      │           (a stage)      (finds people)
-    file of poses ─► Player ────────────────────┤
-                                                ▼
-                                             Scorer ─► ChangeQueue ─► EventWriter ─► Store (disk)
-                                             │    ▲                       │              │
-                                 TaskQueue ◄─┘    └─ ExplainedQueue       │              ▼
-                                     │                      ▲             │       SinkDelivery ─► sinks
-                                     ▼                      │             │
-                             BackgroundTasks ─► Explainer ──┘  TaskQueue ◄┘
+    camera ──► capture process ──► Capture ──► FrameQueues ◄──► PoseWorker ◄──► pose process
+    (socket)   (decodes)           (a stage)       │            (a stage)       (finds people)
+    file of poses ──► Player ──────────────────────┤
+                                                   ▼
+                  ExplainedQueue ─────────────► Scorer ──► ChangeQueue ──► EventWriter ──► Store
+                        ▲                          │                            │            │
+                        │                          ▼                            │            ▼
+                    Explainer ◄── Background ◄── TaskQueue ◄────────────────────┘      SinkDelivery
+                                  Tasks                                                (to sinks)
 
 Each stage is a thread with a name and a heartbeat (`live/stages.py`); each queue is an object that
 both of its ends hold. A capture or pose process that dies or hangs is replaced by its stage; a
@@ -32,7 +31,7 @@ from stepvad.live.posefiles import Scene
 from stepvad.live.recorder import Recorder
 from stepvad.live.scoring import Scorer
 from stepvad.live.sections import CameraSettings, Settings
-from stepvad.live.stages import Supervisor
+from stepvad.live.stages import Stage, Supervisor
 from stepvad.live.store import Store
 from stepvad.live.watcher import Subject, Watcher
 from stepvad.skeletons import COCO17
@@ -79,9 +78,8 @@ class Pipeline:
 
     def start(self, supervisor: Supervisor) -> None:
         """Begin, from the end backwards."""
-        for stage in (self.background, self.writer, self.scorer):
-            supervisor.start(stage)
-        for stage in (*self.intake.pose_stages, *self.intake.sources):
+        inner: list[Stage] = [self.background, self.writer, self.scorer]
+        for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
             supervisor.start(stage)
 
     def stop(self, supervisor: Supervisor) -> list[str]:

@@ -135,9 +135,7 @@ class PoseWorker:
             self.process.heartbeat.beat()
         return False
 
-    def _ask(
-        self, child: ChildProcess, frames: Sequence[Frame], stopping: threading.Event
-    ) -> None:
+    def _ask(self, child: ChildProcess, frames: Sequence[Frame], stopping: threading.Event) -> None:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
             child.pipe.send_bytes(_SHAPES.dump_json([image.shape for image in images]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import pickle  # noqa: S403  only what the site itself sends to its children
+import pickle
 import signal
 import socket
 import struct
@@ -163,9 +163,7 @@ class SupervisedProcess:
         self.pid: int | None = None
         self._stopping = threading.Event()
         self._client = client
-        self._new = partial(
-            ChildProcess, name, form, function, *args, heartbeat=self.heartbeat
-        )
+        self._new = partial(ChildProcess, name, form, function, *args, heartbeat=self.heartbeat)
         self._backoff = Backoff(FIRST_RESTART_S, LONGEST_RESTART_S)
 
     def stop(self, deadline: float) -> None:

@@ -153,9 +153,7 @@ class Parent(Protocol):
         ...
 
 
-def watch_over(
-    supervisor: Supervisor, stop: threading.Event, parent: Parent | None = None
-) -> None:
+def watch_over(supervisor: Supervisor, stop: threading.Event, parent: Parent | None = None) -> None:
     """Check all stages until told to stop, and let the parent process know each time."""
     while not stop.wait(CHECK_S):
         supervisor.check()
