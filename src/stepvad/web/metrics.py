@@ -129,11 +129,16 @@ def _sinks(now: Snapshot) -> Iterator[Metric]:
     failures = CounterMetricFamily(
         "stepvad_sink_failures", "Messages that a sink did not take.", labels=["sink"]
     )
+    refused = CounterMetricFamily(
+        "stepvad_sink_refused", "Messages that became dead letters.", labels=["sink"]
+    )
     for sink in now.sinks:
         lag.add_metric([sink.name], sink.lag)
         failures.add_metric([sink.name], sink.failures)
+        refused.add_metric([sink.name], sink.refused)
     yield lag
     yield failures
+    yield refused
 
 
 def _stages(health: Health) -> Iterator[Metric]:
