@@ -7,9 +7,12 @@ track.npz: `keypoints (n, V, 2)` in pixels and `confidence (n, V)`, of n consecu
 """
 
 import json
+import os
 import sys
 
 import numpy as np
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when it is imported
 import onnxruntime
 
 session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])

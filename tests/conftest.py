@@ -16,6 +16,7 @@ from stepvad.poses import Clip
 from stepvad.scoring import WindowScores
 from stepvad.windows import Windows
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests import ONNX Runtime themselves
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch and pytest's processes share the cores
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell
     signal.signal(signal.SIGINT, signal.default_int_handler)  # tests press Ctrl-C

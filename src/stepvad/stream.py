@@ -90,8 +90,22 @@ class Stream:
         return list(distinct.values())
 
 
-def update_all(updates: Sequence[tuple[Stream, int, Iterable[Pose]]]) -> list[WindowScores]:
+Update = tuple[Stream, int, Iterable[Pose]]
+"""A camera's stream, the number of a frame, and the poses in it."""
+
+
+def update_all(updates: Sequence[Update]) -> list[WindowScores]:
     """Frames of several cameras, scored in one call: what `update` gives for each of them."""
+    found = []
+    for result in update_each(updates):
+        if isinstance(result, Exception):
+            raise result
+        found.append(result)
+    return found
+
+
+def update_each(updates: Sequence[Update]) -> list[WindowScores | Exception]:
+    """The same, but a frame that cannot be scored gives its error and costs no other its scores."""
     if not updates:
         return []
     detector = updates[0][0].detector
@@ -100,15 +114,51 @@ def update_all(updates: Sequence[tuple[Stream, int, Iterable[Pose]]]) -> list[Wi
             "streams: expected one detector for all, got several",
             hint="score the cameras of each detector together",
         )
-    found = [stream._collect(frame, poses) for stream, frame, poses in updates]
+    found = [_collected(stream, frame, poses) for stream, frame, poses in updates]
+    scored = iter(_scored(detector, [one for one in found if not isinstance(one, Exception)]))
+    results: list[WindowScores | Exception] = []
+    for (stream, _, _), one in zip(updates, found, strict=True):
+        result = one if isinstance(one, Exception) else next(scored)
+        if isinstance(result, Exception):
+            results.append(result)
+        else:
+            scores, n_flat = result
+            stream.flat_windows += n_flat
+            results.append(scores)
+    return results
+
+
+Scored = tuple[WindowScores, int]
+"""The scores of a frame's windows, and how many of them are flat."""
+
+
+def _collected(stream: Stream, frame: int, poses: Iterable[Pose]) -> Found | Exception:
+    try:
+        return stream._collect(frame, poses)
+    except Exception as error:
+        return error
+
+
+def _scored(detector: Detector, found: Sequence[Found]) -> Sequence[Scored | Exception]:
+    """Windows of several streams scored in one call; if that fails, each alone."""
+    if not found:
+        return []
+    try:
+        return _scored_together(detector, found)
+    except Exception as error:
+        if len(found) == 1:
+            return [error]
+        return [one for part in found for one in _scored(detector, [part])]
+
+
+def _scored_together(detector: Detector, found: Sequence[Found]) -> list[Scored]:
     keypoints, confidence, track_id, frames = map(np.concatenate, zip(*found, strict=True))
     windows = Windows.of(keypoints, confidence, track_id, frames, detector.config)
     scores = detector.score_windows(windows)
     parts, end = [], 0
-    for (stream, _, _), (of_stream, *_) in zip(updates, found, strict=True):
+    for of_stream, *_ in found:
         part = slice(end, end := end + len(of_stream))
-        stream.flat_windows += int(windows.flat[part].sum())
-        parts.append(scores.part(part))
+        parts.append((scores.part(part), int(windows.flat[part].sum())))
     return parts
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.nats import NatsBus, answers, connected
+from stepvad.fleet.nats import NatsBus, connected
+from stepvad.fleet.nats_errors import answers
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.writer import READER
 from tests.fleet.quiet import Quiet

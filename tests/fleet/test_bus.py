@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import ConflictError, Position, UnavailableError
 from stepvad.fleet.nats import NatsBus, connected
+from stepvad.fleet.tasks import end
 from tests.fleet.brokers import Broker, broker, bus_settings
+from tests.video.servers import SLOWER
 
 Talk = Callable[[NatsBus], Awaitable[None]]
 
@@ -134,6 +137,32 @@ def test_a_consumer_begins_anew_when_another_broker_leads(one: Broker) -> None:
         bus.leader = "another one since now"
         await consumer.fetch(1, 0.2)
         assert consumer.restarts == 1
+
+    talk(one, what)
+
+
+def test_a_consumer_that_the_broker_ends_again_and_again_is_made_after_ever_longer_waits(
+    one: Broker,
+) -> None:
+    async def what(bus: NatsBus) -> None:
+        consumer = await bus.poses(2, "ended", Position())
+
+        async def end_it() -> None:
+            while True:
+                for name in await bus.lags():
+                    if name.startswith("ended"):
+                        await bus.delete_consumer("POSES", name)
+                await asyncio.sleep(0.005)
+
+        ending = asyncio.create_task(end_it())
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline:
+            await consumer.fetch(1, 0.2)
+        await end(ending)
+        assert 2 <= consumer.restarts <= 8  # 0.05 s, doubled: six waits make 3.15 s at most
+        await bus.publish("stepvad.poses.2.s.c", b"new")
+        found = [d for _ in range(20) for d in await consumer.fetch(1, 0.3 * SLOWER)]
+        assert found[-1].data == b"new"
 
     talk(one, what)
 

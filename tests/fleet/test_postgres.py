@@ -163,6 +163,10 @@ def test_events_are_found_by_site_camera_time_and_whether_they_go_on(dsn: str) -
         pages = [await events.events(ALL, limit=1)]
         pages += [await events.events(ALL, limit=5, before_id=pages[0][0].id)]
         assert pages == [[far], [gate, yard]]
+        await events.delete(Wanted(ids=[far.id]))
+        with pytest.raises(DataError, match="before_id: expected the id of a stored event"):
+            await events.events(ALL, before_id=far.id)
+        await events.write([change("end", over(event(4, "south/yard")))])
         totals = await events.totals(stale_s=3600)
         assert (totals.events, totals.open, totals.stale) == (3, 1, 0)
         assert totals.cameras == {"north/gate": 1, "north/yard": 1, "south/yard": 1}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import numpy as np
@@ -22,9 +23,11 @@ from stepvad.fleet.shard import Pace, Shard
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, Told
 from stepvad.live import demo
+from stepvad.live.watcher import Changed, Watcher
 from stepvad.poses import Clip
+from stepvad.scoring import WindowScores
 from stepvad.windows import Windows
-from tests.fleet.fleets import THRESHOLD, Heard, Script, script
+from tests.fleet.fleets import THRESHOLD, Heard, Script, renumbered, script
 from tests.fleet.quiet import assert_same, digests, quiet
 
 SUBJECTS = Subjects(shards=1)
@@ -299,3 +302,49 @@ def test_a_frame_that_breaks_the_scoring_does_not_end_the_worker(
     assert shard.scorer.counts.failed == 30
     step(shard, sent[30:])
     assert shard.scorer.counts.frames == len(sent) - 31
+
+
+def test_a_camera_that_cannot_be_scored_costs_the_others_no_window(
+    models: FleetModels, scenes: list[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [script(f"s{i}/cam", clip, frames=7) for i, clip in enumerate(scenes[:3])]
+    bad = script("bad/cam", renumbered(scenes[3], 5000), frames=7)
+    expected, scored = quiet(others), set()
+    score = Detector.score_windows
+
+    def score_windows(detector: Detector, windows: Windows) -> WindowScores:
+        if ((windows.track_id >= 5000) & (windows.frame >= 100) & (windows.frame < 110)).any():
+            raise RuntimeError("poison")
+        scored.update(digests(windows.part(np.flatnonzero(windows.track_id < 5000))))
+        return score(detector, windows)
+
+    monkeypatch.setattr(Detector, "score_windows", score_windows)
+    shard = shard_of(models)
+    sent = deliveries(interleaved([*others, bad]))
+    for at in range(0, len(sent), 40):
+        step(shard, sent[at : at + 40])
+    assert_same(heard([c for c in shard.changes if c.site != "bad"]), expected)
+    assert scored == expected.windows
+    counts, frames = shard.scorer.counts, sum(clip.n_frames for clip in scenes[:4])
+    assert 0 < counts.failed < 200
+    assert counts.frames == frames - counts.failed
+
+
+def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
+    models: FleetModels, scenes: list[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = [script(f"s{i}/cam", scenes[1]) for i in range(3)]
+    expected, see = quiet([scripts[0], scripts[2]]), Watcher.see
+
+    def broken(watcher: Watcher, slot: int, *rest: Any) -> list[Changed]:
+        if watcher.subject.camera == "s1/cam" and slot % 50 == 40:
+            raise RuntimeError("poison")
+        return see(watcher, slot, *rest)
+
+    monkeypatch.setattr(Watcher, "see", broken)
+    shard = shard_of(models)
+    sent = deliveries(interleaved(scripts))
+    for at in range(0, len(sent), 45):
+        step(shard, sent[at : at + 45])
+    assert_same(heard([c for c in shard.changes if c.site != "s1"]), expected)
+    assert shard.scorer.counts.failed > 0

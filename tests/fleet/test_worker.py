@@ -11,6 +11,7 @@ import pytest
 
 from stepvad.cli.fleet import fleet
 from stepvad.errors import ConfigError
+from stepvad.fleet.bus import ConflictError
 from stepvad.fleet.models import FleetModels
 from stepvad.fleet.nats import connected
 from stepvad.fleet.settings import ModelSettings, Settings, WorkerSettings, load, load_worker
@@ -69,6 +70,37 @@ def test_workers_share_the_shards_and_hand_them_over_without_a_trace(
                 assert_same(await listen(first), quiet(scripts))
 
     asyncio.run(run())
+
+
+def test_a_renewal_whose_answer_was_lost_is_retried_at_intervals_until_the_lease_is_ours_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+
+    async def run() -> None:
+        with broker(tmp_path) as one:
+            facts = bus_settings([one], shards=2, lease_s=2.0)
+            async with connected(facts, "a") as bus, connected(facts, "other") as other:
+                await bus.setup()
+                worker, stop = Worker(bus, Settings(bus=facts), models, "a"), asyncio.Event()
+                task = asyncio.create_task(worker.run(stop))
+                await until(lambda: shares(worker) == [2])
+                # the broker took a renewal of which the worker does not know
+                while True:
+                    try:
+                        await other.lease("a", (await other.leases())["a"], worker._lease)
+                        break
+                    except ConflictError:
+                        await asyncio.sleep(0.01)
+                lost = worker._lease
+                await until(lambda: worker._lease not in (0, lost))
+                assert not task.done()
+                stop.set()
+                await task
+
+    asyncio.run(run())
+    told = [r for r in caplog.records if "the lease ran out" in r.message]
+    assert 1 <= len(told) <= 12  # in about two seconds, the first waits of a sixth of one
 
 
 def test_settings_of_a_worker_are_checked_to_the_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,13 +92,16 @@ def write_site(directory: Path, *parts: str, more: str = NO_PAGE, head: str = ""
 class Running:
     """`stepvad watch` in a process of its own."""
 
-    def __init__(self, settings: Path) -> None:
+    def __init__(
+        self, settings: Path, *, before: Sequence[str] = (), more: Mapping[str, str] | None = None
+    ) -> None:
+        """`before` goes before the command, `more` into its environment."""
         self.data = settings.parent / "site-data"
         self.log = settings.parent / "log.txt"
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(more or {})
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "stepvad", "watch", str(settings)],
+                [*before, sys.executable, "-m", "stepvad", "watch", str(settings)],
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -111,7 +114,7 @@ class Running:
             words = _command(pid)
             if "stepvad.cli.site" in words:
                 found["site"] = pid
-            elif "stepvad.live.child" in words:
+            elif "stepvad.live.process" in words:
                 found[words[-1]] = pid
         return found
 

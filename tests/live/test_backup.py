@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.live.backup import restore
+from stepvad.live.restore import restore
 from stepvad.live.store import Store
 from tests.live.records import SINKS, UNIQUE, fill, record
 
@@ -25,7 +25,8 @@ def test_a_backup_holds_everything_and_comes_back(store: Store, tmp_path: Path) 
         restore(tmp_path / "copy.db", store.path)
     store.close()
     restore(tmp_path / "copy.db", store.path)
-    assert sorted(path.name for path in store.path.parent.iterdir()) == ["events.db"]
+    names = sorted(path.name for path in store.path.parent.iterdir())
+    assert names == ["events.db", "events.db.before-restore"]
     again = Store(store.path, SINKS, clock=lambda: 10.0)
     assert len(again.events(limit=None)) == 30
     assert again.lag("mqtt") == 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.live.record import Record
+from tests.fleet.disks import small_disk
 from tests.live.sites import (
     RATE,
     Running,
@@ -36,31 +36,30 @@ GONE_S = float(os.environ.get("STEPVAD_TEST_GONE_S", "3"))
 
 def test_a_full_disk_drops_recorded_poses_first_and_loses_no_event(tmp_path: Path) -> None:
     camera = pose_camera("door", one_person(), tmp_path)
-    with Running(write_site(tmp_path, camera)) as running:
-        running.wait_for_events(1)
-        poses = running.data / "poses" / "door"
-        poses.mkdir(parents=True)
-        for number in range(20):
-            (poses / f"door-{number:02}.parquet").write_bytes(b"x")
-        before = len(running.events())
-        _room(running, 16 * 1024)
-        wait_until(lambda: "could not be stored" in running.log.read_text(), 60 * SLOWER)
-        wait_until(lambda: len([*poses.glob("*.parquet")]) < 20, 20 * SLOWER)
-        _room(running, resource.RLIM_INFINITY)
-        wait_until(lambda: "events are stored again" in running.log.read_text(), 60 * SLOWER)
-        running.wait_for_events(before + 1)
-        assert running.stop() == 0
-        events = running.events()
+    with small_disk(16) as disk:
+        (tmp_path / "site-data").symlink_to(disk.path)
+        with Running(write_site(tmp_path, camera)) as running:
+            running.wait_for_events(1)
+            poses = running.data / "poses" / "door"
+            poses.mkdir(parents=True)
+            for number in range(20):
+                (poses / f"door-{number:02}.parquet").write_bytes(b"x" * 200_000)
+            before = len(running.events())
+            disk.fill()
+            wait_until(lambda: "could not be stored" in running.log.read_text(), 60 * SLOWER)
+            wait_until(lambda: "events are stored again" in running.log.read_text(), 60 * SLOWER)
+            running.wait_for_events(before + 1)
+            assert 0 < len([*poses.glob("*.parquet")]) < 20
+            disk.free()
+            running.wait_for_events(before + 2)
+            left = len([*poses.glob("*.parquet")])
+            assert running.stop() == 0
+            events = running.events()
+            assert len([*poses.glob("*.parquet")]) == left, "none goes while there is room"
         assert all(not record.is_open for record in events)
         slots = sorted(record.frame_seq for record in events)
         period = 9.5 * RATE
         assert all(abs(b - a - period) < RATE for a, b in pairwise(slots))
-
-
-def _room(running: Running, most_bytes: int) -> None:
-    """Let no file of a site grow beyond this, as a full disk does."""
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.prlimit(running.processes()["site"], resource.RLIMIT_FSIZE, (most_bytes, hard))
 
 
 @pytest.mark.skipif(not has_rtsp_server(), reason="needs GStreamer's RTSP server")

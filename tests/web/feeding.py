@@ -16,7 +16,7 @@ from stepvad.explain.look import look_at
 from stepvad.live.record import Record, event_id
 from stepvad.poses import Clip
 from stepvad.stream import Stream
-from stepvad.web import Server, serve
+from stepvad.web import ServerThread, serve
 from tests.web.sites import Site, site
 
 FPS = 25.0
@@ -107,7 +107,7 @@ class Feeder:
 @contextmanager
 def living(
     directory: Path, detector: Detector, clips: dict[str, Clip]
-) -> Iterator[tuple[Site, Server]]:
+) -> Iterator[tuple[Site, ServerThread]]:
     """A site with a camera for each clip, and its server."""
     with site(directory, tuple(clips)) as made:
         feeders = [Feeder(made, name, detector, clip) for name, clip in clips.items()]

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from stepvad.errors import DataError
 from stepvad.live.board import Board
 from stepvad.live.record import Record, event_id
-from stepvad.live.settings import CameraSettings, Settings
+from stepvad.live.settings import CameraSettings, Settings, Web
 from stepvad.live.store import Store
 from stepvad.poses import Pose
 from stepvad.web import create_app
@@ -70,20 +70,22 @@ class Site:
     def mark(self, id: str, normal: bool) -> None:
         self.store.mark(id, "normal" if normal else None, time.time())
 
-    def app(self) -> FastAPI:
-        return create_app(
-            self.settings, self.store, self.board, TOKEN, explain=self.explain, mark=self.mark
-        )
+    def app(self, token: str = TOKEN, **options: Any) -> FastAPI:
+        parts = self.settings, self.store, self.board, token
+        return create_app(*parts, explain=self.explain, mark=self.mark, **options)
 
 
 @contextmanager
-def site(directory: Path, cameras: tuple[str, ...] = CAMERAS) -> Iterator[Site]:
+def site(
+    directory: Path, cameras: tuple[str, ...] = CAMERAS, web: Web | None = None
+) -> Iterator[Site]:
     """A site with nothing in it yet."""
     settings = Settings(
         name="mill",
         data=directory,
         model=directory / "model.safetensors",
         cameras=[CameraSettings(name=name, url="demo:", zones=ZONES) for name in cameras],
+        web=web or Web(),
     )
     store = Store(directory / "events.db", ["mqtt"])
     board = Board()

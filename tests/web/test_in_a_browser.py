@@ -11,7 +11,7 @@ import pytest
 
 from stepvad import Config, Detector
 from stepvad.poses import Clip
-from stepvad.web import Server, serve
+from stepvad.web import ServerThread, serve
 from tests.browser import CHROMIUM, Page, browser
 from tests.report.pages import joined_walkers
 from tests.web.feeding import living
@@ -47,14 +47,16 @@ def detector(walkers: list[Clip]) -> Detector:
 @pytest.fixture(scope="module")
 def life(
     detector: Detector, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Site, Server]]:
+) -> Iterator[tuple[Site, ServerThread]]:
     clips = {"yard": joined_walkers(3, seed=4)}
     with living(tmp_path_factory.mktemp("site"), detector, clips) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def chromium(life: tuple[Site, Server], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def chromium(
+    life: tuple[Site, ServerThread], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Page]:
     """A browser that has logged in through the form."""
     with browser(tmp_path_factory.mktemp("profile")) as page:
         go(page, life[1].url)
@@ -66,7 +68,7 @@ def chromium(life: tuple[Site, Server], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-def page(chromium: Page, life: tuple[Site, Server]) -> Iterator[Page]:
+def page(chromium: Page, life: tuple[Site, ServerThread]) -> Iterator[Page]:
     """The page anew; nothing that a test does makes it complain."""
     chromium.complaints.clear()
     go(chromium, life[1].url)
@@ -110,7 +112,7 @@ def test_the_wall_moves(page: Page) -> None:
 
 
 def test_an_event_appears_by_itself_and_is_said_aloud(
-    page: Page, life: tuple[Site, Server]
+    page: Page, life: tuple[Site, ServerThread]
 ) -> None:
     page.run("document.getElementById('news').textContent = ''; window.same = true")
     one = happen(life[0], 9000 + int(time.time()) % 1000)
@@ -135,7 +137,7 @@ def test_an_event_is_explained_by_motion_words_and_numbers(page: Page) -> None:
 
 
 def test_an_explanation_that_comes_late_appears_by_itself(
-    page: Page, life: tuple[Site, Server]
+    page: Page, life: tuple[Site, ServerThread]
 ) -> None:
     site = life[0]
     one = happen(site, 8000)
@@ -152,7 +154,7 @@ def test_an_explanation_that_comes_late_appears_by_itself(
 
 
 def test_an_event_is_marked_as_normal_and_that_is_undone(
-    page: Page, life: tuple[Site, Server]
+    page: Page, life: tuple[Site, ServerThread]
 ) -> None:
     open_first(page)
     id_ = page.run("decodeURIComponent(location.hash.split('/')[1])")
@@ -196,7 +198,7 @@ def test_a_keyboard_is_enough(page: Page) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360])
 def test_it_fits_and_asks_nobody_else(
-    page: Page, life: tuple[Site, Server], width: int, scheme: str
+    page: Page, life: tuple[Site, ServerThread], width: int, scheme: str
 ) -> None:
     resize(page, width, scheme)
     assert page.run("document.documentElement.scrollWidth") <= width
@@ -210,7 +212,7 @@ def test_it_fits_and_asks_nobody_else(
     assert hosts <= {urlsplit(life[1].url).netloc, ""}
 
 
-def test_events_are_filtered_by_camera(page: Page, life: tuple[Site, Server]) -> None:
+def test_events_are_filtered_by_camera(page: Page, life: tuple[Site, ServerThread]) -> None:
     life[0].board.camera("gate", rate=10.0, threshold=3.0, model="walkers", zones={})
     page.wait("document.querySelectorAll('.camera').length === 2")
     choose = (
@@ -223,7 +225,7 @@ def test_events_are_filtered_by_camera(page: Page, life: tuple[Site, Server]) ->
     page.wait(f"{ROWS} > 0 && document.getElementById('none').hidden")
 
 
-def test_a_camera_that_is_gone_is_said_to_be(page: Page, life: tuple[Site, Server]) -> None:
+def test_a_camera_that_is_gone_is_said_to_be(page: Page, life: tuple[Site, ServerThread]) -> None:
     life[0].board.camera("roof", rate=10.0, threshold=3.0, model="walkers", zones={})
     life[0].board.state("roof", "offline", "no route to it", time.time() - 90)
     card = "document.querySelector('[data-camera=roof]')"
@@ -255,7 +257,7 @@ def test_a_lost_connection_is_said_and_comes_back(
 
 
 def test_without_the_cookie_the_page_leads_to_the_form(
-    chromium: Page, life: tuple[Site, Server]
+    chromium: Page, life: tuple[Site, ServerThread]
 ) -> None:
     go(chromium, life[1].url)
     chromium.wait(f"{DRAWN} > 0")

@@ -9,7 +9,8 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError
-from stepvad.web.security import MAX_BODY, Token
+from stepvad.web.security import MAX_BODY
+from stepvad.web.token import Token
 from tests.web.sites import BEARER, HERE, TOKEN, Site, happen
 
 THERE = HERE.replace("http", "ws")
@@ -31,6 +32,12 @@ def log_in(client: TestClient, token: str = TOKEN) -> int:
     return client.post("/login", data={"token": token}, headers={"Origin": HERE}).status_code
 
 
+def cookie_of(client: TestClient) -> str:
+    """What a logged-in browser sends."""
+    name = Token(TOKEN).cookie_name
+    return f"{name}={client.cookies[name]}"
+
+
 def test_no_route_answers_without_the_token(mill: Site, stranger: TestClient) -> None:
     routes = {*every_route(mill)}
     assert {("GET", "/api/events"), ("GET", "/metrics"), ("GET", "/openapi.json")} <= routes
@@ -49,7 +56,9 @@ def test_no_route_answers_without_the_token(mill: Site, stranger: TestClient) ->
                     pass
                 continue
             answer = stranger.request(method, path, headers=headers)
-            if (method, path) in (("GET", "/"), ("HEAD", "/")):
+            if answer.status_code == 429:
+                assert headers == {"Authorization": "Bearer wrong"}
+            elif (method, path) in (("GET", "/"), ("HEAD", "/")):
                 assert (answer.status_code, answer.headers["location"]) == (303, "/login")
             else:
                 assert answer.status_code == 401, (method, path)
@@ -65,11 +74,24 @@ def test_paths_that_are_not_there_need_the_token_as_well(
         assert stranger.get(path).status_code == 401, path
 
 
-def test_a_browser_logs_in_and_out(stranger: TestClient) -> None:
+def test_a_browser_logs_in_and_out_and_its_cookie_is_worthless_then(stranger: TestClient) -> None:
     assert log_in(stranger) == 303
+    cookie = {"Cookie": cookie_of(stranger)}
     assert stranger.get("/api/site").status_code == 200
     assert stranger.post("/logout", headers={"Origin": HERE}).status_code == 303
     assert stranger.get("/api/site").status_code == 401
+    assert stranger.get("/api/site", headers=cookie).status_code == 401
+
+
+def test_the_wall_closes_when_its_browser_logs_out(stranger: TestClient) -> None:
+    log_in(stranger)
+    origin = {"Origin": HERE}
+    with stranger.websocket_connect(THERE + "/ws/live", headers=origin) as socket:
+        assert "cameras" in socket.receive_json()
+        assert stranger.post("/logout", headers=origin).status_code == 303
+        with pytest.raises(WebSocketDisconnect) as closed:
+            [*iter(socket.receive_json, None)]
+        assert closed.value.code == 1008
 
 
 def test_the_cookie_is_not_the_token_and_is_kept_from_scripts(stranger: TestClient) -> None:
@@ -98,9 +120,8 @@ def test_the_login_form_needs_nothing_else(stranger: TestClient) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8080", "", "a b", "[::1"])
 def test_names_of_others_are_refused_to_a_browser(stranger: TestClient, host: str) -> None:
-    log_in(stranger)
-    cookie = f"{Token(TOKEN).cookie_name}={Token(TOKEN).cookie}"
-    headers = {"Host": host, "Cookie": cookie}
+    assert log_in(stranger) == 303
+    headers = {"Host": host, "Cookie": cookie_of(stranger)}
     assert stranger.get("/api/site", headers=headers).status_code == 400
     assert stranger.get("/login", headers={"Host": host}).status_code == 400
     assert stranger.post("/login", data={"token": TOKEN}, headers={"Host": host}).status_code == 400
@@ -108,8 +129,8 @@ def test_names_of_others_are_refused_to_a_browser(stranger: TestClient, host: st
 
 @pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "192.168.3.4:80", "[::1]:8080"])
 def test_the_own_name_and_addresses_are_answered(stranger: TestClient, host: str) -> None:
-    cookie = f"{Token(TOKEN).cookie_name}={Token(TOKEN).cookie}"
-    headers = {"Host": host, "Cookie": cookie}
+    assert log_in(stranger) == 303
+    headers = {"Host": host, "Cookie": cookie_of(stranger)}
     assert stranger.get("/api/site", headers=headers).status_code == 200
 
 

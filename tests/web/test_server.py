@@ -13,18 +13,18 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from stepvad.errors import ConfigError
-from stepvad.web import Server, serve
+from stepvad.web import ServerThread, serve
 from tests.web.sites import BEARER, SIZE, Site, happen, person
 
 
 @pytest.fixture
-def server(mill: Site) -> Iterator[Server]:
+def server(mill: Site) -> Iterator[ServerThread]:
     running = serve(mill.app(), "127.0.0.1", 0)
     yield running
     running.stop()
 
 
-def say(server: Server, words: bytes, *, patience_s: float = 10.0) -> bytes:
+def say(server: ServerThread, words: bytes, *, patience_s: float = 10.0) -> bytes:
     """What a server answers to these bytes until it closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=patience_s) as line:
         line.sendall(words)
@@ -39,7 +39,7 @@ def say(server: Server, words: bytes, *, patience_s: float = 10.0) -> bytes:
     return heard
 
 
-def get(server: Server, path: str) -> int:
+def get(server: ServerThread, path: str) -> int:
     line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     line.request("GET", path, headers=BEARER)
     status = line.getresponse().status
@@ -47,7 +47,7 @@ def get(server: Server, path: str) -> int:
     return status
 
 
-def live(server: Server) -> str:
+def live(server: ServerThread) -> str:
     return f"ws://127.0.0.1:{server.port}/ws/live"
 
 
@@ -62,14 +62,14 @@ def test_it_answers_until_it_is_stopped(mill: Site) -> None:
         socket.create_connection(("127.0.0.1", server.port), timeout=5)
 
 
-def test_a_port_that_is_taken_is_said(mill: Site, server: Server) -> None:
+def test_a_port_that_is_taken_is_said(mill: Site, server: ServerThread) -> None:
     with pytest.raises(ConfigError, match=f"port {server.port}, got: Address already in use"):
         serve(mill.app(), "127.0.0.1", server.port)
     with pytest.raises(ConfigError, match="expected to listen on no-such-host"):
         serve(mill.app(), "no-such-host.invalid", 0)
 
 
-def test_frames_and_health_are_pushed(mill: Site, server: Server) -> None:
+def test_frames_and_health_are_pushed(mill: Site, server: ServerThread) -> None:
     mill.board.frame("yard", 1, 50.0, SIZE, [person(1), person(2)], {1: 4.5})
     with connect(live(server), additional_headers=BEARER) as line:
         health = json.loads(line.recv(timeout=10))
@@ -89,10 +89,12 @@ def test_frames_and_health_are_pushed(mill: Site, server: Server) -> None:
 
 @pytest.mark.slow
 def test_a_reader_that_sleeps_gets_the_latest_and_nothing_piles_up_for_it(
-    mill: Site, server: Server
+    mill: Site, server: ServerThread
 ) -> None:
     crowd = [person(track) for track in range(300)]
-    server._listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # holds one frame
+    server.server.listening.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDBUF, 65536
+    )  # holds one frame
     line = socket.socket()
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     line.connect(("127.0.0.1", server.port))
@@ -113,7 +115,7 @@ def test_a_reader_that_sleeps_gets_the_latest_and_nothing_piles_up_for_it(
     assert len(heard) < 20  # of some 75 that somebody awake would have heard
 
 
-def test_a_wall_refuses_who_has_no_token(server: Server) -> None:
+def test_a_wall_refuses_who_has_no_token(server: ServerThread) -> None:
     with pytest.raises(InvalidStatus):
         connect(live(server))
     with pytest.raises(InvalidStatus):
@@ -136,7 +138,7 @@ def test_a_wall_refuses_who_has_no_token(server: Server) -> None:
     ids=lambda words: str(words[:60]),
 )
 def test_malformed_requests_are_refused_and_others_still_answered(
-    server: Server, words: bytes
+    server: ServerThread, words: bytes
 ) -> None:
     try:
         heard = say(server, words)
@@ -146,7 +148,9 @@ def test_malformed_requests_are_refused_and_others_still_answered(
     assert get(server, "/api/site") == 200
 
 
-def test_a_body_that_is_announced_as_large_is_refused_before_it_is_sent(server: Server) -> None:
+def test_a_body_that_is_announced_as_large_is_refused_before_it_is_sent(
+    server: ServerThread,
+) -> None:
     began = time.monotonic()
     heard = say(
         server, b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10485760\r\n\r\n"
@@ -155,7 +159,7 @@ def test_a_body_that_is_announced_as_large_is_refused_before_it_is_sent(server: 
     assert time.monotonic() - began < 5
 
 
-def test_a_chunked_body_without_end_is_refused(server: Server) -> None:
+def test_a_chunked_body_without_end_is_refused(server: ServerThread) -> None:
     def chunks() -> Iterator[bytes]:
         for _ in range(10_000):
             yield b"x" * 1024
@@ -176,7 +180,7 @@ def test_a_chunked_body_without_end_is_refused(server: Server) -> None:
     assert heard.startswith(b"HTTP/1.1 413")
 
 
-def test_many_ask_at_once(mill: Site, server: Server) -> None:
+def test_many_ask_at_once(mill: Site, server: ServerThread) -> None:
     happen(mill, 1)
     paths = ["/api/events", "/api/cameras", "/metrics", "/api/stored"] * 10
     with ThreadPoolExecutor(8) as pool:

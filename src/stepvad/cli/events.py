@@ -96,14 +96,14 @@ def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
         if record is None:
             raise _unknown(id)
         facts = _facts(record, store.marked())
-        poses, explanation = store.poses(id), store.explanation(id)
+        poses, explanation = store.poses(id), store.explained(id)
     if as_json:
-        print_json(facts | {"explanation": explanation})
+        print_json(facts | {"explanation": None if explanation is None else explanation.to_json()})
         return
     for name in ("start_time", "end_time", "marked"):
         facts[name] = facts[name] and _clock(facts[name])
     facts["poses"] = f"{len(poses)} bytes" if poses else None
-    facts["explanation"] = "; ".join((explanation or {}).get("words", ())) or None
+    facts["explanation"] = None if explanation is None else explanation.summary
     rows = [(name, _word(value)) for name, value in facts.items()]
     print_table(f"event {id}", ("field", "value"), rows)
 
@@ -142,10 +142,8 @@ def export(
         return
     from stepvad.atomic import replacing
 
-    with replacing(output) as temporary:
-        temporary.touch(mode=0o600, exist_ok=False)
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            _write(facts, format, file)
+    with replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        _write(facts, format, file)
     say(f"events written to {output}: {len(facts)}")
 
 
@@ -255,15 +253,19 @@ def restore(
 ) -> None:
     """Put a backup in the place of the event store. Stop the site first.
 
-    What the store holds now is lost. Events deleted since the backup was made are there again.
+    The backup is checked before anything changes. What the store holds now is kept beside it in
+    one file, events.db.before-restore, which takes the place of an earlier one. Events deleted
+    since the backup was made are there again.
     """
-    from stepvad.live import backup as copies
+    from stepvad.live.restore import restore as put_back
     from stepvad.live.store import FILE_NAME
 
     if (data / FILE_NAME).exists() and not yes:
         _ask(f"Replace all events in {data} by those of {file}?")
-    copies.restore(file, data / FILE_NAME)
+    before = put_back(file, data / FILE_NAME)
     say(f"{data} holds what {file} held")
+    if before is not None:
+        say(f"the store before that is kept as {before}; delete it when you no longer need it")
 
 
 @events.command()

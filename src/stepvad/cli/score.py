@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from stepvad.poses import Clip
     from stepvad.scoring import Scores
 
+ROWS_AT_ONCE = 65_536
+
 Events = Annotated[
     Path | None,
     typer.Option(help="Events as JSON lines, by the threshold of the calibration."),
@@ -178,10 +180,15 @@ def _csv(path: Path | None) -> Iterator[Callable[[Scores], None]]:
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["clip", "frame", "score"])
-        yield lambda scores: table.writerows(
-            [scores.clip, frame, "" if value != value else f"{value:.6g}"]
-            for frame, value in enumerate(scores.frames.tolist())
-        )
+        yield lambda scores: table.writerows(_frame_rows(scores))
+
+
+def _frame_rows(scores: Scores) -> Iterator[tuple[str, int, str]]:
+    """A row for each frame; however long the clip is, few of them at a time."""
+    frames = scores.frames
+    for first in range(0, len(frames), ROWS_AT_ONCE):
+        for frame, value in enumerate(frames[first : first + ROWS_AT_ONCE].tolist(), start=first):
+            yield scores.clip, frame, "" if value != value else f"{value:.6g}"
 
 
 def _check_plot(path: Path) -> None:

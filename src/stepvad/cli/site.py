@@ -1,7 +1,8 @@
-"""What the process of a site runs, which `stepvad watch` starts."""
+"""What the process of a site runs, which `stepvad watch` and `stepvad fleet edge` start."""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import signal
@@ -14,63 +15,100 @@ from stepvad.cli.terminal import say_error
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stepvad.live.board import Board
     from stepvad.live.sections import Settings
     from stepvad.live.site import Explain, Mark, Page
+    from stepvad.live.stages import Supervisor
     from stepvad.live.store import Store
+    from stepvad.live.supervisor import HeartbeatPipe
 
-STUCK = 70
-"""Exit code of a site that does not go on."""
+    Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
+
+
+SESSIONS = "sessions.json"
+"""The file beside the data that keeps who is logged in."""
 
 
 def main() -> None:
     """Watch what the command line says until SIGTERM; the exit code tells how it ended."""
-    from stepvad.live.child import die_with_parent
-    from stepvad.live.logs import set_up
-    from stepvad.live.supervisor import REFUSED
+    parser = argparse.ArgumentParser(prog="stepvad.cli.site")
+    parser.add_argument("--heartbeat-fd", type=int)
+    parser.add_argument("--demo", action="store_true")
+    parser.add_argument("place", type=Path, help="settings, or with --demo the data directory")
+    parser.add_argument("port", type=int, nargs="?", default=0)
+    run_process(_run, parser.parse_args())
+
+
+def run_process(run: Run, options: argparse.Namespace) -> None:
+    """Run a site or an edge as a process that its supervisor can trust to end."""
+    from stepvad.live.limits import raise_file_limit
+    from stepvad.live.process import die_with_parent
+    from stepvad.live.stages import STUCK
+    from stepvad.live.storeerror import StoreError
+    from stepvad.live.supervisor import REFUSED, HeartbeatPipe
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     die_with_parent(signal.SIGTERM)  # without its supervisor a site ends, in order
+    raise_file_limit()
+    fd = options.heartbeat_fd
     logger = logging.getLogger(__name__)
     try:
-        settings = _settings(sys.argv[1:])
-        set_up(settings.logs)
-        _run(settings, stop)
+        left = run(options, stop, None if fd is None else HeartbeatPipe(fd))
     except StepvadError as error:
         say_error(error.problem, error.hint)
-        sys.exit(REFUSED)
+        may_pass = isinstance(error, StoreError) and error.remedy != "give up"
+        sys.exit(STUCK if may_pass else REFUSED)
     except Exception:
         logger.exception("the site cannot go on")
+        left = ["main"]
+    if left:  # threads that hang must not keep the process
         logging.shutdown()
-        os._exit(STUCK)  # threads that hang must not keep it
+        os._exit(STUCK)
 
 
-def _settings(words: list[str]) -> Settings:
+def _run(
+    options: argparse.Namespace, stop: threading.Event, parent: HeartbeatPipe | None
+) -> list[str]:
     from stepvad.live import demo
+    from stepvad.live.logs import set_up
     from stepvad.live.settings import load
-
-    if words[0] == "--demo":
-        return demo.settings(Path(words[1]), int(words[2]))
-    return load(Path(words[0]))
-
-
-def _run(settings: Settings, stop: threading.Event) -> None:
     from stepvad.live.site import Site, alone
 
+    settings = demo.settings(options.place, options.port) if options.demo else load(options.place)
+    set_up(settings.logs)
     with alone(settings.data):
-        Site(settings, serve=serve_page if settings.web.enabled else None).run(stop)
+        site = Site(settings, serve=serve_page if settings.web.enabled else None)
+        return site.run(stop, parent)
 
 
 def serve_page(
-    settings: Settings, store: Store, board: Board, token: str, explain: Explain, mark: Mark
+    settings: Settings,
+    store: Store,
+    board: Board,
+    token: str,
+    explain: Explain,
+    mark: Mark,
+    supervisor: Supervisor,
 ) -> Page:
     """The page of a running site."""
-    from stepvad.web import create_app, serve
+    from stepvad.web import bind, create_app
 
-    app = create_app(settings, store, board, token, explain=explain, mark=mark)
-    return serve(app, settings.web.host, settings.web.port)
+    web = settings.web
+    app = create_app(
+        settings,
+        store,
+        board,
+        token,
+        explain=explain,
+        mark=mark,
+        health=supervisor,
+        session_file=settings.data / SESSIONS,
+    )
+    return bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
 
 
 if __name__ == "__main__":

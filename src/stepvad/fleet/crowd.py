@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
@@ -14,6 +15,19 @@ from stepvad.windows import Windows, prepare
 
 AT_ONCE = 512
 """Windows made at once, at most: what fits into the processor's caches."""
+
+
+NEVER = -(2**62)
+"""The latest frame of a track that has none."""
+
+
+class Mark(NamedTuple):
+    """How far every track was; see `Crowd.mark`."""
+
+    slot: Mapping[int, int]
+    n: NDArray[np.int64]
+    last: NDArray[np.int64]
+    duplicate_poses: int
 
 
 class Crowd:
@@ -37,6 +51,11 @@ class Crowd:
         self._last = np.empty(0, dtype=np.int64)
         self._owner = np.empty(0, dtype=np.int64)
         """The camera of each slot; -1: free."""
+        self._moved = np.empty(0, dtype=np.bool_)
+        """Tracks whose latest poses were moved to place 0 since the mark."""
+        self._replaced = np.empty(0, dtype=np.int64)
+        """Tracks that begin again in between since the mark; of these all poses are kept:"""
+        self._before = self._keypoints, self._confidence
 
     def __len__(self) -> int:
         """Tracks remembered."""
@@ -45,6 +64,31 @@ class Crowd:
     def forget(self, camera: int) -> None:
         """Nothing of this camera goes on."""
         self._release(self._owner == camera)
+
+    def mark(self) -> Mark:
+        """How far every track is, for `undo` of the push that follows."""
+        self._moved[:] = False
+        self._replaced = self._replaced[:0]
+        return Mark(dict(self._slot), self._n.copy(), self._last.copy(), self.duplicate_poses)
+
+    def undo(self, mark: Mark) -> None:
+        """Take back what was pushed since the mark.
+
+        Poses are written behind those that were there, or these were moved to place 0 first; a
+        track that began again is found to do so the next time, too.
+        """
+        if len(self._replaced):
+            width = self._before[1].shape[1]
+            self._keypoints[self._replaced, :width] = self._before[0]
+            self._confidence[self._replaced, :width] = self._before[1]
+            self._moved[self._replaced] = False
+        for key, slot in self._slot.items():
+            if mark.slot.get(key) != slot:
+                self._n[slot], self._last[slot] = 0, NEVER
+                continue
+            kept = self._length - 1 if self._moved[slot] else mark.n[slot]
+            self._n[slot], self._last[slot] = kept, mark.last[slot]
+        self.duplicate_poses = mark.duplicate_poses
 
     def push(
         self,
@@ -74,6 +118,9 @@ class Crowd:
         if broken.any():
             turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
             runs = [order[turn == i] for i in range(int(turn.max()) + 1)]
+            renewed = {self._slot.get(one) for one in key[order[broken]].tolist()} - {None}
+            self._replaced = np.array([*renewed], dtype=np.int64)
+            self._before = self._keypoints[self._replaced], self._confidence[self._replaced]
         for run in runs:
             at, frames, of = self._push(key[run], frame[run], keypoints[run], sure[run])
             for first in range(0, len(at), AT_ONCE):
@@ -173,7 +220,7 @@ class Crowd:
             at = (self._n[full] - kept)[:, None] + np.arange(kept)
             self._keypoints[full, :kept] = self._keypoints[full[:, None], at]
             self._confidence[full, :kept] = self._confidence[full[:, None], at]
-            self._n[full] = kept
+            self._n[full], self._moved[full] = kept, True
         wanted = int((self._n[slots] + size).max(initial=0))
         if wanted > self._keypoints.shape[1]:
             more = wanted - self._keypoints.shape[1]
@@ -184,20 +231,20 @@ class Crowd:
         slot = self._slot.get(key)
         if slot is None:
             slot = self._slot[key] = self._free.pop()
-            self._owner[slot], self._n[slot], self._last[slot] = key >> 32, 0, -(2**62)
+            self._owner[slot], self._n[slot], self._last[slot] = key >> 32, 0, NEVER
         return slot
 
     def _sweep(self, wanted: int) -> None:
         """Let go of who was missed for long; make room for more if those are few."""
         used = self._owner >= 0
-        latest = np.full(int(self._owner.max(initial=0)) + 1, -(2**62))
+        latest = np.full(int(self._owner.max(initial=0)) + 1, NEVER)
         np.maximum.at(latest, self._owner[used], self._last[used])
         self._release(used & (self._last < latest[self._owner] - self._length - 1))
         before = len(self._n)
         if len(self._free) > before // 4 + wanted:
             return
         more = max(before, 64, wanted)
-        for name in ("_keypoints", "_confidence", "_n", "_last", "_owner"):
+        for name in ("_keypoints", "_confidence", "_n", "_last", "_owner", "_moved"):
             array = getattr(self, name)
             room = np.zeros((more, *array.shape[1:]), dtype=array.dtype)
             setattr(self, name, np.concatenate([array, room]))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,24 +16,26 @@ from stepvad.fleet.packing import Label, Packer, Parcel
 from stepvad.fleet.publishing import Publisher
 from stepvad.fleet.settings import EdgeSite
 from stepvad.live.board import Board
+from stepvad.live.frame_queues import Frame, FrameQueues, Lost
 from stepvad.live.intake import Intake
-from stepvad.live.lanes import Frame, Lost
+from stepvad.live.pipeline import POSES_S, SOURCES_S
 from stepvad.live.posefiles import Scene
-from stepvad.live.site import TOKEN
+from stepvad.live.site import CHECK_S, PAGE_S
+from stepvad.live.stages import Heartbeat, Stage, Supervisor
 from stepvad.live.store import FILE_NAME, Store
+from stepvad.live.token import TOKEN
 from stepvad.skeletons import BUILT_IN, COCO17
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from stepvad.live.sections import CameraSettings
-    from stepvad.live.site import Page, Serve
+    from stepvad.live.site import Page, Parent, Serve
 
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.05
 """How often frames are looked at that wait for others."""
-TELL_S = 1.0
+STATUS_S = 1.0
+PACKING_S, PACKING_DEADLINE_S = 4.0, 8.0
 DRAIN_S = 5.0
 """How long the last messages may take at the end."""
 
@@ -42,80 +43,75 @@ DRAIN_S = 5.0
 class Edge:
     """Everything that one process runs."""
 
-    def __init__(self, settings: EdgeSite) -> None:
+    def __init__(self, settings: EdgeSite, supervisor: Supervisor | None = None) -> None:
         self.settings = settings
         self.board = Board()
         self.store = Store(settings.data / FILE_NAME)
         """Knows which numbers of connections were used."""
         self.packers: dict[str, Packer] = {}
-        self.intake = Intake(settings, self.board, check=_check, register=self._register)
+        self.supervisor = supervisor or Supervisor()
+        self.intake = Intake(settings, self.board, self)
         names = [camera.name for camera in settings.cameras]
         fleet = settings.fleet
         self.buffer = Buffer(names, round(fleet.buffer_mb * 1e6), again_s=fleet.again_s)
         self._told: dict[str, int] = dict.fromkeys(names, 0)
-        self._stopping = threading.Event()
-        self._packing = threading.Thread(target=self._pack, name="packing", daemon=True)
 
-    def run(self, stop: threading.Event, open_page: Callable[[Edge], Page] | None = None) -> None:
-        """Send until told to stop; the last messages get some seconds."""
-        with ExitStack() as running:
-            running.callback(self.store.close)
-            line = Line(self.settings.fleet.bus, f"edge-{self.settings.name}")
-            running.callback(line.close)
-            publisher = Publisher(line, self.buffer, self.packers)
-            publisher.start()
-            running.callback(publisher.stop)
-            if open_page is not None:
-                running.callback(open_page(self).stop)
-            running.callback(self._end, publisher)
-            self._packing.start()
-            self.intake.start()
+    def run(
+        self,
+        stop: threading.Event,
+        parent: Parent | None = None,
+        open_page: Callable[[Edge], Page] | None = None,
+    ) -> list[str]:
+        """Send until told to stop; the stages that did not end, as a rule none.
+
+        The last messages get some seconds. A stage that hangs or dies ends the process from here.
+        """
+        line = Line(self.settings.fleet.bus, f"edge-{self.settings.name}")
+        publisher = Publisher(line, self.buffer, self.packers)
+        packing = Packing(self.intake.frames, self.packers, self.buffer, self.board)
+        page = None if open_page is None else open_page(self)
+        try:
+            inner: list[Stage] = [publisher, packing, *([page] if page else [])]
+            for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
+                self.supervisor.start(stage)
             logger.info("edge %s sends poses, cameras: %d", self.settings.name, len(self.packers))
-            while not stop.wait(TELL_S):
-                line.check()
+            self._watch_over(stop, parent, line, publisher)
+            return self._stop(publisher, packing, page)
+        finally:
+            line.close()
+            self.store.close()
+
+    def _watch_over(
+        self, stop: threading.Event, parent: Parent | None, line: Line, publisher: Publisher
+    ) -> None:
+        status_at = time.monotonic()
+        while not stop.wait(CHECK_S):
+            line.check()
+            self.supervisor.check()
+            if parent is not None:
+                parent.beat()
+            if time.monotonic() >= status_at:
+                status_at = time.monotonic() + STATUS_S
                 self._tell(publisher)
 
-    def _end(self, publisher: Publisher) -> None:
+    def _stop(self, publisher: Publisher, packing: Packing, page: Page | None) -> list[str]:
         """No more frames, the last ones sent, every camera said to be gone."""
-        self.intake.stop()
-        self._stopping.set()
-        self.intake.lanes.close()
-        self._packing.join()
-        left = publisher.drain(DRAIN_S)
-        if left:
-            logger.error("%d messages with poses could not be sent", left)
+        end = self.supervisor.stop
+        left = end(self.intake.sources, SOURCES_S) + end(self.intake.pose_stages, POSES_S)
+        left += end([packing], PACKING_S)
+        unsent = publisher.drain(DRAIN_S)
+        if unsent:
+            logger.error("%d messages with poses could not be sent", unsent)
+        return left + end([publisher, *([page] if page else [])], PAGE_S)
 
-    def _pack(self) -> None:
-        while True:
-            items = self.intake.lanes.next(timeout_s=TICK_S)
-            now = time.monotonic()
-            for camera, item in items:
-                packer = self.packers[camera]
-                if isinstance(item, Lost):
-                    self._send(packer.lose("camera lost"))
-                else:
-                    self._take(packer, item, now)
-            for packer in self.packers.values():
-                self._send(packer.due(now))
-            if not items and self._stopping.is_set():
-                break
-        for packer in self.packers.values():
-            self._send(packer.lose("stopped"))
-
-    def _take(self, packer: Packer, frame: Frame, now: float) -> None:
-        camera, board = frame.camera, self.board
-        try:
-            self._send(packer.add(frame, now))
-        except Exception:  # above all a store that cannot give an epoch: the next frame tries again
-            logger.exception("camera %s: a frame could not be sent", camera)
-            board.count(camera, "skipped")
-            return
-        board.frame(camera, frame.slot, packer.wall(frame.slot), frame.size, packer.seen, {})
-        board.observe_latency(camera, time.monotonic() - frame.arrived)
-
-    def _send(self, parcels: Sequence[Parcel]) -> None:
-        for parcel in parcels:
-            self.buffer.put(parcel)
+    def check(self, camera: CameraSettings, scene: Scene) -> None:
+        """Refuse poses that have no name on the bus."""
+        name = scene.clip.skeleton.name
+        if name not in BUILT_IN:
+            raise DataError(
+                f"camera {camera.name}: expected a skeleton of {', '.join(BUILT_IN)}, got {name}",
+                hint="convert the poses first",
+            )
 
     def _tell(self, publisher: Publisher) -> None:
         """Let the page and the metrics know what waits, and what there was no room for."""
@@ -130,7 +126,8 @@ class Edge:
                     *(camera, dropped - before),
                 )
 
-    def _register(self, camera: CameraSettings, scene: Scene | None) -> None:
+    def register(self, camera: CameraSettings, scene: Scene | None) -> None:
+        """Send the poses of a camera under its name."""
         fleet = self.settings.fleet
         skeleton = COCO17 if scene is None else scene.clip.skeleton
         self.board.camera(
@@ -155,14 +152,60 @@ class Edge:
         self.packers[camera.name] = Packer(label, partial(self.store.next_epoch, camera.name))
 
 
-def _check(camera: CameraSettings, scene: Scene) -> None:
-    """Refuse poses that have no name on the bus."""
-    name = scene.clip.skeleton.name
-    if name not in BUILT_IN:
-        raise DataError(
-            f"camera {camera.name}: expected a skeleton of {', '.join(BUILT_IN)}, got {name}",
-            hint="convert the poses first",
-        )
+class Packing:
+    """The stage that packs frames with their people into messages."""
+
+    name = "packing"
+
+    def __init__(
+        self,
+        frames: FrameQueues,
+        packers: Mapping[str, Packer],
+        buffer: Buffer,
+        board: Board,
+    ) -> None:
+        self.heartbeat = Heartbeat(PACKING_DEADLINE_S)
+        self._frames, self._packers, self._buffer, self._board = frames, packers, buffer, board
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Pack until stopped and nothing waits, then say that every camera is gone."""
+        while True:
+            self.heartbeat.beat()
+            items = self._frames.next(timeout_s=TICK_S)
+            now = time.monotonic()
+            for camera, item in items:
+                packer = self._packers[camera]
+                if isinstance(item, Lost):
+                    self._send(packer.lose("camera lost"))
+                else:
+                    self._take(packer, item, now)
+            for packer in self._packers.values():
+                self._send(packer.due(now))
+            if not items and self._stopping.is_set():
+                break
+        for packer in self._packers.values():
+            self._send(packer.lose("stopped"))
+
+    def stop(self, deadline: float) -> None:
+        """Pack what is there, then end."""
+        self._stopping.set()
+        self._frames.close()
+
+    def _take(self, packer: Packer, frame: Frame, now: float) -> None:
+        camera, board = frame.camera, self._board
+        try:
+            self._send(packer.add(frame, now))
+        except Exception:  # above all a store that cannot give an epoch: the next frame tries again
+            logger.exception("camera %s: a frame could not be sent", camera)
+            board.count(camera, "skipped")
+            return
+        board.frame(camera, frame.slot, packer.wall(frame.slot), frame.size, packer.seen, {})
+        board.observe_latency(camera, time.monotonic() - frame.arrived)
+
+    def _send(self, parcels: Sequence[Parcel]) -> None:
+        for parcel in parcels:
+            self._buffer.put(parcel)
 
 
 def page_of(edge: Edge, serve: Serve, token: str) -> Page:
@@ -174,7 +217,7 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     def mark(id: str, normal: bool) -> None:
         explain(id)
 
-    page = serve(edge.settings, edge.store, edge.board, token, explain, mark)
+    page = serve(edge.settings, edge.store, edge.board, token, explain, mark, edge.supervisor)
     where = edge.settings.web.token or edge.settings.data / TOKEN
     logger.info("the page is at %s and asks for the token in %s", page.url, where)
     return page

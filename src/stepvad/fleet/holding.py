@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.fleet.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
 from stepvad.fleet.scoring import Change
 from stepvad.fleet.shard import Dead, Shard
 from stepvad.fleet.tasks import end
-from stepvad.fleet.wire import encode_claim, encode_event
+from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ FETCHED = 256
 """Messages taken from the consumer at once."""
 WAITING, WAITING_BYTES = 1024, 2**20
 """Messages of a shard that may wait to be scored, and about how many bytes of them."""
-AGAIN_S = 0.1
+FIRST_S, LONGEST_S = 0.1, 1.0
 """Before something is tried again at a broker that does not answer."""
 FRAME_TIME = "Stepvad-Frame-Time"
 """The header that tells when the broker took the frame that changed an event."""
@@ -63,11 +64,21 @@ def packed(owner: str, facts: dict[str, Any] | None) -> bytes:
 
 
 def unpacked(value: bytes) -> tuple[str, dict[str, Any] | None]:
-    """The owner and the state in a checkpoint."""
+    """The owner and the state in a checkpoint; anything else is an `UnreadableError`."""
     import msgpack
 
-    facts = msgpack.unpackb(value, strict_map_key=False)
-    return facts["owner"], facts["state"]
+    try:
+        facts = msgpack.unpackb(value, strict_map_key=False)
+    except Exception as error:  # it has many, and RecursionError; none may end a worker
+        raise UnreadableError(
+            f"checkpoint: expected msgpack, got: {type(error).__name__}"
+        ) from None
+    match facts:
+        case {"owner": str(owner), "state": None}:
+            return owner, None
+        case {"owner": str(owner), "state": {"said": int()} as state}:
+            return owner, state
+    raise UnreadableError("checkpoint: expected an owner and a state, got something else")
 
 
 @dataclass(slots=True, eq=False)
@@ -180,13 +191,15 @@ class Holding:
             self.lost(self)
 
     async def _pull(self) -> None:
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
                 found = await self.consumer.fetch(FETCHED, 0.5)
             except UnavailableError as error:
                 logger.debug("shard %d: %s", self.shard.number, error)
-                await asyncio.sleep(AGAIN_S)
+                await backoff.sleep()
                 continue
+            backoff.reset()
             self.is_drained = not found
             if found:
                 self.waiting += found
@@ -215,6 +228,7 @@ class Holding:
 
     async def _persist(self, letter: Letter | Kept) -> None:
         """Try for as long as the broker is away."""
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
                 if isinstance(letter, Kept):
@@ -227,7 +241,7 @@ class Holding:
                 if not self._is_refused:
                     logger.warning("shard %d: events wait: %s", self.shard.number, error.problem)
                 self._is_refused = True
-                await asyncio.sleep(AGAIN_S)
+                await backoff.sleep()
 
     async def _keep(self, kept: Kept) -> None:
         try:
@@ -262,6 +276,26 @@ def _size(deliveries: Sequence[Delivery]) -> int:
     return sum(len(delivery.data) for delivery in deliveries)
 
 
+def _known(value: bytes, shard: int) -> tuple[str, dict[str, Any] | None]:
+    """The owner and the state in a checkpoint; nobody and none if it cannot be read."""
+    try:
+        return unpacked(value)
+    except UnreadableError as error:
+        logger.warning("shard %d begins without its checkpoint: %s", shard, error.problem)
+        return "", None
+
+
+def _restored(shard: Shard, state: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The state that a shard went on from; None if it begins without one."""
+    if state is not None:
+        try:
+            shard.restore(state, time.monotonic())
+        except UnreadableError as error:
+            logger.warning("shard %d begins without its state: %s", shard.number, error.problem)
+            return None
+    return state
+
+
 async def take(
     bus: Bus,
     worker: str,
@@ -277,7 +311,7 @@ async def take(
     entry = await bus.read(key_of(shard.number))
     state = None
     if entry is not None:
-        owner, state = unpacked(entry.value)
+        owner, state = _known(entry.value, shard.number)
         if owner != worker and owner and alive(owner):
             return None
     try:
@@ -286,8 +320,7 @@ async def take(
         )
     except ConflictError:
         return None
-    if state is not None:
-        shard.restore(state, time.monotonic())
+    state = _restored(shard, state)
     claim = await bus.publish(subject, encode_claim(worker))
     if state is not None:
         shard.recall(await bus.said(subject, state["said"]))

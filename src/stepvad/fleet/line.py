@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.fleet.background import CLOSE_S, Background
 from stepvad.fleet.bus import Bus, UnavailableError
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from stepvad.fleet.settings import BusSettings
 
 T = TypeVar("T")
-AGAIN_S = 0.5
+FIRST_S, LONGEST_S = 0.2, 5.0
+"""Between two tries to connect."""
 
 
 class Line:
@@ -58,11 +60,12 @@ class Line:
     async def _connect(self) -> Bus:
         from stepvad.fleet.nats import connect
 
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
                 return await connect(self._settings, self._name)
             except UnavailableError:
-                await asyncio.sleep(AGAIN_S)
+                await backoff.sleep()
 
 
 async def _close(bus: Bus) -> None:

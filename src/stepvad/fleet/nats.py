@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.bus import ConflictError, Delivery, Entry, Position, Published, UnavailableError
 from stepvad.fleet.latest import latest
 from stepvad.fleet.login import login
+from stepvad.fleet.nats_errors import answers
 from stepvad.fleet.pulling import EventsConsumer, PosesConsumer
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.streams import buckets, streams
@@ -29,33 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
+"""Longest wait for an answer."""
 SAME_S = 0.001
 """Two messages of one number that were taken further apart are not the same."""
-"""Longest wait for an answer."""
-WRONG_LAST_SEQUENCE = (10071, 10164)
-"""Error codes of the broker: somebody else wrote in between."""
-JS = "start the broker with -js or a section jetstream; in a cluster, most brokers have to be up"
 FLEET = "fleet"
 """The key of what a fleet was set up with."""
-
-
-@contextmanager
-def answers() -> Iterator[None]:
-    """Errors of the client in our own words."""
-    try:
-        yield
-    except errors.APIError as error:
-        is_old = isinstance(error, errors.KeyWrongLastSequenceError)
-        if is_old or getattr(error, "err_code", None) in WRONG_LAST_SEQUENCE:
-            raise ConflictError("bus: expected to be the last who wrote, got another") from None
-        if isinstance(error, errors.ServiceUnavailableError):
-            raise UnavailableError("bus: expected JetStream, got none for now", hint=JS) from None
-        raise UnavailableError(f"bus: expected an answer, got: {error.description}") from None
-    except (NatsError, TimeoutError, OSError) as error:
-        raise UnavailableError(
-            f"bus: expected an answer, got: {type(error).__name__} {error}",
-            hint="is the broker running, and may this user do that?",
-        ) from None
 
 
 class _Client(Client):

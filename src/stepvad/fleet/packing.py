@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Connection, Precision, batch_of, encode
-from stepvad.live.lanes import Frame
+from stepvad.live.frame_queues import Frame
 from stepvad.live.watcher import MOST_PEOPLE
 from stepvad.poses import Pose
 from stepvad.skeletons import Skeleton

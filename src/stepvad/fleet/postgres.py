@@ -14,8 +14,9 @@ from urllib.parse import parse_qsl, urlsplit
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.changes import Change
 from stepvad.fleet.migrations import check, migrate
+from stepvad.fleet.postgres_errors import expected, is_read_only, meaning, words
 from stepvad.live.record import Record
-from stepvad.live.store import DAY_S, Deleted
+from stepvad.live.retention import DAY_S, Deleted
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool
@@ -125,8 +126,9 @@ class Events:
         """Store some changes in one transaction; when it returns they are on the disk.
 
         What is known, older than what is known, or of an event that is over changes nothing.
+        Rows are locked in the order of their ids, so that two writers cannot deadlock.
         """
-        rows = [_row(change) for change in changes]
+        rows = [_row(change) for change in sorted(changes, key=lambda one: one.record.id)]
         async with self._connection() as connection, connection.transaction():
             await connection.executemany(_WRITE, rows)
 
@@ -143,14 +145,19 @@ class Events:
         where, values = wanted.where()
         async with self._connection() as connection:
             if before_id is not None:
-                values.append(before_id)
-                where += (
-                    " AND (start_time, id) < (SELECT start_time, id FROM stepvad.events "
-                    f"WHERE id = ${len(values)})"
+                last = await connection.fetchval(
+                    "SELECT start_time FROM stepvad.events WHERE id = $1", before_id
                 )
+                if last is None:
+                    raise DataError(
+                        f"before_id: expected the id of a stored event, got {before_id!r}",
+                        hint="start again from the newest event",
+                    )
+                values += [last, before_id]
+                where += f" AND (start_time, id) < (${len(values) - 1}, ${len(values)})"
             values.append(limit)
             rows = await connection.fetch(
-                f"SELECT record FROM stepvad.events WHERE {where} "
+                f"SELECT record FROM stepvad.events WHERE {where} "  # noqa: S608  constant parts
                 f"ORDER BY start_time DESC, id DESC LIMIT ${len(values)}",
                 *values,
             )
@@ -187,7 +194,7 @@ class Events:
             kept = 0
             if not include_open:
                 kept = await connection.fetchval(
-                    f"SELECT count(*) FROM stepvad.events WHERE {where} AND end_time IS NULL",
+                    f"SELECT count(*) FROM stepvad.events WHERE {where} AND end_time IS NULL",  # noqa: S608  constant parts
                     *values,
                 )
                 where += " AND end_time IS NOT NULL"
@@ -255,29 +262,18 @@ class Events:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection[Any]]:
-        import asyncpg
-
         try:
             async with self._pool.acquire(timeout=CONNECT_S) as connection:
                 yield connection
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise ConfigError(
-                f"database: expected a role that may do this, got: {error}",
-                hint="choose the role in the dsn; --migrate needs one that may create tables",
-            ) from None
-        except asyncpg.exceptions.ClientConfigurationError as error:
-            raise ConfigError(f"events.dsn: expected a usable one, got: {error}") from None
-        except asyncpg.InvalidCatalogNameError as error:
-            raise ConfigError(
-                f"database: expected one of that name, got: {error}",
-                hint="make it first, with createdb or CREATE DATABASE",
-            ) from None
-        except _gone() as error:
-            if is_data(error):
+        except Exception as error:
+            found = meaning(error)
+            if found not in ("retry", "settings"):
                 raise
-            raise NoDatabaseError(
-                f"database: expected an answer, got: {_words(error)}", hint=_remedy(error)
-            ) from None
+            if is_read_only(error):  # after a failover, a new connection finds who writes
+                await self._pool.expire_connections()
+            problem, hint = expected(error)
+            kind = NoDatabaseError if found == "retry" else ConfigError
+            raise kind(f"{problem}, got: {words(error)}", hint=hint) from None
 
 
 @asynccontextmanager
@@ -324,44 +320,6 @@ def _check_dsn(dsn: str) -> None:
             "events.dsn: nobody checks whose database this is; add sslmode=verify-full and "
             "sslrootcert"
         )
-
-
-def is_data(error: BaseException) -> bool:
-    """Whether the database refused what it was given, and would do so again."""
-    import asyncpg
-
-    refusals = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError)
-    # a certificate that is not trusted is a ValueError too
-    return isinstance(error, refusals) and not isinstance(error, OSError)
-
-
-def _gone() -> tuple[type[BaseException], ...]:
-    """What is raised when the database is not there, starts, ends, or is full."""
-    import asyncpg
-
-    return (
-        OSError,
-        TimeoutError,
-        asyncpg.PostgresConnectionError,
-        asyncpg.InterfaceError,
-        asyncpg.InvalidAuthorizationSpecificationError,
-        asyncpg.OperatorInterventionError,
-        asyncpg.InsufficientResourcesError,
-        asyncpg.InternalClientError,
-    )
-
-
-def _words(error: BaseException) -> str:
-    words = error.strerror if isinstance(error, OSError) else str(error)
-    return (words or str(error) or type(error).__name__)[:200]
-
-
-def _remedy(error: BaseException) -> str:
-    import asyncpg
-
-    if isinstance(error, asyncpg.InvalidAuthorizationSpecificationError):
-        return "check user, password or certificate in events.dsn, and the server's pg_hba.conf"
-    return "is it running, and are host and port in events.dsn right?"
 
 
 def _row(change: Change) -> tuple[Any, ...]:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future
 
+from stepvad.backoff import Backoff
 from stepvad.fleet.buffer import Buffer
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.line import Line
+from stepvad.live.stages import Heartbeat
 
 logger = logging.getLogger(__name__)
 
 FIRST_S, LONGEST_S = 0.1, 2.0
 """Between two tries of a message that the broker does not take."""
+DEADLINE_S = 20.0
+BEAT_S = 0.5
 
 
 class Publisher:
-    """A message follows when the broker has the one before it, so that order never changes.
+    """The stage that sends: a message follows when the broker has the one before it.
 
-    Cameras do not wait for each other.
+    So order never changes. Cameras do not wait for each other.
     """
+
+    name = "publisher"
 
     def __init__(self, line: Line, buffer: Buffer, cameras: Iterable[str]) -> None:
         self._line, self._buffer = line, buffer
@@ -30,12 +36,22 @@ class Publisher:
         self.failures = 0
         self.last_error = ""
         """Empty after an arrival."""
-        self._tasks: list[Future[None]] = []
+        self.heartbeat = Heartbeat(DEADLINE_S)
+        self._stopping = threading.Event()
 
-    def start(self) -> None:
-        """Begin."""
+    def run(self) -> None:
+        """Send until stopped; what ends the sending of a camera ends the stage."""
         self._buffer.ring = self._ring
-        self._tasks = [self._line.thread.start(self._serve(camera)) for camera in self._news]
+        sending = [self._line.thread.start(self._serve(camera)) for camera in self._news]
+        try:
+            while not self._stopping.wait(BEAT_S):
+                self._line.thread.call(self.heartbeat.beat)  # an event loop that hangs never does
+                for one in sending:
+                    if one.done():
+                        one.result()
+        finally:
+            for one in sending:
+                one.cancel()
 
     def drain(self, within_s: float) -> int:
         """Give what waits some time; how many messages are left."""
@@ -44,16 +60,15 @@ class Publisher:
             time.sleep(0.02)
         return len(self._buffer)
 
-    def stop(self) -> None:
+    def stop(self, deadline: float) -> None:
         """Send nothing more."""
-        for task in self._tasks:
-            task.cancel()
+        self._stopping.set()
 
     def _ring(self, camera: str) -> None:
         self._line.thread.call(self._news[camera].set)
 
     async def _serve(self, camera: str) -> None:
-        news, delay_s = self._news[camera], FIRST_S
+        news, backoff = self._news[camera], Backoff(FIRST_S, LONGEST_S)
         bus = await self._line.bus()
         connections, was_away = bus.connections, False
         while True:
@@ -70,11 +85,11 @@ class Publisher:
             except UnavailableError as error:
                 self._fail(error)
                 was_away = True
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, LONGEST_S)
+                await backoff.sleep()
             else:
                 self._buffer.done(parcel)
-                self.last_error, delay_s = "", FIRST_S
+                self.last_error = ""
+                backoff.reset()
                 if was_away:  # another broker may have taken over without the latest
                     self._buffer.again(camera)
                     was_away = False

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from stepvad.backoff import Backoff
 from stepvad.fleet.bus import Delivery, Position, UnavailableError
 from stepvad.fleet.subjects import EVENTS, POSES
 
@@ -31,6 +32,8 @@ MARGIN_S = 15.0
 """Before the latest message that was read, if those behind it were lost: from there on again."""
 SILENCE_S = 3.0
 """Without a word for so long, the consumer is made anew."""
+FIRST_S, LONGEST_S = 0.05, 2.0
+"""Before a consumer that the broker ended is made again."""
 
 
 class PosesConsumer:
@@ -57,6 +60,8 @@ class PosesConsumer:
         self._connections = -1
         self._leader = ""
         self._is_broken = True
+        self._was_ended = False
+        self._backoff = Backoff(FIRST_S, LONGEST_S)
         self._some = asyncio.Event()
         self._restarts = -1
 
@@ -108,6 +113,9 @@ class PosesConsumer:
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Messages that are there; none if none comes in time."""
         if self._is_stale():
+            if self._was_ended:  # right after it was made, perhaps, and every time
+                self._was_ended = False
+                await self._backoff.sleep()
             await self.open()
         if not self._arrived:
             self._some.clear()
@@ -161,7 +169,7 @@ class PosesConsumer:
             self._wanted = 0
         else:
             logger.info("bus: consumer %s ends: %s", self._name, headers.get("Description", status))
-            self._is_broken = True
+            self._is_broken = self._was_ended = True
 
     @property
     def _ahead(self) -> int:
@@ -188,13 +196,14 @@ class PosesConsumer:
             self._handed += 1
             if int(own) != self._handed:
                 logger.info("bus: consumer %s missed messages", self._name)
-                self._is_broken = True
+                self._is_broken = self._was_ended = True
                 break
             found.append(
                 Delivery(msg.subject, msg.data, int(sequence), int(stamp) / 1e9, int(tries))
             )
         if found:
             self._position = self._position.after(found[-1])
+            self._backoff.reset()
         return found
 
     async def _unsubscribe(self) -> None:

@@ -102,17 +102,7 @@ class Scorer:
         for work in works:
             key = id(work.camera.subject.detector), work.batch.connection.skeleton.name
             groups.setdefault(key, []).append(work)
-        found: list[Change] = []
-        for group in groups.values():
-            try:
-                found += self._score(group)
-            except Exception:  # whatever a message brings about, other cameras go on
-                logger.exception("frames of %d cameras could not be scored", len(group))
-                self.counts.failed += sum(len(work.batch) for work in group)
-                for camera, batch, _ in group:
-                    self.forget(camera)
-                    camera.scored = max(camera.scored, batch.end)
-        return found
+        return [change for group in groups.values() for change in self._score(group)]
 
     def _crowd(self, detector: Detector) -> Crowd:
         if id(detector) not in self._crowds:
@@ -120,15 +110,39 @@ class Scorer:
         return self._crowds[id(detector)]
 
     def _score(self, works: Sequence[Work]) -> list[Change]:
-        """What frames of cameras change that share a detector and a skeleton."""
-        frames = _Frames.of(works)
-        scores, frame = self._scored(works, frames)
+        """What frames of cameras change that share a detector and a skeleton.
+
+        Where that fails, each camera is scored alone: the one to blame loses its frames, the
+        others lose nothing.
+        """
+        crowd = self._crowd(works[0].camera.subject.detector)
+        mark = crowd.mark()
+        try:
+            frames = _Frames.of(works)
+            scores, frame = self._scored(works, frames)
+        except Exception:  # whatever a message brings about, other cameras go on
+            crowd.undo(mark)
+            by_camera: dict[int, list[Work]] = {}
+            for work in works:
+                by_camera.setdefault(id(work.camera), []).append(work)
+            if len(by_camera) > 1:
+                return [change for own in by_camera.values() for change in self._score(own)]
+            logger.exception("camera %s: frames could not be scored", works[0].camera.name)
+            self._give_up(works)
+            return []
         self.counts.frames += int(frames.is_new.sum())
         self.counts.windows += len(scores)
         found = self._changes(works, frames, scores, frame)
         for camera, batch, _ in works:
             camera.scored = max(camera.scored, batch.end)
         return found
+
+    def _give_up(self, works: Sequence[Work]) -> None:
+        """Frames of one camera that cannot be scored: its windows begin after them."""
+        self.forget(works[0].camera)
+        for camera, batch, _ in works:
+            self.counts.failed += max(batch.end - max(camera.scored, batch.seq), 0)
+            camera.scored = max(camera.scored, batch.end)
 
     def _scored(
         self, works: Sequence[Work], frames: _Frames
@@ -138,7 +152,7 @@ class Scorer:
         crowd = self._crowd(detector)
         frame = np.repeat(np.arange(len(frames.slot)), frames.people)  # by person
         numbers = np.array([work.camera.number for work in works])
-        scores, of = [], []
+        scores, of, flat = [], [], 0
         for windows, rows in crowd.push(
             numbers[frames.work[frame]],
             frames.slot[frame],
@@ -151,9 +165,10 @@ class Scorer:
             if not frames.is_new[at].all():
                 wanted = np.flatnonzero(frames.is_new[at])
                 windows, at = windows.part(wanted), at[wanted]
-            self.counts.flat_windows += int(windows.flat.sum())
+            flat += int(windows.flat.sum())
             scores.append(detector.score_windows(windows))
             of.append(at)
+        self.counts.flat_windows += flat
         self.counts.duplicate_poses = sum(one.duplicate_poses for one in self._crowds.values())
         if len(scores) == 1:
             return scores[0], of[0]
@@ -167,7 +182,10 @@ class Scorer:
         scores: WindowScores,
         frame: NDArray[np.int64],
     ) -> list[Change]:
-        """Hand the scores to cameras where they matter: few, at most times."""
+        """Hand the scores to cameras where they matter: few, at most times.
+
+        A camera that cannot take them misses the rest of these frames.
+        """
         thresholds = np.array([work.camera.subject.rules.threshold for work in works])
         loud = thresholds[frames.work[frame]] <= scores.A
         busy = {id(works[i].camera) for i in {*frames.work[frame[loud]].tolist()}}
@@ -179,10 +197,18 @@ class Scorer:
         found: list[Change] = []
         for at in np.flatnonzero(frames.is_new).tolist():
             camera, batch, time = works[frames.work[at]]
-            if id(camera) in busy:
-                i = at - int(np.searchsorted(frames.work, frames.work[at]))
-                own = scores.part(order[ends[at] : ends[at + 1]])
+            if id(camera) not in busy:
+                continue
+            i = at - int(np.searchsorted(frames.work, frames.work[at]))
+            own = scores.part(order[ends[at] : ends[at + 1]])
+            try:
                 found += _seen(camera, batch, i, own, time)
+            except Exception:  # one camera's trouble is not the others'
+                logger.exception("camera %s: its events could not be made", camera.name)
+                busy.discard(id(camera))
+                self.counts.failed += int(
+                    frames.is_new[at:][frames.work[at:] == frames.work[at]].sum()
+                )
         return found
 
 

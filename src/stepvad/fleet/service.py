@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from stepvad.backoff import Backoff
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.connecting import connected_until
@@ -19,6 +20,7 @@ from stepvad.fleet.models import FleetModels
 from stepvad.fleet.nats import NatsBus
 from stepvad.fleet.settings import Settings
 from stepvad.fleet.tally import Metrics, Tally
+from stepvad.fleet.tasks import rest
 from stepvad.fleet.worker import Worker
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-AGAIN_S = 0.5
+FIRST_S, LONGEST_S = 0.2, 5.0
+"""Between two tries to make streams and buckets."""
 HUNG_S = 30.0
 """A worker that makes no round for so long hangs, and says so at /health."""
 
@@ -47,13 +50,14 @@ def stopping() -> asyncio.Event:
 
 async def set_up(bus: NatsBus, stop: asyncio.Event) -> None:
     """Make streams and buckets, for as long as it takes."""
+    backoff = Backoff(FIRST_S, LONGEST_S)
     while not stop.is_set():
         try:
             await bus.setup()
             return
         except UnavailableError as error:
             logger.warning("%s", error.problem)
-            await asyncio.sleep(AGAIN_S)
+            await rest(stop, backoff.next_s())
 
 
 async def work(settings: Settings) -> None:

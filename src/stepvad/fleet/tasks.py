@@ -1,8 +1,9 @@
-"""The end of tasks that wait for a broker."""
+"""Tasks that wait for a broker: their end, and waits that a stop cuts short."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 AGAIN_S = 0.2
@@ -18,3 +19,10 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
             task.cancel()
         await asyncio.wait(pending, timeout=AGAIN_S)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def rest(stop: asyncio.Event, seconds: float) -> None:
+    """Wait, or until told to stop."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()

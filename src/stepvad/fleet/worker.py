@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.fleet.bus import Bus, ConflictError, Delivery, UnavailableError
 from stepvad.fleet.holding import Holding, Letter, take
@@ -188,21 +189,26 @@ class Worker:
 
     async def _keep_leasing(self) -> None:
         pause_s = self.settings.bus.lease_s / 3
+        backoff = Backoff(pause_s / 4, pause_s)
         while True:
             started = time.monotonic()
             try:
                 await self._renew()
                 await self._balance()
             except ConflictError:
-                # the lease ran out; whether a shard is still ours, its next checkpoint tells
+                # the lease ran out, or the answer to a renewal was lost and the broker holds it
+                # until it does; whether a shard is still ours, its next checkpoint tells
                 logger.warning("worker %s: the lease ran out", self.name)
                 self._lease, self._kept_at = 0, 0.0
-                continue
+                await backoff.sleep()
             except UnavailableError as error:
                 logger.warning("worker %s: %s", self.name, error.problem)
                 with suppress(UnavailableError):
                     await self.bus.setup()  # a broker that lost its memory
-            await asyncio.sleep(max(pause_s - (time.monotonic() - started), 0.01))
+                await backoff.sleep()
+            else:
+                backoff.reset()
+                await asyncio.sleep(max(pause_s - (time.monotonic() - started), 0.01))
 
     async def _renew(self) -> None:
         value = json.dumps({"shards": sorted(self.holdings)}).encode()

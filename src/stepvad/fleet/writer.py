@@ -6,16 +6,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepvad.backoff import Backoff
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.fleet.bus import Bus, Consumer, Delivery, UnavailableError
 from stepvad.fleet.changes import Change, change_of
-from stepvad.fleet.postgres import Events, NoDatabaseError, is_data
+from stepvad.fleet.postgres import Events, NoDatabaseError
+from stepvad.fleet.postgres_errors import is_data
 from stepvad.fleet.subjects import Subjects, unescaped
-from stepvad.fleet.tasks import end
+from stepvad.fleet.tasks import end, rest
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EventsSettings
@@ -81,7 +82,7 @@ class Writer:
 
     async def _take(self) -> None:
         consumer: Consumer | None = None
-        delay_s = FIRST_S
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while not self._stopping.is_set():
             try:
                 if consumer is None:
@@ -91,14 +92,12 @@ class Writer:
                     await self._keep(deliveries)
                     await consumer.ack(deliveries)
                     self.counts.waiting = await consumer.lag()
-                delay_s = FIRST_S
+                backoff.reset()
             except UnavailableError as error:
-                self._again(error, delay_s)
                 if consumer is not None:
                     await consumer.close()
                     consumer = None
-                await _rest(self._stopping, delay_s)
-                delay_s = min(2 * delay_s, LONGEST_S)
+                await self._again(error, backoff)
 
     async def _keep(self, deliveries: Sequence[Delivery]) -> None:
         """Store the events of some messages; when it returns, all of them are done with."""
@@ -131,15 +130,13 @@ class Writer:
 
     async def _write(self, changes: Sequence[Change]) -> None:
         """Store changes, however long the database is away; a stop gives up."""
-        delay_s = FIRST_S
+        backoff = Backoff(FIRST_S, LONGEST_S)
         while changes:
             try:
                 await self._events.write(changes)
             except NoDatabaseError as error:
                 self.counts.database_up = False
-                self._again(error, delay_s)
-                await _rest(self._stopping, delay_s)
-                delay_s = min(2 * delay_s, LONGEST_S)
+                await self._again(error, backoff)
                 if self._stopping.is_set():
                     raise UnavailableError("events: told to stop; they come again") from None
             else:
@@ -193,10 +190,12 @@ class Writer:
         if done:
             logger.info("%d events ended more than %g days ago and are deleted", done, days)
 
-    def _again(self, error: Exception, delay_s: float) -> None:
+    async def _again(self, error: Exception, backoff: Backoff) -> None:
+        """Wait before the next try; the first failure in a row is logged."""
         self.counts.retries += 1
-        if delay_s == FIRST_S:
+        if not backoff.failures:
             logger.warning("%s; it is tried again", error)
+        await rest(self._stopping, backoff.next_s())
 
 
 async def checked(events: Events, stopping: asyncio.Event) -> bool:
@@ -204,6 +203,7 @@ async def checked(events: Events, stopping: asyncio.Event) -> bool:
 
     Who may not make tables is content with those of this version.
     """
+    backoff = Backoff(FIRST_S, LONGEST_S)
     while not stopping.is_set():
         try:
             try:
@@ -212,16 +212,10 @@ async def checked(events: Events, stopping: asyncio.Event) -> bool:
                 await events.migrate()
         except NoDatabaseError as error:
             logger.warning("%s; it is tried again", error)
-            await _rest(stopping, LONGEST_S)
+            await rest(stopping, backoff.next_s())
         else:
             return True
     return False
-
-
-async def _rest(stopping: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stopping.wait()
 
 
 def _one_line(error: Exception) -> str:

@@ -122,6 +122,8 @@ class Snapshot:
     cameras: tuple[CameraView, ...]
     sinks: tuple[SinkView, ...]
     uptime_s: float
+    dropped_tasks: Mapping[str, int] = field(default_factory=dict)
+    """Background tasks that there was no room for, by kind."""
 
 
 class _Delays:
@@ -201,6 +203,7 @@ class Board:
         self._lock = threading.Lock()
         self._cameras: dict[str, _Camera] = {}
         self._sinks: dict[str, SinkView] = {}
+        self._dropped_tasks: dict[str, int] = {}
 
     def camera(
         self,
@@ -289,6 +292,11 @@ class Board:
         with self._lock:
             self._sinks[name] = SinkView(name, lag, failures, last_error)
 
+    def dropped_tasks(self, by_kind: Mapping[str, int]) -> None:
+        """Background tasks that there was no room for, since the start."""
+        with self._lock:
+            self._dropped_tasks = dict(by_kind)
+
     def snapshot(self) -> Snapshot:
         """The whole site now."""
         with self._lock:
@@ -297,6 +305,7 @@ class Board:
                 tuple(camera.seen(now) for camera in self._cameras.values()),
                 tuple(self._sinks.values()),
                 now - self._began,
+                dict(self._dropped_tasks),
             )
 
     def names(self) -> list[str]:

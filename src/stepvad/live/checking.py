@@ -8,6 +8,7 @@ from pathlib import Path
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
 from stepvad.live.sections import CameraSettings, Settings
+from stepvad.live.tls import server_tls
 from stepvad.secrets import secret
 from stepvad.stream import Stream
 from stepvad.video.models import model_file
@@ -30,6 +31,10 @@ def check(settings: Settings) -> Iterator[str]:
     for reference in _references(settings):
         secret(reference)
         yield f"ok: there is a secret in {reference}"
+    web = settings.web
+    if web.enabled and web.certificate and web.key:
+        server_tls(web.certificate, web.key)
+        yield f"ok: the page can use the certificate {web.certificate}"
 
 
 def _try(camera: CameraSettings) -> None:

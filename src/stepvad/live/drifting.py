@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -68,6 +69,19 @@ class Drifting:
             logger.warning("camera %s: %s", camera, text)
         self._was_changed = changed
         self.board.drift(camera, text, changed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LookAtBlock:
+    """The task that adds some footage to what is known of a camera."""
+
+    drifting: Drifting
+    clip: Clip
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Look at it."""
+        self.drifting.add(self.clip)
 
 
 def latest_block(clip: Clip) -> Clip:

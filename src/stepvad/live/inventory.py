@@ -51,7 +51,7 @@ def take(database: Database) -> Inventory:
         for table, holds in KINDS.items():
             key = "event_id" if table in ("outbox", "dead_letters") else "id"
             count, first, last, size = connection.execute(
-                "SELECT count(*), min(e.start_time), max(e.start_time), "
+                "SELECT count(*), min(e.start_time), max(e.start_time), "  # noqa: S608  tables of KINDS
                 "coalesce(sum(length(CAST(t.body AS BLOB))), 0) "
                 f"FROM {table} t JOIN events e ON e.id = t.{key}"
             ).fetchone()

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
+import threading
 import time
+from collections.abc import Callable, Hashable
 from typing import Literal
 
 from stepvad.video.url import redact
 
 Form = Literal["text", "json"]
+
+REPEAT_S = 60.0
+"""A line that repeats is logged once in this time."""
+MOST_KINDS = 256
+"""Kinds of lines that are remembered."""
 
 
 class _Text(logging.Formatter):
@@ -45,3 +53,50 @@ def set_up(form: Form) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.INFO)
+
+
+class Repeats:
+    """Lets one of a kind through per minute and counts the others; for any thread."""
+
+    def __init__(
+        self, every_s: float = REPEAT_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._every_s, self._clock = every_s, clock
+        self._seen: dict[Hashable, tuple[float, int]] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, kind: Hashable) -> int | None:
+        """How many of this kind were held back since the last; none if this one is held back."""
+        now = self._clock()
+        with self._lock:
+            at, held = self._seen.get(kind, (-math.inf, 0))
+            if now - at < self._every_s:
+                self._seen[kind] = at, held + 1
+                return None
+            self._seen.pop(kind, None)
+            self._seen[kind] = now, 0  # at the end: the first is the oldest
+            if len(self._seen) > MOST_KINDS:
+                del self._seen[next(iter(self._seen))]
+            return held
+
+
+class RepeatFilter(logging.Filter):
+    """Lets one record of a kind through per minute, with the number of those held back."""
+
+    def __init__(self, repeats: Repeats | None = None) -> None:
+        super().__init__()
+        self._repeats = repeats or Repeats()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether this record is logged."""
+        error = record.exc_info[1] if record.exc_info else None
+        held = self._repeats.admit((record.msg, type(error), str(error)))
+        if held is None:
+            return False
+        record.msg = f"{str(record.msg).rstrip()}{repeated(held)}"
+        return True
+
+
+def repeated(held: int) -> str:
+    """The number of lines held back, to follow the line that is logged."""
+    return f" ({held} more like this since the last line)" if held else ""

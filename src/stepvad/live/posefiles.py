@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -15,13 +15,18 @@ import numpy as np
 from stepvad.errors import DataError
 from stepvad.formats import read_clip
 from stepvad.live import demo
-from stepvad.live.capture import Said
-from stepvad.live.lanes import Frame
+from stepvad.live.board import Board
+from stepvad.live.camera_states import CameraStates
+from stepvad.live.child_messages import StatusMessage
+from stepvad.live.frame_queues import Frame, FrameQueues
 from stepvad.live.sections import CameraSettings
+from stepvad.live.stages import Heartbeat
 from stepvad.poses import Clip, Pose
 
 PAUSE_S = 0.5
 """Between the end of a file and its beginning."""
+DEADLINE_S = 30.0
+WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ def open_scene(camera: CameraSettings) -> Scene:
 
 
 class Player:
-    """A thread that gives the poses of a scene at their times.
+    """The stage that plays the poses of a scene at their times.
 
     Where the file begins again, people get new ids: nobody is followed from its end to its
     beginning.
@@ -65,38 +70,31 @@ class Player:
         self,
         camera: CameraSettings,
         scene: Scene,
-        *,
-        put: Callable[[Frame], None],
-        said: Callable[[str, Said], None],
-        skipped: Callable[[int], None] = lambda n: None,
+        frames: FrameQueues,
+        states: CameraStates,
+        board: Board,
     ) -> None:
         self.camera = camera
+        self.name = f"player-{camera.name}"
+        self.heartbeat = Heartbeat(DEADLINE_S)
         self._scene = scene
-        self._put, self._said, self._skipped = put, said, skipped
+        self._frames, self._states, self._board = frames, states, board
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"player {camera.name}", daemon=True)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
+    def stop(self, deadline: float) -> None:
         """End soon."""
         self._stopping.set()
 
-    def join(self) -> None:
-        """Until it is over."""
-        self._thread.join()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Play the scene until it is over or stopped."""
         camera, (width, height) = self.camera, self._scene.size
-        self._said(camera.name, Said("online", f"{width} x {height} pixels"))
+        self._states.report(camera.name, StatusMessage("online", f"{width} x {height} pixels"))
         began, wall0 = time.monotonic(), time.time()
         for number, (slot, poses) in enumerate(self._slots()):
             due = began + slot / camera.rate
-            if self._stopping.wait(max(due - time.monotonic(), 0.0)):
+            if self._waited_in_vain(due):
                 return
-            self._put(
+            self._frames.put(
                 Frame(
                     camera=camera.name,
                     number=number,
@@ -108,7 +106,17 @@ class Player:
                     poses=poses,
                 )
             )
-        self._said(camera.name, Said("offline", "the file is over", over=True))
+        self._states.report(camera.name, StatusMessage("offline", "the file is over", over=True))
+
+    def _waited_in_vain(self, due: float) -> bool:
+        """Wait until a time of the monotonic clock; whether the player is stopped instead."""
+        while True:
+            self.heartbeat.beat()
+            wait_s = due - time.monotonic()
+            if self._stopping.wait(min(max(wait_s, 0.0), WAIT_S)):
+                return True
+            if wait_s <= WAIT_S:
+                return False
 
     def _slots(self) -> Iterator[tuple[int, list[Pose]]]:
         """Time slots and the poses in them."""
@@ -120,7 +128,7 @@ class Player:
             for frame, poses in clip.by_frame():
                 slot = math.floor(frame / self._scene.fps * rate + 0.5)
                 if slot == latest:
-                    self._skipped(1)
+                    self._board.count(self.camera.name, "skipped")
                     continue
                 latest = slot
                 yield (

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +27,14 @@ logger = logging.getLogger(__name__)
 
 PART_S = 120.0
 """Footage of one file, which is what a crash may cost."""
+FREE_MB = 8.0
+"""Free space below which recorded files make room: the log of the event store and some poses."""
+MOST_FILES = 10
+"""Files that one call deletes at most."""
 DAY_S = 86400.0
 
+_File = tuple[float, int, Path]
+"""When it was written, its size and its path."""
 Row = tuple[int, int, NDArray[np.float32], NDArray[np.float32]]
 
 
@@ -70,11 +82,11 @@ class Recorder:
         return Clip(name, self._rate, self._last + 1, tracks, self._skeleton)
 
     def write(self, clip: Clip) -> None:
-        """Write a clip; on a full disk the oldest file goes, and it is tried once more."""
+        """Write a clip; on a full disk the oldest files go, and it is tried once more."""
         try:
             self._write(clip)
-        except StepvadError:
-            if drop_oldest([self._directory]) is None:
+        except (StepvadError, OSError) as error:
+            if not ran_out_of_space(error) or not make_room(self._directory.parent.glob("*/")):
                 raise
             self._write(clip)
 
@@ -82,13 +94,32 @@ class Recorder:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._directory / f"{clip.name}.parquet"
         write_clip(clip, path)
-        path.chmod(0o600)
 
 
-def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
-    """Delete recorded files that are too old, and the oldest beyond the limit; how many."""
-    files = _files(directory.glob("*/"))
-    kept = [file for file in files if file[0] >= now - days * DAY_S]
+@dataclass(frozen=True, slots=True, eq=False)
+class WriteRecording:
+    """The task that writes one recorded clip."""
+
+    recorder: Recorder
+    clip: Clip
+    kind: Literal["recording"] = "recording"
+
+    def run(self) -> None:
+        """Write it."""
+        self.recorder.write(self.clip)
+
+
+def retain(
+    directory: Path, *, days: float, most_mb: float, now: float, store_time: float | None = None
+) -> int:
+    """Delete recorded files that are too old, and the oldest beyond the limit; how many.
+
+    `now` is the wall clock, which stamped the files; they are old by the time of the store, which
+    doubts a wall clock that jumps.
+    """
+    time = now if store_time is None else store_time
+    files = _restamped(_files(directory.glob("*/")), now, time)
+    kept = [file for file in files if file[0] >= time - days * DAY_S]
     total = sum(size for _, size, _ in kept)
     gone = files[: len(files) - len(kept)]
     while kept and total > most_mb * 1e6:
@@ -102,17 +133,75 @@ def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
     return len(gone)
 
 
+def _restamped(files: list[_File], wall: float, time: float) -> list[_File]:
+    """The same files, where those that a wrong clock stamped count from now on.
+
+    Those of a clock that is behind do so at once, those of the future when it is right again.
+    """
+    if wall > time + DAY_S:
+        return files
+    is_behind = wall < time - DAY_S
+    found = []
+    for stamp, size, path in files:
+        if abs(stamp - wall) <= DAY_S if is_behind else stamp > time + DAY_S:
+            stamp = time
+            with suppress(OSError):
+                os.utime(path, (time, time))
+        found.append((stamp, size, path))
+    return sorted(found)
+
+
+def make_room(
+    directories: Iterable[Path], free_mb: float = FREE_MB, *, most: int = MOST_FILES
+) -> list[Path]:
+    """Delete the oldest recorded files until `free_mb` is free; at most `most` of them a call.
+
+    Nothing goes while that much can be written beside the files, whatever the error of the caller
+    was. It never raises for what the disk does; the answer is what was deleted.
+    """
+    deleted: list[Path] = []
+    for _, _, path in _files(directories)[:most]:
+        if not is_short(path.parent, free_mb):
+            break
+        try:
+            path.unlink()
+        except OSError as error:
+            logger.warning("recorded poses %s cannot be deleted: %s", path.name, error.strerror)
+            continue
+        logger.warning("disk full: recorded poses %s deleted to make room", path.name)
+        deleted.append(path)
+    return deleted
+
+
 def drop_oldest(directories: Iterable[Path]) -> Path | None:
-    """Make room: delete the oldest recorded file."""
-    files = _files(directories)
-    if not files:
-        return None
-    files[0][2].unlink(missing_ok=True)
-    logger.warning("recorded poses %s deleted to make room", files[0][2].name)
-    return files[0][2]
+    """The file that `make_room` deleted, if the disk is full."""
+    return next(iter(make_room(directories, most=1)), None)
 
 
-def _files(directories: Iterable[Path]) -> list[tuple[float, int, Path]]:
+def is_short(directory: Path, free_mb: float) -> bool:
+    """Whether the disk or a quota does not allow so much more in a directory."""
+    size = int(free_mb * 1e6)
+    try:
+        if shutil.disk_usage(directory).free < size:
+            return True
+        with tempfile.TemporaryFile(dir=directory) as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a quota shows only when one asks
+    except OSError as error:
+        return ran_out_of_space(error)
+    return False
+
+
+def ran_out_of_space(error: BaseException) -> bool:
+    """Whether a full disk or a quota is behind an error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        cause = cause.__cause__
+    return False
+
+
+def _files(directories: Iterable[Path]) -> list[_File]:
     """Time, size and path of recorded files, the oldest first."""
     found = []
     for directory in directories:

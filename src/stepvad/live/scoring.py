@@ -1,92 +1,89 @@
-"""The thread that scores: people and poses of all cameras in, changes of events out."""
+"""The stage that scores: people and poses of all cameras in, changes of events out."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from stepvad.errors import StepvadError
+from stepvad.live.background import TaskQueue
 from stepvad.live.board import Board
-from stepvad.live.lanes import Frame, Lanes, Lost
-from stepvad.live.ledger import Cast, Entry
+from stepvad.live.drifting import EVERY_S, Drifting, LookAtBlock, latest_block
+from stepvad.live.event_writer import ChangeQueue, PendingChange
+from stepvad.live.explainer import EventPoses, ExplainedQueue
+from stepvad.live.frame_queues import Frame, FrameQueues, Lost
 from stepvad.live.record import EndedBy, Record
-from stepvad.live.recorder import Recorder
+from stepvad.live.recorder import Recorder, WriteRecording
+from stepvad.live.stages import Heartbeat
 from stepvad.live.watcher import Changed, Watcher
 from stepvad.poses import Clip, Pose
 from stepvad.scoring import WindowScores
-from stepvad.stream import update_all
+from stepvad.stream import update_each
 
 logger = logging.getLogger(__name__)
 
 BEFORE_S = 4.0
 """Poses kept with an event from so long before it."""
+DEADLINE_S = 8.0
+"""Longest time for one frame of every camera; scoring that takes longer hangs."""
+WAIT_S = 0.2
 
 Work = tuple[Watcher, Frame, Sequence[Pose]]
 
 
 class Scorer:
-    """Scores what the lanes hand on; cameras that share a detector are scored in one call."""
+    """The stage that scores frames; cameras that share a detector are scored in one call.
+
+    It alone owns the watchers. Changes of events go to `changes`; recorded clips and looks at how
+    the footage drifts go to `tasks`; explanations of events that go on come back in `explained`.
+    """
+
+    name = "scoring"
 
     def __init__(
         self,
-        lanes: Lanes,
+        frames: FrameQueues,
         watchers: Mapping[str, Watcher],
         board: Board,
+        changes: ChangeQueue,
+        tasks: TaskQueue,
+        explained: ExplainedQueue,
         *,
-        announce: Callable[[Entry], None],
         recorders: Mapping[str, Recorder] | None = None,
-        recorded: Callable[[Recorder, Clip], None] = lambda recorder, clip: recorder.write(clip),
+        drifting: Sequence[Drifting] = (),
     ) -> None:
-        self._lanes, self._watchers, self._board = lanes, watchers, board
-        self._announce = announce
+        self.heartbeat = Heartbeat(DEADLINE_S)
+        self._frames, self._watchers, self._board = frames, watchers, board
+        self._changes, self._tasks, self._explained = changes, tasks, explained
         self._recorders = recorders or {}
-        self._recorded = recorded
+        self._drifting = drifting
+        self._drift_at = time.monotonic() + EVERY_S
         self._connections: dict[str, int | None] = dict.fromkeys(watchers)
-        self._words: deque[tuple[str, str, str]] = deque()
-        self._looks: deque[Callable[[], None]] = deque()
         self._stopping = threading.Event()
-        self.alive_at = time.monotonic()
-        """When it last went round, by the clock that never moves."""
-        self._thread = threading.Thread(target=self._run, name="scoring", daemon=True)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Score what is there, then end what is open."""
-        self._stopping.set()
-        self._lanes.close()
-        self._thread.join()
-
-    def explained(self, record: Record, why: str) -> None:
-        """Words for an event that may go on; any thread may say them."""
-        self._words.append((record.camera, record.id, why))
-
-    def with_watchers(self, task: Callable[[], None]) -> None:
-        """Do something between two frames, in the thread that owns the watchers."""
-        self._looks.append(task)
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Score until stopped and nothing waits, then end what is open."""
         while True:
-            self.alive_at = time.monotonic()
-            items = self._lanes.next(timeout_s=0.2)
+            self.heartbeat.beat()
+            items = self._frames.next(timeout_s=WAIT_S)
             self.step(items)
             if not items and self._stopping.is_set():
                 break
         for watcher in self._watchers.values():
             self._lose(watcher, "stopped")
 
+    def stop(self, deadline: float) -> None:
+        """Score what is there, then end."""
+        self._stopping.set()
+        self._frames.close()
+
     def step(self, items: Sequence[tuple[str, Frame | Lost]]) -> None:
         """Score some frames, of each camera at most one."""
-        while self._words:
-            camera, event, why = self._words.popleft()
-            self._tell(self._watchers[camera], self._watchers[camera].explained(event, why))
-        while self._looks:
-            self._looks.popleft()()
+        for said in self._explained.take_all():
+            watcher = self._watchers[said.camera]
+            self._announce(watcher, watcher.explained(said.event, said.why))
+        self._look_for_drift()
         groups: dict[int, list[Work]] = {}
         for camera, item in items:
             watcher = self._watchers[camera]
@@ -97,6 +94,15 @@ class Scorer:
                 groups.setdefault(id(detector), []).append((watcher, item, poses))
         for group in groups.values():
             self._score(group)
+
+    def _look_for_drift(self) -> None:
+        """Have the last seconds of every calibrated camera looked at, now and then."""
+        if not self._drifting or time.monotonic() < self._drift_at:
+            return
+        self._drift_at = time.monotonic() + EVERY_S
+        for one in self._drifting:
+            watcher = self._watchers[one.subject.camera]
+            self._tasks.put(LookAtBlock(one, latest_block(watcher.clip()[1])))
 
     def _poses(self, watcher: Watcher, frame: Frame) -> list[Pose] | None:
         """The poses of a frame; None if it cannot be scored."""
@@ -119,17 +125,16 @@ class Scorer:
             return None
 
     def _score(self, group: Sequence[Work]) -> None:
-        try:
-            scored = update_all([(w.stream, frame.slot, poses) for w, frame, poses in group])
-        except StepvadError as error:
-            for watcher, _, _ in group:
+        """Score a group; a camera that cannot be scored costs the others nothing."""
+        scored = update_each([(w.stream, frame.slot, poses) for w, frame, poses in group])
+        for (watcher, frame, poses), windows in zip(group, scored, strict=True):
+            if isinstance(windows, Exception):
                 camera = watcher.subject.camera
-                logger.error("camera %s: a frame could not be scored: %s", camera, error)
+                logger.error("camera %s: a frame could not be scored: %s", camera, windows)
                 self._board.count(camera, "skipped")
                 self._lose(watcher, "camera lost")
-            return
-        for (watcher, frame, poses), windows in zip(group, scored, strict=True):
-            self._see(watcher, frame, poses, windows)
+            else:
+                self._see(watcher, frame, poses, windows)
 
     def _see(
         self, watcher: Watcher, frame: Frame, poses: Sequence[Pose], windows: WindowScores
@@ -137,7 +142,8 @@ class Scorer:
         camera, board = watcher.subject.camera, self._board
         flat = watcher.stream.flat_windows
         wall = watcher.wall(frame.slot)
-        self._tell(watcher, watcher.see(frame.slot, frame.size, poses, windows), frame.arrived)
+        changes = watcher.see(frame.slot, frame.size, poses, windows)
+        self._announce(watcher, changes, frame.arrived)
         now = windows.frame == frame.slot
         scores = dict(zip(windows.track_id[now].tolist(), windows.A[now].tolist(), strict=True))
         board.frame(camera, frame.slot, wall, frame.size, poses, scores)
@@ -152,9 +158,9 @@ class Scorer:
             self._keep(recorder, recorder.add(frame.slot, wall, poses))
 
     def _lose(self, watcher: Watcher, by: EndedBy) -> None:
-        """Nothing follows: end the event, and begin anew with whatever comes."""
+        """Nothing follows: end the event; whatever comes next is a new connection."""
         camera = watcher.subject.camera
-        self._tell(watcher, watcher.lose(by))
+        self._announce(watcher, watcher.lose(by))
         self._connections[camera] = None
         recorder = self._recorders.get(camera)
         if recorder is not None:
@@ -162,20 +168,20 @@ class Scorer:
 
     def _keep(self, recorder: Recorder, clip: Clip | None) -> None:
         if clip is not None:
-            self._recorded(recorder, clip)
+            self._tasks.put(WriteRecording(recorder, clip))
 
-    def _tell(
+    def _announce(
         self, watcher: Watcher, changes: Sequence[Changed], arrived: float | None = None
     ) -> None:
         for kind, record in changes:
-            cast = None if kind == "update" else cast_of(watcher, record)
-            self._announce(Entry(kind, record, arrived or time.monotonic(), cast))
+            poses = None if kind == "update" else poses_of(watcher, record)
+            self._changes.put(PendingChange(kind, record, arrived or time.monotonic(), poses))
 
 
-def cast_of(watcher: Watcher, record: Record) -> Cast:
+def poses_of(watcher: Watcher, record: Record) -> EventPoses:
     """The people of an event, from a little before it on, as far as their poses are kept."""
     first = (
         record.frame_seq - round(BEFORE_S * watcher.subject.rate) - watcher.stream.detector.config.T
     )
     since, clip = watcher.clip(record.tracks, first=max(first, 0))
-    return Cast(clip, since, watcher.peak_slot - since, record.track_id)
+    return EventPoses(clip, since, watcher.peak_slot - since, record.track_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -262,6 +263,50 @@ class Web(Section):
     token: Reference | None = Field(
         None, description="env:NAME or file:PATH; else one is made and kept beside the data."
     )
+    public_url: str | None = Field(
+        None,
+        description="The address that browsers use when a proxy is in front of the page, such as "
+        "https://cameras.example.org.",
+    )
+    trusted_proxies: list[str] = Field(
+        default_factory=list,
+        description="Addresses or networks of proxies whose X-Forwarded-For and "
+        "X-Forwarded-Proto are believed.",
+    )
+    certificate: Beside | None = Field(
+        None, description="PEM file with the certificate chain: the page itself speaks TLS."
+    )
+    key: Beside | None = Field(None, description="PEM file with the key of the certificate.")
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds the page."""
+        scheme = "https" if self.certificate else "http"
+        return self.public_url or f"{scheme}://{self.host}:{self.port}"
+
+    @field_validator("public_url")
+    @classmethod
+    def _public_url(cls, url: str | None) -> str | None:
+        return None if url is None else _origin(url)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _trusted_proxies(cls, proxies: list[str]) -> list[str]:
+        return [_network(proxy) for proxy in proxies]
+
+    @model_validator(mode="after")
+    def _tls(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError(
+                "expected certificate and key, got one of them | name both files, or none of them"
+            )
+        is_https = (self.public_url or "").startswith("https:")
+        if is_https and self.certificate is None and not self.trusted_proxies:
+            raise ValueError(
+                "expected trusted_proxies with an https public_url, got none | name the address of "
+                "the proxy, 127.0.0.1 if it runs on this machine"
+            )
+        return self
 
 
 class Settings(Section):
@@ -296,6 +341,39 @@ def _check_distinct(names: Iterable[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"expected distinct names, got {twice[0]!r} twice | rename one of them")
+
+
+def _origin(url: str) -> str:
+    """Scheme, name and port of an address, as browsers write an Origin."""
+    problem = (
+        "expected https://NAME or https://NAME:PORT, got something else | "
+        "the page is at the root of its name: leave out any path, user or query"
+    )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ValueError(problem) from None
+    scheme, name = parts.scheme, parts.hostname
+    if scheme not in ("http", "https") or not name or not name.isascii() or parts.username:
+        raise ValueError(problem)
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError(problem)
+    host = f"[{name}]" if ":" in name else name
+    is_usual = port in (None, {"http": 80, "https": 443}[scheme])
+    return f"{scheme}://{host}" + ("" if is_usual else f":{port}")
+
+
+def _network(proxy: str) -> str:
+    """An address or a network, in its usual form."""
+    try:
+        network = ipaddress.ip_network(proxy, strict=False)
+    except ValueError:
+        raise ValueError(
+            f"expected an address or a network, got {proxy!r} | "
+            "such as 127.0.0.1 or 172.18.0.0/16; a name or * is not enough"
+        ) from None
+    return str(network if "/" in proxy else network.network_address)
 
 
 def _has_secret(url: str) -> bool:

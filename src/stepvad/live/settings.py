@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError
+from stepvad.live import tomltext
 from stepvad.live.sections import (
     CameraSettings,
     JsonLines,
@@ -65,7 +67,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
     path = Path(path)
     text = _text(path, hint)
     try:
-        facts = tomllib.loads(text)
+        facts = tomltext.parse(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
@@ -166,7 +168,25 @@ def _of_web(settings: Settings) -> str:
     if not web.enabled:
         return "There is no page."
     token = web.token or settings.data / "token"
-    return f"The page is at http://{web.host}:{web.port}/ and asks for the token in {token}."
+    lines = [f"The page is at {web.url}/ and asks for the token in {token}."]
+    if web.certificate:
+        lines.append(f"It speaks TLS with the certificate {web.certificate}.")
+    elif web.trusted_proxies:
+        lines.append(
+            f"It listens on {web.host} port {web.port} without TLS, for the proxy at "
+            f"{', '.join(web.trusted_proxies)}."
+        )
+    elif not _is_loopback(web.host):
+        lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
+    return "\n".join(lines)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _text(path: Path, hint: str) -> str:
@@ -195,8 +215,9 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             known = ", ".join(section.model_fields)
             return f"{name}: expected a known key, got {place[-1]!r}", f"the keys here: {known}"
         case "missing":
-            described = section.model_fields[str(place[-1])].description
-            return f"{name}: expected a value, got none", f"{place[-1]}: {described}"
+            wanted = section.model_fields.get(str(place[-1]))
+            hint = f"{place[-1]}: {wanted.description}" if wanted else "give all of its values"
+            return f"{name}: expected a value, got none", hint
         case "value_error":
             message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]
             problem, _, hint = message.partition(" | ")

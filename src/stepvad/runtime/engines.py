@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from stepvad.folded import Array, Blocks, Folded
 from stepvad.runtime.graph import blocks_model
+from stepvad.runtime.telemetry import import_onnxruntime, import_openvino
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Run = Callable[[Sequence[Array]], Array]
@@ -49,7 +50,7 @@ def onnxruntime_graph(model: bytes, threads: int) -> Graph:
     Its switch for denormals stays off: it would change the arithmetic of the caller's own thread,
     and where a network only runs forwards, 1 + erf rounds to zero before a product gets that small.
     """
-    import onnxruntime
+    onnxruntime = import_onnxruntime()
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -61,7 +62,7 @@ def onnxruntime_graph(model: bytes, threads: int) -> Graph:
 
 def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> Graph:
     """A graph on OpenVINO; a request serves one thread at a time, so idle ones are kept."""
-    import openvino
+    openvino = import_openvino()
 
     core = openvino.Core()
     settings = {
@@ -89,6 +90,6 @@ def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> Graph:
 
 def openvino_has_bfloat16() -> bool:
     """Whether OpenVINO multiplies bfloat16 on this processor."""
-    import openvino
+    openvino = import_openvino()
 
     return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")

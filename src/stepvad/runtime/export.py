@@ -18,6 +18,7 @@ from stepvad.modelfile import Model
 from stepvad.pcspace import PCSpace
 from stepvad.runtime.engines import onnxruntime_run, openvino_run
 from stepvad.runtime.graph import Graph, Shape, add_blocks
+from stepvad.runtime.telemetry import import_openvino
 from stepvad.scoring import anomaly_score, standardise_energies
 from stepvad.windows import ROUNDING, STGNF_SIZE, standardise
 
@@ -175,7 +176,7 @@ def _export_openvino(
     raw: bytes, path: Path, inputs: Inputs, expected: NDArray[np.float32]
 ) -> Parity:
     try:
-        import openvino
+        openvino = import_openvino()
     except ImportError as error:
         raise MissingExtraError("export to OpenVINO", "openvino") from error
     parity = _parity("openvino", openvino_run(raw, 1, bfloat16=False)(inputs), expected)

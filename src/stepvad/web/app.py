@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request, WebSocket
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi import FastAPI, HTTPException, WebSocket
+from fastapi.responses import Response
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from stepvad.errors import ConfigError, StepvadError
 from stepvad.live.board import Board
 from stepvad.report.page import house_style, player
-from stepvad.web import metrics
+from stepvad.web.attempts import Attempts
+from stepvad.web.failures import ErrorLog, add_error_answers
+from stepvad.web.health import AlwaysHealthy, HealthSource
 from stepvad.web.live import Live
 from stepvad.web.login import add_login
+from stepvad.web.operations import add_operations
 from stepvad.web.routes import Running, add_routes
-from stepvad.web.security import Guard, Token, own_names
-from stepvad.web.shown import Place, Shown
+from stepvad.web.security import Guard, own_names
+from stepvad.web.sessions import Sessions
+from stepvad.web.shown import Address, Place, Shown
+from stepvad.web.token import Token
 
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -27,7 +32,6 @@ KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def create_app(
@@ -38,9 +42,14 @@ def create_app(
     *,
     explain: Callable[[str], dict[str, Any]],
     mark: Callable[[str, bool], None],
+    health: HealthSource | None = None,
+    session_file: Path | None = None,
 ) -> FastAPI:
-    """The app; nothing of it but the login form answers without the token."""
-    word = Token(token)
+    """The app; nothing of it but the login form and /healthz answers without the token.
+
+    `health` says whether the process behind the page hangs; log-ins in `session_file` survive a
+    restart.
+    """
     number = version("stepvad")
     app = FastAPI(
         title=f"stepvad: {settings.name}",
@@ -50,21 +59,37 @@ def create_app(
         redoc_url=None,
     )
     site = Running(settings, store, board, explain, mark)
+    sessions, errors = Sessions(token, session_file), ErrorLog()
     add_routes(app, site, number)
-    add_login(app, word, settings.name)
     _add_page(app)
-    _add_operations(app, site, number)
+    add_operations(app, site, number, health or AlwaysHealthy(), errors)
     live = Live(board, store)
 
     @app.websocket("/ws/live")
     async def wall(socket: WebSocket) -> None:
-        await live.watch(socket)
+        session = socket.scope.get("state", {}).get("session")
+        await live.watch(socket, lambda: session is None or sessions.holds(session))
 
-    for kind in (sqlite3.Error, StepvadError):
-        app.add_exception_handler(kind, _not_now)
-    app.add_exception_handler(ConfigError, _not_here)
-    app.add_middleware(Guard, token=word, names=own_names(settings.web.host))
+    add_error_answers(app, errors)
+    _add_guard(app, settings.web, Token(token), sessions)
     return app
+
+
+def _add_guard(app: FastAPI, web: Address, token: Token, sessions: Sessions) -> None:
+    """The log-in form, and the guard that sends everybody there."""
+    attempts = Attempts(token)
+    add_login(app, attempts, sessions, token.cookie_name)
+    app.add_middleware(
+        Guard,
+        attempts=attempts,
+        sessions=sessions,
+        cookie=token.cookie_name,
+        names=own_names(web.host),
+        public_url=web.public_url,
+    )
+    if web.trusted_proxies:
+        # outermost: the guard sees the client and the scheme that the proxy saw
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=[*web.trusted_proxies])
 
 
 def _add_page(app: FastAPI) -> None:
@@ -77,35 +102,6 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:
         return _file(parts, name)
-
-
-def _add_operations(app: FastAPI, site: Running, number: str) -> None:
-    @app.get("/healthz", tags=["operations"], response_class=PlainTextResponse)
-    def healthz() -> str:
-        """Whether anybody is there."""
-        return "ok\n"
-
-    @app.get(
-        "/readyz",
-        tags=["operations"],
-        response_class=PlainTextResponse,
-        responses={503: {"description": "No camera is online, or the store cannot be read."}},
-    )
-    def readyz() -> Response:
-        """Whether the site does its work: a camera is online and the store can be read."""
-        cameras = site.board.snapshot().cameras
-        if cameras and not any(one.state == "online" for one in cameras):
-            return PlainTextResponse("no camera is online\n", 503)
-        try:
-            site.store.events(limit=1)
-        except (sqlite3.Error, StepvadError):
-            return PlainTextResponse("the store cannot be read\n", 503)
-        return PlainTextResponse("ready\n")
-
-    @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
-    def prometheus() -> Response:
-        """All counts for Prometheus."""
-        return Response(metrics.render(site.board, number), media_type=METRICS)
 
 
 def _static() -> Mapping[str, str]:
@@ -122,14 +118,3 @@ def _file(parts: Mapping[str, str], name: str) -> Response:
     if name not in parts:
         raise HTTPException(404, "there is no such file")
     return Response(parts[name], media_type=KINDS[name[name.rindex(".") :]])
-
-
-async def _not_here(request: Request, error: Exception) -> Response:
-    """What this page was not set up for."""
-    return JSONResponse({"detail": "this page may not do that"}, 403)
-
-
-async def _not_now(request: Request, error: Exception) -> Response:
-    """What cannot be read or written now may be later."""
-    problem = {"detail": "the event store cannot be used now; try again"}
-    return JSONResponse(problem, 503, {"Retry-After": "5"})

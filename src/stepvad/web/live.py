@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -35,14 +36,14 @@ class Live:
         self._looked = -HEALTH_S
         self._version = ""
 
-    async def watch(self, socket: WebSocket) -> None:
-        """Tell one browser what is new until it goes."""
+    async def watch(self, socket: WebSocket, may_watch: Callable[[], bool]) -> None:
+        """Tell one browser what is new until it goes, or until it logs out."""
         if self.watchers >= MOST_WATCHERS:
             await socket.close(1013)
             return
         await socket.accept()
         self.watchers += 1
-        telling = asyncio.create_task(self._tell(socket))
+        telling = asyncio.create_task(self._tell(socket, may_watch))
         listening = asyncio.create_task(_listen(socket))
         try:
             await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
@@ -54,7 +55,7 @@ class Live:
                 with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                     await task
 
-    async def _tell(self, socket: WebSocket) -> None:
+    async def _tell(self, socket: WebSocket, may_watch: Callable[[], bool]) -> None:
         """Frames whenever there are new ones; once a second health, and whether events changed.
 
         While a browser is slow, nothing is put together for it: the next it gets is the latest.
@@ -63,6 +64,9 @@ class Live:
         told, version = -HEALTH_S, None
         while True:
             if time.monotonic() - told >= HEALTH_S:
+                if not may_watch():
+                    await socket.close(1008)
+                    return
                 told = time.monotonic()
                 message = self._health()
                 newest = await self.version()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -11,30 +12,37 @@ from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
 
-from stepvad.web.security import Token
+from stepvad.web.attempts import Attempts
+from stepvad.web.security import address_of, retry_after
+from stepvad.web.sessions import SESSION_S, Sessions
 
-COOKIE_S = 30 * 86400
-"""How long a browser stays logged in."""
 
-
-def add_login(app: FastAPI, token: Token, site: str) -> None:
+def add_login(app: FastAPI, attempts: Attempts, sessions: Sessions, cookie: str) -> None:
     """The form, what it sends to, and the way out."""
 
     @app.get("/login", include_in_schema=False)
-    def form() -> Response:
+    async def form() -> Response:
         return _form("")
 
     @app.post("/login", include_in_schema=False)
     async def log_in(request: Request) -> Response:
         fields = parse_qs((await request.body()).decode(errors="replace"))
-        if not token.fits(fields.get("token", [""])[0].strip()):
+        given = fields.get("token", [""])[0].strip()
+        attempt = attempts.attempt(given, address_of(request.scope))
+        if attempt.wait_s > 0:
+            wait_s = math.ceil(attempt.wait_s)
+            answer = _form(f"Too many wrong tokens. Try again in {wait_s} seconds.", 429)
+            answer.headers.update(retry_after(attempt.wait_s))
+            return answer
+        if not attempt.right:
             return _form("This is not the token of this site.", 401)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
-            token.cookie_name,
-            token.cookie,
-            max_age=COOKIE_S,
+            cookie,
+            await run_in_threadpool(sessions.begin),
+            max_age=int(SESSION_S),
             httponly=True,
             samesite="strict",
             secure=request.url.scheme == "https",
@@ -42,9 +50,12 @@ def add_login(app: FastAPI, token: Token, site: str) -> None:
         return answer
 
     @app.post("/logout", include_in_schema=False)
-    def log_out() -> Response:
+    async def log_out(request: Request) -> Response:
+        await run_in_threadpool(sessions.end, request.cookies.get(cookie, ""))
         answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(token.cookie_name, httponly=True, samesite="strict")
+        answer.delete_cookie(
+            cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        )
         return answer
 
 

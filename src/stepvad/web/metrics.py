@@ -16,6 +16,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from stepvad.live.board import BUCKETS_S, Board, CameraView, Delays, Field, Snapshot
+from stepvad.live.stages import Health
+
+HEALTHY = Health()
 
 COUNTED: dict[Field, tuple[str, str]] = {
     "frames_in": ("stepvad_frames_in", "Frames that arrived."),
@@ -33,9 +36,8 @@ COUNTED: dict[Field, tuple[str, str]] = {
 class Metrics(Collector):
     """Reads the board whenever it is asked; nothing is counted twice."""
 
-    def __init__(self, board: Board, version: str) -> None:
-        self.board = board
-        self.version = version
+    def __init__(self, board: Board, version: str, health: Health) -> None:
+        self.board, self.version, self.health = board, version, health
 
     def collect(self) -> Iterator[Metric]:
         """All metrics now."""
@@ -55,12 +57,13 @@ class Metrics(Collector):
             ((camera.name, camera.alerts) for camera in now.cameras),
         )
         yield from _sinks(now)
+        yield from _stages(self.health)
 
 
-def render(board: Board, version: str) -> bytes:
+def render(board: Board, version: str, health: Health = HEALTHY) -> bytes:
     """The metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(Metrics(board, version))
+    registry.register(Metrics(board, version, health))
     return generate_latest(registry)
 
 
@@ -131,3 +134,21 @@ def _sinks(now: Snapshot) -> Iterator[Metric]:
         failures.add_metric([sink.name], sink.failures)
     yield lag
     yield failures
+
+
+def _stages(health: Health) -> Iterator[Metric]:
+    age = GaugeMetricFamily(
+        "stepvad_stage_heartbeat_age_seconds",
+        "Time since a stage last made progress.",
+        labels=["stage"],
+    )
+    deadline = GaugeMetricFamily(
+        "stepvad_stage_heartbeat_deadline_seconds",
+        "Age of the heartbeat from which on a stage hangs.",
+        labels=["stage"],
+    )
+    for stage in health.stages:
+        age.add_metric([stage.name], stage.age_s)
+        deadline.add_metric([stage.name], stage.deadline_s)
+    yield age
+    yield deadline

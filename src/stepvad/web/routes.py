@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Path, Query, Response
 
-from stepvad.errors import StepvadError
+from stepvad.errors import DataError, StepvadError
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.live.board import Board, CameraView
 from stepvad.live.record import Record
 from stepvad.web import answers
@@ -151,9 +152,9 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
-            return answers.Explanation(**site.explain(id))
+            return answers.Explanation(**EventExplanation.from_json(site.explain(id)).to_json())
         except StepvadError as error:
-            raise HTTPException(404, str(error)) from error
+            raise _missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
     def mark(id: Id, mark: answers.Mark) -> answers.Event:
@@ -162,7 +163,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         try:
             site.mark(id, mark.normal)
         except StepvadError as error:
-            raise HTTPException(404, str(error)) from error
+            raise _missing(error) from error.__cause__
         return event(id)
 
     @app.delete("/api/events/{id}", tags=["events"], status_code=204, responses=NOT_THERE)
@@ -172,6 +173,12 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
             raise HTTPException(409, f"event {id}: expected one that is over, got one that goes on")
         site.store.delete(ids=[id])
         return Response(status_code=204)
+
+
+def _missing(error: StepvadError) -> Exception:
+    """What is not there is 404; a database that cannot be used stays its own error."""
+    is_missing = type(error) is DataError and error.__cause__ is None
+    return HTTPException(404, str(error)) if is_missing else error
 
 
 def _of_what_is_kept(app: FastAPI, site: Running) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import hmac
 import ipaddress
+import math
 import socket
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -15,15 +13,13 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stepvad.errors import ConfigError
+from stepvad.web.attempts import Attempt, Attempts
+from stepvad.web.sessions import Sessions
 
 MAX_BODY = 64 * 1024
 """Bytes of a request's body that are read."""
 LONGEST_LENGTH = 19
 """Digits of a length; nothing is longer."""
-BODY_S = 10.0
-"""How long a body may take to arrive."""
-SHORTEST_TOKEN = 16
 OPEN = frozenset({("GET", "/login"), ("HEAD", "/login"), ("POST", "/login"), ("GET", "/healthz")})
 """What answers without the token: the form that asks for it, and whether anybody is there."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -45,36 +41,25 @@ HEADERS = {
 }
 
 
-class Token:
-    """The word that opens the site, as it is and as it stands in a cookie."""
-
-    def __init__(self, token: str) -> None:
-        if len(token) < SHORTEST_TOKEN:
-            raise ConfigError(
-                f"web.token: expected at least {SHORTEST_TOKEN} characters, got {len(token)}",
-                hint="leave the setting out and one is made",
-            )
-        self._token = token.encode()
-        self.cookie = hmac.new(self._token, b"stepvad cookie", hashlib.sha256).hexdigest()
-        # browsers send the cookies of one host to all its ports: each site has a name of its own
-        self.cookie_name = f"stepvad-{hashlib.sha256(self.cookie.encode()).hexdigest()[:8]}"
-
-    def fits(self, given: str) -> bool:
-        """Whether this is the token; takes as long for any other."""
-        return hmac.compare_digest(given.encode(errors="replace"), self._token)
-
-    def fits_cookie(self, given: str) -> bool:
-        """Whether this is the token as it stands in a cookie."""
-        return hmac.compare_digest(given.encode(errors="replace"), self.cookie.encode())
-
-
 class Guard:
     """Lets through who has the token and comes from here; all else is refused in few words."""
 
-    def __init__(self, app: ASGIApp, *, token: Token, names: Iterable[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        attempts: Attempts,
+        sessions: Sessions,
+        cookie: str,
+        names: Iterable[str],
+        public_url: str | None = None,
+    ) -> None:
+        """Answer for these `names` of the machine, for addresses, and for the `public_url`."""
         self.app = app
-        self.token = token
-        self.names = frozenset(name.lower().rstrip(".") for name in names)
+        self.attempts, self.sessions, self.cookie = attempts, sessions, cookie
+        self.origin = public_url
+        public = [] if public_url is None else [urlsplit(public_url).hostname or ""]
+        self.names = frozenset(name.lower().rstrip(".") for name in [*names, *public])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or pass the request on with its whole body."""
@@ -102,20 +87,22 @@ class Guard:
         hosts = headers.getlist("host")
         name = _host_name(hosts[0]) if len(hosts) == 1 else None
         # who knows the token is no page that another name has led here
-        knows = self._has_bearer(headers)
-        if name is None or not (knows or self._is_here(name)):
+        bearer = self._bearer(scope, headers)
+        if name is None or not (bearer.right or self._is_here(name)):
             return PlainTextResponse("this is not the host's name\n", 400)
         method = scope.get("method", "WEBSOCKET")
         origin = headers.get("origin")
-        if method not in SAFE and origin is not None and not _is_of(origin, hosts[0]):
+        if method not in SAFE and origin is not None and not self._is_own(origin, hosts[0]):
             return PlainTextResponse("asked for by another page\n", 403)
-        if knows or (method, scope["path"]) in OPEN:
+        if bearer.right or (method, scope["path"]) in OPEN:
             return None
-        if self._has_cookie(headers):
+        if self._has_session(scope, headers):
             # a browser says where a change comes from
             if method in SAFE or origin is not None:
                 return None
             return PlainTextResponse("expected an Origin\n", 403)
+        if bearer.wait_s > 0:
+            return too_many("too many wrong tokens\n", bearer.wait_s)
         if method in SAFE and scope["path"] == "/":
             return RedirectResponse("/login", 303)
         return PlainTextResponse("the token is missing\n", 401, {"WWW-Authenticate": "Bearer"})
@@ -128,13 +115,40 @@ class Guard:
             return name in self.names
         return True
 
-    def _has_bearer(self, headers: Headers) -> bool:
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        return kind.lower() == "bearer" and self.token.fits(given.strip())
+    def _is_own(self, origin: str, host: str) -> bool:
+        """Whether an origin is the page itself, directly or behind its proxy."""
+        scheme, _, rest = origin.lower().partition("://")
+        is_direct = scheme in ("http", "https") and rest == host.lower()
+        return is_direct or origin.lower() == self.origin
 
-    def _has_cookie(self, headers: Headers) -> bool:
-        given = cookie_parser(headers.get("cookie", "")).get(self.token.cookie_name)
-        return given is not None and self.token.fits_cookie(given)
+    def _bearer(self, scope: Scope, headers: Headers) -> Attempt:
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "bearer":
+            return Attempt(False)
+        return self.attempts.attempt(given.strip(), address_of(scope))
+
+    def _has_session(self, scope: Scope, headers: Headers) -> bool:
+        id = cookie_parser(headers.get("cookie", "")).get(self.cookie)
+        if id is None or not self.sessions.holds(id):
+            return False
+        scope.setdefault("state", {})["session"] = id
+        return True
+
+
+def address_of(scope: Scope) -> str:
+    """The address of a client; behind a trusted proxy the one that the proxy tells."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def too_many(words: str, wait_s: float) -> Response:
+    """429 with the time to wait."""
+    return PlainTextResponse(words, 429, retry_after(wait_s))
+
+
+def retry_after(wait_s: float) -> dict[str, str]:
+    """The header that says when to come back."""
+    return {"Retry-After": str(max(math.ceil(wait_s), 1))}
 
 
 def own_names(host: str) -> set[str]:
@@ -155,12 +169,6 @@ def _host_name(host: str) -> str | None:
         return None
 
 
-def _is_of(origin: str, host: str) -> bool:
-    """Whether an origin is the page itself."""
-    scheme, _, rest = origin.partition("://")
-    return scheme in ("http", "https") and rest.lower() == host.lower()
-
-
 async def _turn_away(receive: Receive, send: Send) -> None:
     """Refuse a websocket before it opens."""
     await receive()
@@ -168,7 +176,10 @@ async def _turn_away(receive: Receive, send: Send) -> None:
 
 
 async def _whole_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
-    """A body read to its end, to be read again; or why it is refused."""
+    """A body read to its end, to be read again; or why it is refused.
+
+    The server closes a connection whose request does not arrive in time.
+    """
     too_long = PlainTextResponse(
         f"expected at most {MAX_BODY} bytes\n", 413, {"Connection": "close"}
     )
@@ -178,19 +189,15 @@ async def _whole_body(headers: Headers, receive: Receive) -> tuple[Response | No
     if len(length) > LONGEST_LENGTH or int(length) > MAX_BODY:
         return too_long, receive
     body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_S):
-            while True:
-                message = await receive()
-                if message["type"] != "http.request":
-                    return PlainTextResponse("gone\n", 400), receive
-                body += message.get("body", b"")
-                if len(body) > MAX_BODY:
-                    return too_long, receive
-                if not message.get("more_body", False):
-                    return None, _once(bytes(body), receive)
-    except TimeoutError:
-        return PlainTextResponse("the body did not arrive\n", 408, {"Connection": "close"}), receive
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return PlainTextResponse("gone\n", 400), receive
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            return too_long, receive
+        if not message.get("more_body", False):
+            return None, _once(bytes(body), receive)
 
 
 def _once(body: bytes, receive: Receive) -> Receive:

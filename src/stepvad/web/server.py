@@ -1,57 +1,122 @@
-"""A web server in a thread of its own, for a process that has other things to do."""
+"""A web server as a stage of a site, or in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
+import resource
 import socket
+import ssl
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from stepvad.errors import ConfigError
+from stepvad.live.logs import RepeatFilter, Repeats, repeated
+from stepvad.live.stages import Heartbeat
+from stepvad.live.tls import server_tls
+from stepvad.web.connections import Connection, ConnectionLimit
+
+logger = logging.getLogger(__name__)
 
 MAX_MESSAGE = 4096
 """Bytes that a browser may send in one message; it has nothing to say."""
-MOST_CONNECTIONS = 256
-BACKLOG = 128
+MOST_CONNECTIONS = 512
+BACKLOG = 1024
+"""Connections that wait to be accepted, and that the event loop accepts in one go."""
 STOP_S = 5.0
 """How long open requests may go on when the server stops."""
+BEAT_S = 1.0
+HANG_S = 30.0
+"""An event loop that does nothing for this long hangs."""
+OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Server:
-    """A server that runs until it is stopped."""
+    """A server that runs until it is stopped: the stage `web`."""
 
-    def __init__(self, app: ASGIApp, listening: socket.socket) -> None:
+    name = "web"
+
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.host, self.port = listening.getsockname()[:2]
-        self._listening = listening
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http="h11",
-                ws="websockets-sansio",  # waits for slow readers
-                loop="asyncio",
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                ws_max_size=MAX_MESSAGE,
-                ws_per_message_deflate=False,  # frames are small, and many
-                limit_concurrency=MOST_CONNECTIONS,
-                timeout_keep_alive=30,
-                timeout_graceful_shutdown=int(STOP_S),
-            )
-        )
-        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
-        self._thread.start()
+        self.heartbeat = Heartbeat(HANG_S)
+        self.listening = listening
+        self._scheme = "http" if tls is None else "https"
+        self._lines = Repeats()
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.limit = ConnectionLimit(max(min(MOST_CONNECTIONS, files // 2), 1))
+        connection = partial(Connection, limit=self.limit, tls=tls)
+        self._server = uvicorn.Server(_config(app, connection, min(BACKLOG, files // 4)))
 
     @property
     def url(self) -> str:
         """Where a browser on this machine finds it."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+        return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/"
+
+    def run(self) -> None:
+        """Answer until stopped."""
+        with _few_lines(logging.getLogger("uvicorn.error")):
+            # no signal handlers: those are the main thread's
+            asyncio.run(self._serve())
+        self.listening.close()
+        if not self._server.should_exit:
+            raise RuntimeError("the server ended although nobody stopped it")
+
+    def stop(self, deadline: float) -> None:
+        """Answer nobody any more; open requests may go on until shortly before the deadline."""
+        left_s = deadline - time.monotonic() - 1.0
+        self._server.config.timeout_graceful_shutdown = max(int(left_s), 0)
+        self._server.should_exit = True
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_error)
+        beating = loop.create_task(self._beat())
+        try:
+            await self._server.serve(sockets=[self.listening])
+        finally:
+            beating.cancel()
+            self.limit.close_all()
+
+    async def _beat(self) -> None:
+        while True:
+            self.heartbeat.beat()
+            await asyncio.sleep(BEAT_S)
+
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What the event loop would log at each accept() that fails is logged once a minute."""
+        error = context.get("exception")
+        no_files = isinstance(error, OSError) and error.errno in OUT_OF_FILES
+        if no_files:
+            self.limit.make_room()
+        held = self._lines.admit((context["message"], type(error)))
+        if held is not None:
+            logger.error(
+                "%s: %s%s",
+                *(context["message"], error, repeated(held)),
+                exc_info=None if no_files else error,
+            )
+
+
+class ServerThread:
+    """A server in a thread of its own, for a process without a supervisor."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.port, self.url = server.port, server.url
+        self._thread = threading.Thread(target=server.run, name=server.name, daemon=True)
+        self._thread.start()
 
     @property
     def is_running(self) -> bool:
@@ -60,21 +125,54 @@ class Server:
 
     def stop(self) -> None:
         """Answer nobody any more; open requests get a moment."""
-        self._server.should_exit = True
-        self._thread.join(STOP_S)
-        if self._thread.is_alive():
-            self._server.force_exit = True
-            self._thread.join(STOP_S)
-        self._listening.close()
-
-    def _run(self) -> None:
-        # no signal handlers: those are the main thread's
-        asyncio.run(self._server.serve(sockets=[self._listening]))
+        self.server.stop(time.monotonic() + STOP_S)
+        self._thread.join(2 * STOP_S)
 
 
-def serve(app: ASGIApp, host: str, port: int) -> Server:
+def bind(
+    app: ASGIApp, host: str, port: int, *, certificate: Path | None = None, key: Path | None = None
+) -> Server:
+    """A server that listens already and answers once it runs; port 0 is any free one."""
+    tls = server_tls(certificate, key) if certificate and key else None
+    return Server(app, _listen(host, port), tls)
+
+
+def serve(
+    app: ASGIApp, host: str, port: int, *, certificate: Path | None = None, key: Path | None = None
+) -> ServerThread:
     """Serve an app from now on; port 0 is any free one."""
-    return Server(app, _listen(host, port))
+    return ServerThread(bind(app, host, port, certificate=certificate, key=key))
+
+
+def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=connection,
+        ws="websockets-sansio",  # waits for slow readers
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the app knows which proxies to trust
+        ws_max_size=MAX_MESSAGE,
+        ws_per_message_deflate=False,  # frames are small, and many
+        backlog=backlog,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(STOP_S),
+    )
+
+
+@contextmanager
+def _few_lines(log: logging.Logger) -> Iterator[None]:
+    """Lines that clients can provoke, such as those on malformed requests, are logged rarely."""
+    filter = RepeatFilter()
+    log.addFilter(filter)
+    try:
+        yield
+    finally:
+        log.removeFilter(filter)
 
 
 def _listen(host: str, port: int) -> socket.socket:

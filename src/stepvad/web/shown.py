@@ -11,11 +11,21 @@ from stepvad.live.store import Deleted
 
 
 class Address(Protocol):
-    """Where a page listens."""
+    """Where a page listens, and how browsers reach it."""
 
     @property
     def host(self) -> str:
         """Name or address."""
+        ...
+
+    @property
+    def public_url(self) -> str | None:
+        """The address that browsers use, if it is that of a proxy."""
+        ...
+
+    @property
+    def trusted_proxies(self) -> Sequence[str]:
+        """Addresses and networks whose X-Forwarded headers are believed."""
         ...
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.speed.subjects import Scores, Subject
 from stepvad.detector import Detector
+from stepvad.runtime.telemetry import import_onnxruntime, import_openvino
 
 SHORTEST_S = 0.02
 """Calls are repeated within one reading until they take this long."""
@@ -70,9 +71,10 @@ class Worker:
 
 def work(pipe: Connection, subject: Subject, model: Path, threads: int) -> None:
     """What the process does until its pipe closes."""
+    quiet = {"onnxruntime": import_onnxruntime, "openvino": import_openvino}
     for library in ("onnx", "onnxruntime", "openvino", "torch"):
         if library in subject.engine:
-            import_module(library)
+            quiet.get(library, lambda name=library: import_module(name))()
     before = _restart_peak()
     detector = Detector.load(model, runtime=subject.engine, threads=threads)
     run: Callable[[], object] = _nothing  # until windows come

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 from stepvad.live.slots import InOrder
 from stepvad.poses import Pose
@@ -34,7 +34,7 @@ class Frame:
     """When the connection began, by the wall clock."""
     slot: int
     arrived: float
-    """By the clock that never moves."""
+    """By the monotonic clock."""
     size: tuple[int, int]
     image: Image | None = None
     people: People | None = None
@@ -48,11 +48,19 @@ class Lost:
 
 
 Item = Frame | Lost
-Count = Callable[[str, Literal["shed", "skipped"], int], None]
+Counted = Literal["frames_in", "shed", "skipped"]
+
+
+class Counts(Protocol):
+    """Counts what becomes of frames; a `Board`, as a rule."""
+
+    def count(self, name: str, field: Counted, n: int = 1) -> None:
+        """So many more frames of a camera."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Queue:
     """The frames of one camera."""
 
     waiting: deque[Frame] = field(default_factory=deque)
@@ -64,15 +72,15 @@ class _Lane:
     """Whether the camera is gone once everything here is done."""
 
 
-class Lanes:
+class FrameQueues:
     """The queues of all cameras; each sheds whole frames, oldest first, and counts them."""
 
     def __init__(
-        self, cameras: Iterable[str], count: Count, *, waiting: int = WAITING, ready: int = READY
+        self, cameras: Iterable[str], counts: Counts, *, waiting: int = WAITING, ready: int = READY
     ) -> None:
-        self._lanes: Mapping[str, _Lane] = {camera: _Lane() for camera in cameras}
-        self._turns = deque(self._lanes)
-        self._count = count
+        self._queues: Mapping[str, _Queue] = {camera: _Queue() for camera in cameras}
+        self._turns = deque(self._queues)
+        self._counts = counts
         self._max_waiting, self._max_ready = waiting, ready
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -81,22 +89,23 @@ class Lanes:
 
     def put(self, frame: Frame) -> None:
         """A frame has come; twice or too late it is left out."""
+        self._counts.count(frame.camera, "frames_in")
         with self._lock:
-            lane = self._lanes[frame.camera]
-            before = lane.order.dropped
-            for one in lane.order.push(frame.number, frame):
-                self._enter(lane, one)
-            if lane.order.dropped > before:
-                self._count(frame.camera, "skipped", lane.order.dropped - before)
+            queue = self._queues[frame.camera]
+            before = queue.order.dropped
+            for one in queue.order.push(frame.number, frame):
+                self._enter(queue, one)
+            if queue.order.dropped > before:
+                self._counts.count(frame.camera, "skipped", queue.order.dropped - before)
 
     def lose(self, camera: str) -> None:
         """The camera is gone; what came before is still scored."""
         with self._lock:
-            lane = self._lanes[camera]
-            for frame in lane.order.flush():
-                self._enter(lane, frame)
-            lane.is_lost = True
-            self._release(lane)
+            queue = self._queues[camera]
+            for frame in queue.order.flush():
+                self._enter(queue, frame)
+            queue.is_lost = True
+            self._release(queue)
 
     def take(self, most: int, timeout_s: float) -> list[Frame]:
         """The oldest frames for the networks, from one camera after the other."""
@@ -105,10 +114,10 @@ class Lanes:
             taken: list[Frame] = []
             while len(taken) < most and not self._closed and self._has_work():
                 self._turns.rotate(-1)
-                lane = self._lanes[self._turns[-1]]
-                if lane.waiting:
-                    frame = lane.waiting.popleft()
-                    lane.taken[frame.number] = None
+                queue = self._queues[self._turns[-1]]
+                if queue.waiting:
+                    frame = queue.waiting.popleft()
+                    queue.taken[frame.number] = None
                     taken.append(frame)
             return taken
 
@@ -116,31 +125,33 @@ class Lanes:
         """The worker is gone: its frames come first again, but not for ever."""
         with self._lock:
             for frame in reversed(frames):
-                lane = self._lanes[frame.camera]
+                queue = self._queues[frame.camera]
                 again = replace(frame, tries=frame.tries + 1)
                 if again.tries >= TRIES:
-                    self._leave_out(lane, frame, "skipped")
+                    self._leave_out(queue, frame, "skipped")
                 else:
-                    lane.waiting.appendleft(again)
-                    self._shed(lane)
+                    queue.waiting.appendleft(again)
+                    self._shed(queue)
             self._work.notify_all()
 
     def finish(self, frame: Frame, people: People | None) -> None:
         """The networks have seen a frame; None: they could not."""
         with self._lock:
-            lane = self._lanes[frame.camera]
+            queue = self._queues[frame.camera]
             if people is None:
-                self._leave_out(lane, frame, "skipped")
+                self._leave_out(queue, frame, "skipped")
             else:
-                lane.taken[frame.number] = replace(frame, image=None, people=people)
-                self._release(lane)
+                queue.taken[frame.number] = replace(frame, image=None, people=people)
+                self._release(queue)
 
     def next(self, timeout_s: float) -> list[tuple[str, Item]]:
         """What is to be scored: of each camera at most one."""
         with self._lock:
             self._ready.wait_for(lambda: self._closed or self._has_ready(), timeout_s)
             return [
-                (camera, lane.ready.popleft()) for camera, lane in self._lanes.items() if lane.ready
+                (camera, queue.ready.popleft())
+                for camera, queue in self._queues.items()
+                if queue.ready
             ]
 
     def close(self) -> None:
@@ -154,53 +165,53 @@ class Lanes:
         """Frames held in all."""
         with self._lock:
             return sum(
-                len(lane.waiting) + len(lane.taken) + len(lane.ready)
-                for lane in self._lanes.values()
+                len(queue.waiting) + len(queue.taken) + len(queue.ready)
+                for queue in self._queues.values()
             )
 
     def _has_work(self) -> bool:
-        return any(lane.waiting for lane in self._lanes.values())
+        return any(queue.waiting for queue in self._queues.values())
 
     def _has_ready(self) -> bool:
-        return any(lane.ready for lane in self._lanes.values())
+        return any(queue.ready for queue in self._queues.values())
 
-    def _enter(self, lane: _Lane, frame: Frame) -> None:
-        lane.is_lost = False  # a frame of another connection says the same
+    def _enter(self, queue: _Queue, frame: Frame) -> None:
+        queue.is_lost = False  # a frame of another connection says the same
         if frame.image is None:
-            self._hand_on(lane, frame)
+            self._hand_on(queue, frame)
             return
-        lane.waiting.append(frame)
-        self._shed(lane)
+        queue.waiting.append(frame)
+        self._shed(queue)
         self._work.notify()
 
-    def _shed(self, lane: _Lane) -> None:
-        while len(lane.waiting) > self._max_waiting:
-            self._leave_out(lane, lane.waiting.popleft(), "shed")
+    def _shed(self, queue: _Queue) -> None:
+        while len(queue.waiting) > self._max_waiting:
+            self._leave_out(queue, queue.waiting.popleft(), "shed")
 
-    def _leave_out(self, lane: _Lane, frame: Frame, why: Literal["shed", "skipped"]) -> None:
-        lane.taken.pop(frame.number, None)
-        self._count(frame.camera, why, 1)
-        self._release(lane)
+    def _leave_out(self, queue: _Queue, frame: Frame, why: Literal["shed", "skipped"]) -> None:
+        queue.taken.pop(frame.number, None)
+        self._counts.count(frame.camera, why, 1)
+        self._release(queue)
 
-    def _release(self, lane: _Lane) -> None:
+    def _release(self, queue: _Queue) -> None:
         """Hand on what is done, up to the first that is not."""
-        while lane.taken:
-            number = next(iter(lane.taken))
-            done = lane.taken[number]
+        while queue.taken:
+            number = next(iter(queue.taken))
+            done = queue.taken[number]
             if done is None:
                 return
-            del lane.taken[number]
-            self._hand_on(lane, done)
-        if lane.is_lost and not lane.waiting:
-            lane.is_lost = False
-            lane.ready.append(Lost())
+            del queue.taken[number]
+            self._hand_on(queue, done)
+        if queue.is_lost and not queue.waiting:
+            queue.is_lost = False
+            queue.ready.append(Lost())
             self._ready.notify()
 
-    def _hand_on(self, lane: _Lane, frame: Frame) -> None:
-        lane.ready.append(frame)
-        frames = sum(isinstance(item, Frame) for item in lane.ready)
+    def _hand_on(self, queue: _Queue, frame: Frame) -> None:
+        queue.ready.append(frame)
+        frames = sum(isinstance(item, Frame) for item in queue.ready)
         if frames > self._max_ready:
-            oldest = next(i for i, item in enumerate(lane.ready) if isinstance(item, Frame))
-            del lane.ready[oldest]
-            self._count(frame.camera, "shed", 1)
+            oldest = next(i for i, item in enumerate(queue.ready) if isinstance(item, Frame))
+            del queue.ready[oldest]
+            self._counts.count(frame.camera, "shed", 1)
         self._ready.notify()

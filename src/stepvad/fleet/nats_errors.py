@@ -1,0 +1,79 @@
+"""What an error of the NATS client means to the caller: try again, or somebody else wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+# Loaded with the bus and nowhere else: hence at the top.
+from nats import errors as client_errors  # noqa: TID253
+from nats.js import errors  # noqa: TID253
+
+from stepvad.errors import StepvadError
+from stepvad.fleet.bus import ConflictError, UnavailableError
+
+JETSTREAM = (
+    "start the broker with -js or a section jetstream; in a cluster, most brokers have to be up"
+)
+RUNNING = "is the broker running, and may this user do that?"
+PERMITTED = "check user, password or certificate of the bus, and what the broker permits them"
+SMALLER = "raise max_payload of the broker, or send less at a time"
+
+
+class Meaning(NamedTuple):
+    """What an error is raised as, and the remedy; with `problem`, in these words."""
+
+    error: type[StepvadError]
+    hint: str = ""
+    problem: str = ""
+
+
+CONFLICT = Meaning(ConflictError, problem="bus: expected to be the last who wrote, got another")
+NO_JETSTREAM = Meaning(UnavailableError, JETSTREAM, "bus: expected JetStream, got none for now")
+BY_CODE: dict[int, Meaning] = {
+    10071: CONFLICT,  # wrong last sequence
+    10164: CONFLICT,  # the same, of a stream that is replicated
+}
+"""The broker's error code decides where there is one; the class does otherwise."""
+BY_CLASS: tuple[tuple[type[BaseException], Meaning], ...] = (
+    (errors.KeyWrongLastSequenceError, CONFLICT),
+    (errors.ServiceUnavailableError, NO_JETSTREAM),
+    (errors.NoStreamResponseError, NO_JETSTREAM),
+    (errors.NotFoundError, Meaning(UnavailableError)),  # a broker that lost its memory: see setup
+    (errors.APIError, Meaning(UnavailableError)),
+    (client_errors.AuthorizationError, Meaning(UnavailableError, PERMITTED)),
+    (client_errors.InvalidUserCredentialsError, Meaning(UnavailableError, PERMITTED)),
+    (client_errors.MaxPayloadError, Meaning(UnavailableError, SMALLER)),
+    (client_errors.Error, Meaning(UnavailableError, RUNNING)),
+    (TimeoutError, Meaning(UnavailableError, RUNNING)),
+    (OSError, Meaning(UnavailableError, RUNNING)),
+)
+"""The first class that fits decides. What fits none is a fault of this program."""
+
+
+def meaning(error: BaseException) -> Meaning | None:
+    """What an error means; None if the table does not know it."""
+    # several errors of the client leave out fields that their base class declares
+    code = getattr(error, "err_code", None)
+    if code in BY_CODE:
+        return BY_CODE[code]
+    return next((found for kind, found in BY_CLASS if isinstance(error, kind)), None)
+
+
+@contextmanager
+def answers() -> Iterator[None]:
+    """Raise errors of the client in our own words."""
+    try:
+        yield
+    except Exception as error:
+        found = meaning(error)
+        if found is None:
+            raise
+        problem = found.problem or f"bus: expected an answer, got: {_words(error)}"
+        raise found.error(problem, hint=found.hint) from None
+
+
+def _words(error: Exception) -> str:
+    told = getattr(error, "description", str(error))  # which several leave out, too
+    return f"{type(error).__name__} {told or ''}".rstrip()

@@ -1,0 +1,133 @@
+"""What child processes tell the site: JSON that is checked, and plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, TypeAdapter
+
+from stepvad.errors import DataError
+from stepvad.video.people import Boxes, People
+from stepvad.video.pixels import Image
+
+State = Literal["offline", "online", "failed"]
+
+MOST_SIDE = 16384
+"""Pixels of the longer side of a picture."""
+Whole = Annotated[int, Field(ge=0)]
+Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusMessage:
+    """How a camera is; `over`: nothing will follow."""
+
+    state: State
+    reason: str
+    over: bool = False
+    type: Literal["status"] = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameHeader:
+    """What goes before the pixels of a frame."""
+
+    connection: Whole
+    wall0: float
+    slot: Whole
+    arrived: float
+    shape: tuple[Side, Side, Literal[3]]
+    shed: Whole
+    """Frames since the last one that were too old to be sent."""
+    skipped: Whole
+    """Frames since the last one whose time slot was taken."""
+    type: Literal["frame"] = "frame"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A pose worker has its networks; `problem`: it cannot have them."""
+
+    problem: str = ""
+    type: Literal["ready"] = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleHeader:
+    """What goes before the joints of several pictures' people."""
+
+    people: tuple[Annotated[int, Field(ge=0, le=100_000)] | None, ...]
+    """Of each picture; None where it could not be looked at."""
+    joints: Annotated[int, Field(ge=1, le=1000)]
+    type: Literal["people"] = "people"
+
+
+Message = StatusMessage | FrameHeader | Ready | PeopleHeader
+_ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
+
+
+def encode(message: Message) -> bytes:
+    """A message as it travels."""
+    return _ADAPTER.dump_json(message)
+
+
+def decode(data: bytes) -> Message:
+    """A message of a child; a DataError if it is none."""
+    try:
+        return _ADAPTER.validate_json(data)
+    except ValueError as error:
+        raise DataError(f"child process: expected one of its messages, got: {error}") from None
+
+
+def image_of(header: FrameHeader, pixels: bytes) -> Image:
+    """The picture that follows a header."""
+    height, width, channels = header.shape
+    if len(pixels) != height * width * channels:
+        raise DataError(
+            f"capture: expected {height} x {width} x {channels} bytes, got {len(pixels)}"
+        )
+    return np.frombuffer(pixels, np.uint8).reshape(header.shape)
+
+
+def encode_people(found: Sequence[People | None]) -> tuple[bytes, bytes]:
+    """Header and numbers of the people of some pictures."""
+    seen = [people for people in found if people is not None]
+    joints = max((people.keypoints.shape[1] for people in seen if len(people)), default=17)
+    header = PeopleHeader(tuple(None if p is None else len(p) for p in found), joints)
+    parts = [
+        part.tobytes()
+        for people in seen
+        if len(people)
+        for part in (
+            people.boxes.corners,
+            people.boxes.scores,
+            people.keypoints,
+            people.confidence,
+        )
+    ]
+    return encode(header), b"".join(parts)
+
+
+def decode_people(header: PeopleHeader, body: bytes) -> list[People | None]:
+    """The people of some pictures, checked."""
+    joints = header.joints
+    each = 4 + 1 + 2 * joints + joints
+    total = sum(n or 0 for n in header.people)
+    if len(body) != 4 * each * total:
+        raise DataError(f"pose worker: expected {4 * each * total} bytes, got {len(body)}")
+    numbers, end = np.frombuffer(body, np.float32), 0
+    found: list[People | None] = []
+    for n in header.people:
+        if n is None:
+            found.append(None)
+            continue
+        part, end = numbers[end : end + each * n], end + each * n
+        corners, scores, keypoints, confidence = np.split(
+            part, np.cumsum([4 * n, n, 2 * joints * n])
+        )
+        boxes = Boxes(corners.reshape(n, 4), scores)
+        found.append(People(boxes, keypoints.reshape(n, joints, 2), confidence.reshape(n, joints)))
+    return found

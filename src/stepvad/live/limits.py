@@ -1,0 +1,33 @@
+"""Limits that the system sets to a process."""
+
+from __future__ import annotations
+
+import logging
+import resource
+
+logger = logging.getLogger(__name__)
+
+MANY_FILES = 65536
+"""No process of a site opens more; programs that walk over all possible files stay fast."""
+FEW_FILES = 4096
+"""Below this a site with many cameras and a busy page may run out."""
+
+
+def raise_file_limit() -> int:
+    """Raise the soft limit of open files to the hard one; how many may be open now."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
+    if wanted <= soft or soft == resource.RLIM_INFINITY:
+        wanted = soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        logger.warning("the limit of open files stays at %d: %s", soft, error)
+        return soft
+    if 0 <= wanted < FEW_FILES:
+        logger.warning(
+            "only %d files and connections may be open at once; raise LimitNOFILE= of the service "
+            "or ulimit -n",
+            wanted,
+        )
+    return wanted

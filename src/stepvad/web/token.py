@@ -1,0 +1,29 @@
+"""The token of a page, compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from stepvad.errors import ConfigError
+
+SHORTEST_TOKEN = 16
+
+
+class Token:
+    """The word that opens the page."""
+
+    def __init__(self, token: str) -> None:
+        if len(token) < SHORTEST_TOKEN:
+            raise ConfigError(
+                f"web.token: expected at least {SHORTEST_TOKEN} characters, got {len(token)}",
+                hint="leave the setting out and one is made",
+            )
+        self._token = token.encode()
+        # browsers send the cookies of one host to all its ports: each site has a name of its own
+        name = hmac.new(self._token, b"stepvad cookie name", hashlib.sha256).hexdigest()
+        self.cookie_name = f"stepvad-{name[:8]}"
+
+    def fits(self, given: str) -> bool:
+        """Whether this is the token; takes as long for any other."""
+        return hmac.compare_digest(given.encode(errors="replace"), self._token)

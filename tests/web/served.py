@@ -1,0 +1,99 @@
+"""The page of a site in a process of its own, as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepvad.live.limits import raise_file_limit
+from stepvad.live.logs import set_up
+from stepvad.live.settings import Web
+from stepvad.live.stages import Supervisor
+from stepvad.web import bind
+from tests.pages import ROOT
+from tests.video.servers import wait_until
+from tests.web.sites import site
+
+
+@dataclass(frozen=True, slots=True)
+class PageProcess:
+    """A running page: its process, its port and its log."""
+
+    pid: int
+    port: int
+    log: Path
+
+    @property
+    def open_files(self) -> int:
+        return len([*Path(f"/proc/{self.pid}/fd").iterdir()])
+
+
+@contextmanager
+def page_process(
+    directory: Path, *, most_files: int | None = None, held_files: int = 0, **web: Any
+) -> Iterator[PageProcess]:
+    """A page with these settings under [web]; some of the files it may open are open already."""
+    log = directory / "page.log"
+
+    def limited() -> None:
+        if most_files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+
+    told = json.dumps({"port": 0} | web, default=str)
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.web.served", str(directory), told, str(held_files)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=out,
+            preexec_fn=limited,
+        )
+    with process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline()
+            assert port, log.read_text()
+            yield PageProcess(process.pid, int(port), log)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def main(directory: Path, web: Web, held_files: int) -> None:
+    """Serve until SIGTERM."""
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(held_files)]
+    set_up("text")
+    logging.getLogger().setLevel(logging.INFO)
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    raise_file_limit()
+    supervisor = Supervisor()
+    with site(directory, web=web) as mill:
+        app = mill.app(health=supervisor, session_file=directory / "sessions")
+        server = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
+        supervisor.start(server)
+        wait_until(lambda: server.heartbeat.age_s < 1)
+        print(server.port, flush=True)  # noqa: T201
+        while not stopping.wait(0.5):
+            supervisor.check()
+        began = time.monotonic()
+        supervisor.stop([server], 5)
+        logging.info("stopped in %.1f s", time.monotonic() - began)
+    for file in held:
+        os.close(file)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Web(**json.loads(sys.argv[2])), int(sys.argv[3]))

@@ -1,0 +1,137 @@
+"""Guessing tokens is slow and seen; it keeps nobody out who is known."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from stepvad.web.attempts import MOST_WRONG, MOST_WRONG_EACH, Attempts
+from stepvad.web.token import Token
+from tests.web.sites import BEARER, HERE, TOKEN, Site
+
+WRONG = {"Authorization": "Bearer wrong"}
+ORIGIN = {"Origin": HERE}
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of attempts; only the test moves it."""
+    clock = Clock()
+    monkeypatch.setattr(Attempts.__init__, "__defaults__", (clock,))
+    return clock
+
+
+def at(app: FastAPI, address: str) -> TestClient:
+    """A client at an address."""
+    return TestClient(app, base_url=HERE, follow_redirects=False, client=(address, 50_000))
+
+
+def guess(client: TestClient, token: str = "wrong" * 5) -> int:
+    return client.post("/login", data={"token": token}, headers=ORIGIN).status_code
+
+
+def test_an_address_may_guess_ten_times_a_minute(mill: Site, clock: Clock) -> None:
+    client = at(mill.app(), "10.0.0.1")
+    assert [guess(client) for _ in range(12)] == [401] * MOST_WRONG_EACH + [429] * 2
+    assert guess(client, TOKEN) == 429  # or guessing would go on
+    clock.now += 59
+    assert guess(client, TOKEN) == 429
+    clock.now += 1
+    assert guess(client, TOKEN) == 303
+
+
+def test_a_site_hears_twenty_wrong_tokens_a_minute(mill: Site, clock: Clock) -> None:
+    app = mill.app()
+    said = [guess(at(app, f"10.0.{number}.1")) for number in range(50)]
+    assert said == [401] * MOST_WRONG + [429] * 30
+    clock.now += 60
+    said = [at(app, f"10.1.{n}.1").get("/metrics", headers=WRONG).status_code for n in range(50)]
+    assert said == [401] * MOST_WRONG + [429] * 30
+    clock.now += 60
+    assert guess(at(app, "10.2.0.1"), TOKEN) == 303
+
+
+def test_the_form_and_the_bearer_share_the_limit_and_say_how_long(mill: Site, clock: Clock) -> None:
+    client = at(mill.app(), "10.0.0.1")
+    for _ in range(MOST_WRONG_EACH // 2):
+        assert client.get("/api/site", headers=WRONG).status_code == 401
+        assert guess(client) == 401
+    clock.now += 17.5
+    answer = client.post("/login", data={"token": "wrong"}, headers=ORIGIN)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "43")
+    assert "Too many wrong tokens. Try again in 43 seconds." in answer.text
+    answer = client.get("/metrics", headers=WRONG)
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "43")
+    assert client.get("/", headers=BEARER).status_code == 429
+
+
+def test_guessing_keeps_nobody_out_who_is_known(mill: Site, clock: Clock) -> None:
+    app = mill.app()
+    browser, prometheus = at(app, "10.0.0.9"), at(app, "10.0.0.8")
+    assert guess(browser, TOKEN) == 303
+    assert prometheus.get("/metrics", headers=BEARER).status_code == 200
+    while guess(at(app, f"10.9.{clock.now % 250:.0f}.1")) != 429:
+        clock.now += 0.01
+    assert browser.get("/api/site").status_code == 200
+    assert prometheus.get("/metrics", headers=BEARER).status_code == 200
+    assert guess(browser, TOKEN) == 303
+    for _ in range(MOST_WRONG_EACH):  # it has a limit all the same
+        assert prometheus.get("/metrics", headers=WRONG).status_code == 401
+    assert prometheus.get("/metrics", headers=BEARER).status_code == 429
+
+
+def test_a_session_goes_on_where_a_bearer_is_refused(mill: Site, clock: Clock) -> None:
+    client = at(mill.app(), "10.0.0.1")
+    assert guess(client, TOKEN) == 303
+    for _ in range(MOST_WRONG_EACH):
+        guess(client)
+    assert client.get("/api/site").status_code == 200
+    assert client.get("/api/site", headers=WRONG).status_code == 200
+
+
+def test_open_routes_are_no_way_to_guess(mill: Site, clock: Clock) -> None:
+    client = at(mill.app(), "10.0.0.1")
+    elsewhere = {"Host": "evil.example"}
+    for _ in range(MOST_WRONG_EACH):
+        assert client.get("/healthz", headers=WRONG | elsewhere).status_code == 400
+    assert client.get("/healthz", headers=BEARER | elsewhere).status_code == 400
+    assert client.get("/healthz", headers=WRONG).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("somewhere", "elsewhere", False),
+    ],
+)
+def test_a_client_is_an_address_or_a_network(first: str, second: str, is_same: bool) -> None:
+    attempts = Attempts(Token(TOKEN), Clock())
+    for _ in range(MOST_WRONG_EACH):
+        assert attempts.attempt("wrong", first).wait_s == 0
+    assert (attempts.attempt(TOKEN, second).wait_s > 0) == is_same
+
+
+def test_guessing_is_seen_in_the_log_and_does_not_fill_it(
+    mill: Site, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = at(mill.app(), "10.0.0.1")
+    for _ in range(200):
+        guess(client, "my own password of another place")
+    said = [one.getMessage() for one in caplog.records if one.name == "stepvad.web.attempts"]
+    assert said == [
+        "a wrong token from 10.0.0.1",
+        "too many wrong tokens: attempts are refused for 60 s",
+    ]
