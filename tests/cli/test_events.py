@@ -4,14 +4,22 @@ import csv
 import io
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from stepvad.detector import Detector
+from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.look import look_at
+from stepvad.formats import read_clip, write_clip
+from stepvad.live import demo
 from stepvad.live.record import Record
 from stepvad.live.store import Store
 from tests.cli.conftest import Command
-from tests.live.records import record
+from tests.live.records import explanation, record
+from tests.live.sites import one_person
 
 SINKS = ("mqtt",)
 
@@ -26,7 +34,7 @@ def data(tmp_path: Path) -> Path:
     for one in (old, other, new):
         store.change("new", one)
         store.put_poses(one.id, b"x" * 100)
-    store.put_explanation(old.id, {"words": ["left knee"]})
+    store.put_explanation(old.id, explanation("left knee"))
     store.change("end", old.ended("calm", 1011.0))
     store.change("end", other.ended("camera lost", 1012.0))
     store.close()
@@ -42,6 +50,40 @@ def remaining(data: Path) -> list[int]:
     found = [one.frame_seq for one in store.events()]
     store.close()
     return found
+
+
+def test_an_event_that_a_site_explained_is_shown(
+    stepvad: Command, tmp_path: Path, odd_poses: Path
+) -> None:
+    """Nothing invented: what a site stores of a real model and real poses."""
+    clip = read_clip(odd_poses)
+    detector = Detector.load(demo.MODEL, threads=1)
+    windows = detector.score(clip).windows
+    at = int(np.argmax(windows.A))
+    track, frame = int(windows.track_id[at]), int(windows.frame[at])
+    look = look_at(detector, clip, track, frame, calm=float(windows.A[at]) / 2)
+    one = record("yard", 1)
+    with closing(Store(tmp_path / "site-data" / "events.db", SINKS)) as store:
+        store.change("new", one)
+        store.put_explanation(one.id, look.as_dict(clip.rate(None)))
+    said = "; ".join(finding.says for finding in look.findings)
+    assert said
+    shown = stepvad("events", "show", one.id, "-d", tmp_path / "site-data")
+    assert shown.code == 0, shown.err
+    assert look.findings[0].says.split()[0] in shown.out
+    facts = json.loads(
+        stepvad("events", "show", one.id, "-d", tmp_path / "site-data", "--json").out
+    )
+    assert facts["explanation"]["schema"] == 1
+    assert "; ".join(word["says"] for word in facts["explanation"]["words"]) == said
+    assert EventExplanation.from_json(facts["explanation"]).summary == said
+
+
+@pytest.fixture
+def odd_poses(tmp_path: Path) -> Path:
+    """Somebody who walks, and now and then is a jumble."""
+    write_clip(one_person(20.0), tmp_path / "odd.parquet")
+    return tmp_path / "odd.parquet"
 
 
 def test_events_are_listed_the_newest_first(stepvad: Command, data: Path) -> None:
@@ -77,7 +119,7 @@ def test_one_event_is_shown_with_all_its_fields(stepvad: Command, data: Path) ->
     for words in ("calm", "left knee", "100 bytes", "threshold", "gate"):
         assert words in shown.out
     facts = json.loads(stepvad("events", "show", id, "-d", data, "--json").out)
-    assert facts["explanation"] == {"words": ["left knee"]}
+    assert facts["explanation"]["words"] == [{"says": "left knee", "first": 100, "last": 101}]
     assert Record.from_json(facts).ended_by == "calm"
 
 

@@ -96,14 +96,14 @@ def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
         if record is None:
             raise _unknown(id)
         facts = _facts(record, store.marked())
-        poses, explanation = store.poses(id), store.explanation(id)
+        poses, explanation = store.poses(id), store.explained(id)
     if as_json:
-        print_json(facts | {"explanation": explanation})
+        print_json(facts | {"explanation": None if explanation is None else explanation.to_json()})
         return
     for name in ("start_time", "end_time", "marked"):
         facts[name] = facts[name] and _clock(facts[name])
     facts["poses"] = f"{len(poses)} bytes" if poses else None
-    facts["explanation"] = "; ".join((explanation or {}).get("words", ())) or None
+    facts["explanation"] = None if explanation is None else explanation.summary
     rows = [(name, _word(value)) for name, value in facts.items()]
     print_table(f"event {id}", ("field", "value"), rows)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Path, Query, Response
 
 from stepvad.errors import DataError, StepvadError
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.live.board import Board, CameraView
 from stepvad.live.record import Record
 from stepvad.web import answers
@@ -151,7 +152,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
-            return answers.Explanation(**site.explain(id))
+            return answers.Explanation(**EventExplanation.from_json(site.explain(id)).to_json())
         except StepvadError as error:
             raise _missing(error) from error.__cause__
 
