@@ -38,6 +38,8 @@ ALIVE_S = 1.0
 """How often a child says that it is alive."""
 SILENT_S = 6.0
 """A child that is silent for longer hangs."""
+START_S = 60.0
+"""Longest silence before the first message: a slow or busy machine takes long to import."""
 TRANSFER_S = 6.0
 """Longest pause within a message, in either direction."""
 MOST_BYTES = 1 << 28
@@ -89,6 +91,7 @@ class ChildProcess:
         self.pipe: Connection[Any, Any] = Connection(ours.detach())
         self._heartbeat = heartbeat or Heartbeat(SILENT_S)
         self._alive_at = self._asked_at = time.monotonic()
+        self._has_spoken = False
         try:
             self.pipe.send((form, function, args))
         except OSError:
@@ -111,11 +114,12 @@ class ChildProcess:
             ready = self.pipe.poll(max(deadline - time.monotonic(), 0.0))
             self._asked_at = now = time.monotonic()
             if not ready:
-                if now - self._alive_at > SILENT_S:
-                    raise HungError(f"silent for {SILENT_S:g} s")
+                limit_s = SILENT_S if self._has_spoken else START_S
+                if now - self._alive_at > limit_s:
+                    raise HungError(f"silent for {limit_s:g} s")
                 return None
             message = self.body()
-            self._alive_at = time.monotonic()
+            self._alive_at, self._has_spoken = time.monotonic(), True
             if message:  # an empty one says no more than that the child is alive
                 return message
 
