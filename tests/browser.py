@@ -129,14 +129,14 @@ class Page:
 
 
 @contextmanager
-def browser(profile: Path) -> Iterator[Page]:
-    """A browser that ends with the block."""
+def browser(profile: Path, *flags: str) -> Iterator[Page]:
+    """A browser that ends with the block, with more flags for its command line."""
     assert CHROMIUM is not None
     (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
     far = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (theirs_in, theirs_out)]
     process = subprocess.Popen(
         ["bash", "-c", f'exec "$@" 3<&{far[0]} 4>&{far[1]}', "bash", CHROMIUM, *FLAGS,
-         f"--user-data-dir={profile}"],
+         *flags, f"--user-data-dir={profile}"],
         pass_fds=far,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

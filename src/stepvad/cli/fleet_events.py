@@ -146,8 +146,10 @@ async def _write(settings: Settings) -> None:
 def _serve(settings: Settings) -> None:
     from stepvad.fleet.shelf import Shelf
     from stepvad.live.board import Board
+    from stepvad.live.limits import raise_file_limit
+    from stepvad.live.stages import Supervisor
     from stepvad.secrets import secret
-    from stepvad.web import create_app, serve
+    from stepvad.web import STOP_S, bind, create_app
 
     if settings.web.token is None:
         raise ConfigError(
@@ -157,7 +159,8 @@ def _serve(settings: Settings) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    shelf = Shelf(secret(settings.events.dsn))
+    raise_file_limit()
+    shelf, supervisor, web = Shelf(secret(settings.events.dsn)), Supervisor(), settings.web
     try:
         shelf.check()
         app = create_app(
@@ -167,10 +170,13 @@ def _serve(settings: Settings) -> None:
             secret(settings.web.token),
             explain=shelf.explanation,
             mark=shelf.mark,
+            health=supervisor,
         )
-        page = serve(app, settings.web.host, settings.web.port)
+        page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
+        supervisor.start(page)
         say(f"the page is at {page.url}")
-        stop.wait()
-        page.stop()
+        while not stop.wait(1.0):
+            supervisor.check()
+        supervisor.stop([page], STOP_S)
     finally:
         shelf.close()

@@ -114,6 +114,8 @@ def _of_camera(camera: CameraSettings) -> list[str]:
         f"Camera {camera.name}: {looks.get(camera.kind, camera.url)}{with_words}{again}, "
         f"{camera.rate:g} frames a second."
     ]
+    if camera.uses_tls:
+        lines.append(f"  {_of_tls(camera)}")
     if camera.model:
         lines.append(f"  It has a model of its own: {camera.model}.")
     lines.append(
@@ -129,6 +131,12 @@ def _of_camera(camera: CameraSettings) -> list[str]:
     if camera.record:
         lines.append("  Its poses are recorded.")
     return lines
+
+
+def _of_tls(camera: CameraSettings) -> str:
+    if camera.tls_insecure:
+        return "Its certificate is not checked (tls_insecure)."
+    return f"Its certificate is checked against {camera.tls_ca or 'the authorities of the system'}."
 
 
 def _of_pose(pose: PoseSettings) -> str:
@@ -207,8 +215,8 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             known = ", ".join(section.model_fields)
             return f"{name}: expected a known key, got {place[-1]!r}", f"the keys here: {known}"
         case "missing":
-            wanted = section.model_fields.get(str(place[-1]))
-            hint = f"{place[-1]}: {wanted.description}" if wanted else "give all of its values"
+            missing = section.model_fields.get(str(place[-1]))
+            hint = f"{place[-1]}: {missing.description}" if missing else "give all of its values"
             return f"{name}: expected a value, got none", hint
         case "value_error":
             message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]

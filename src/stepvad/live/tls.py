@@ -28,5 +28,9 @@ def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        return error.reason.replace("_", " ").lower() if error.reason else "no PEM file"
+        return (
+            error.reason.replace("_", " ").lower()
+            if error.reason
+            else "no PEM that opens without a password"
+        )
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -70,6 +70,8 @@ class Server:
             # no signal handlers: those are the main thread's
             asyncio.run(self._serve())
         self.listening.close()
+        if not self._server.should_exit:
+            raise RuntimeError("the server ended although nobody stopped it")
 
     def stop(self, deadline: float) -> None:
         """Answer nobody any more; open requests may go on until shortly before the deadline."""
