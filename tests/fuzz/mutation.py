@@ -105,9 +105,10 @@ def _change(holder: list[Any], rng: Random) -> None:
             container[rng.choice(("x", "", "00", "-1", "99999999", str(key) + "0", TEXTS[1]))] = (
                 value
             )
-        case 6 if isinstance(value, list) and not any(isinstance(one, list) for one in value):
-            # flat lists only: long lists of long lists would take all memory of the mutator
-            container[key] = (value or [0])[:2000] * rng.choice((2, 50, 2000))
+        case 6 if isinstance(value, list):
+            # long lists of long lists would take all memory of the mutator
+            is_flat = not any(isinstance(one, list | dict) for one in value)
+            container[key] = (value or [0])[:2000] * (rng.choice((2, 50, 2000)) if is_flat else 2)
         case 7:
             container[key] = rng.choice(TEXTS)
         case 8 if isinstance(container, list):
