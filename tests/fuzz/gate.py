@@ -156,22 +156,24 @@ def fuzz(reader: str, seeds: Path, *, seed: int, files: Iterator[int], kept: Pat
     worker: Worker | None = None
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        for number in files:
-            rng = random.Random(f"{seed} {reader} {number}")
-            source = rng.choice(whole)
-            data = mutated(reader, source, rng)
-            path = work / source.name
-            path.write_bytes(data)
-            worker = worker or Worker(reader, seeds, work)
-            facts = worker.read(path)
-            faults = row.count(facts, len(data))
-            if faults:
-                _keep(row, faults, facts, number, data, source, kept)
-            if facts["end"] in ("crash", "hang") or facts["grown"] > MEMORY // 4:
-                worker.close()  # a new one begins with little memory
-                worker = None
-        if worker is not None:
-            worker.close()
+        try:
+            for number in files:
+                rng = random.Random(f"{seed} {reader} {number}")
+                source = rng.choice(whole)
+                data = mutated(reader, source, rng)
+                path = work / source.name
+                path.write_bytes(data)
+                worker = worker or Worker(reader, seeds, work)
+                facts = worker.read(path)
+                faults = row.count(facts, len(data))
+                if faults:
+                    _keep(row, faults, facts, number, data, source, kept)
+                if facts["end"] in ("crash", "hang") or facts["grown"] > MEMORY // 4:
+                    worker.close()  # a new one begins with little memory
+                    worker = None
+        finally:
+            if worker is not None:
+                worker.close()
     return row
 
 
