@@ -77,7 +77,7 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
         def stop(self, deadline: float) -> None:
             self._stopping.set()
 
-    def serve(*parts: Any) -> Page:
+    def serve(*parts: Any, **named: Any) -> Page:
         *_, explain, mark, _ = parts
         with pytest.raises(DataError, match="got poses alone"):
             explain("x")

@@ -13,7 +13,7 @@ import pytest
 from stepvad.errors import DataError
 from stepvad.live import database
 from stepvad.live.store import Store
-from tests.live.records import SINKS, UNIQUE, fill, record
+from tests.live.records import SINKS, UNIQUE, explanation, fill, record
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def test_what_is_too_old_goes_poses_first(tmp_path: Path) -> None:
         one = record(UNIQUE if number == 0 else "yard", number)
         store.change("new", one)
         store.put_poses(one.id, f"poses {number}".encode())
-        store.put_explanation(one.id, {"number": number})
+        store.put_explanation(one.id, explanation(f"number {number}"))
         store.change("end", one.ended("calm", clock()))
     store.change("new", record(number=3))
     days[0] = 32.0

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.events import Kind
-from stepvad.live import event_writer
+from stepvad.live import event_writer, recorder
 from stepvad.live.background import TaskQueue
 from stepvad.live.board import Board
 from stepvad.live.event_writer import ChangeQueue, EventWriter, PendingChange
@@ -135,7 +135,7 @@ def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
     def fails(directories: object) -> list[Path]:
         raise READ_ONLY
 
-    monkeypatch.setattr(event_writer.recorder, "make_room", fails)
+    monkeypatch.setattr(recorder, "make_room", fails)
     disk = Disk(FULL)
     disk.refuses.set()
     with writing(disk, board, tmp_path) as (changes, _):

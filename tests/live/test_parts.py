@@ -1,4 +1,4 @@
-"""Small parts of a site: background tasks, logs, drift and what --check tries."""
+"""Small parts of a site: background tasks, logs and what --check tries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ from typer.testing import CliRunner
 
 from stepvad.cli import app
 from stepvad.errors import DataError
-from stepvad.events import Rules
 from stepvad.formats import read_clip
 from stepvad.live import demo
 from stepvad.live.background import BackgroundTasks, TaskKind, TaskQueue
-from stepvad.live.board import Board
-from stepvad.live.drifting import Drifting, latest_block
 from stepvad.live.explainer import packed, unpacked
 from stepvad.live.logs import Form, set_up
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
 from stepvad.live.stages import Supervisor
-from stepvad.live.watcher import Subject
-from stepvad.poses import Clip, Track
-from tests.live.sites import RATE, camera, one_person, pose_camera, write_site
+from tests.live.sites import camera, one_person, pose_camera, write_site
 
 
 class Note:
@@ -86,45 +81,6 @@ def test_the_poses_of_an_event_come_back_as_they_were() -> None:
     clip = one_person(3.0)
     again = unpacked(packed(clip))
     assert again.digest() == clip.digest()
-
-
-def drifting(board: Board) -> Drifting:
-    loaded = Models().load(demo.MODEL)
-    assert loaded.calibration is not None
-    board.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
-    subject = Subject(
-        camera="demo",
-        rate=RATE,
-        rules=Rules(threshold=1.0),
-        detector=loaded.detector,
-        model_id="m",
-        model_sha256="0",
-        zones={},
-    )
-    return Drifting(subject, loaded.calibration, board)
-
-
-def test_drift_is_told_when_there_is_enough_to_tell() -> None:
-    board = Board()
-    one = drifting(board)
-    one.tell()
-    assert "too early to tell" in board.snapshot().cameras[0].drift
-    upside_down = one_person(30.0, every_s=1e9, for_s=0.0)
-    (track,) = upside_down.tracks
-    turned = Track(1, track.frames, 1000 - track.keypoints, track.confidence)
-    for _ in range(6):
-        one.add(Clip("demo", RATE, upside_down.n_frames, (turned,), upside_down.skeleton))
-    one.tell()
-    view = board.snapshot().cameras[0]
-    assert view.drifted
-    assert "calibrate again" in view.drift
-
-
-def test_a_block_is_the_last_half_minute() -> None:
-    clip = one_person(40.0)
-    block = latest_block(clip)
-    assert block.n_frames == 30 * RATE
-    assert (block.tracks[0].keypoints == clip.tracks[0].keypoints[-block.n_frames :]).all()
 
 
 def test_a_file_without_poses_is_refused(tmp_path: Path) -> None:

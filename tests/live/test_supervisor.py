@@ -91,7 +91,7 @@ def test_a_site_that_cannot_be_started_is_tried_again(
             raise BlockingIOError(11, "Resource temporarily unavailable")
         return real(*args, **kwargs)  # type: ignore[call-overload]  # as it came
 
-    monkeypatch.setattr(supervisor.subprocess, "Popen", scarce)
+    monkeypatch.setattr(subprocess, "Popen", scarce)
     assert run("", runs) == 0
     assert caplog.text.count("could not be started") == 2
 

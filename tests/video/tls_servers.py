@@ -102,7 +102,7 @@ def recording_server(*certificates: Path, answer: Answer = asks_for_password) ->
 
         def _talk(client: socket.socket, which: tuple[Path, ...]) -> None:
             client.settimeout(5)
-            with suppress(OSError), client, _wrapped(client, which) as talk:
+            with suppress(OSError), client, wrapped(client, which) as talk:
                 while request := talk.recv(8192):
                     recorded.requests.append(request)
                     talk.sendall(answer(request))
@@ -117,7 +117,8 @@ def recording_server(*certificates: Path, answer: Answer = asks_for_password) ->
                 thread.join(10)
 
 
-def _wrapped(client: socket.socket, certificate: tuple[Path, ...]) -> socket.socket:
+def wrapped(client: socket.socket, certificate: tuple[Path, ...]) -> socket.socket:
+    """The connection over TLS, if there is a certificate for it."""
     if not certificate:
         return client
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

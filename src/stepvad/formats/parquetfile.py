@@ -189,14 +189,16 @@ def pyarrow_of(feature: str, extra: str) -> tuple[Any, Any]:
 
 
 def _parquet(parquet: Any, source: Path | BinaryIO, texts: Sequence[str]) -> Any:
-    return parquet.ParquetFile(
-        source,
-        read_dictionary=list(texts),
-        pre_buffer=False,
-        page_checksum_verification=True,
-        buffer_size=BUFFER,
-        thrift_container_size_limit=MAX_LISTED,
-    )
+    options: dict[str, Any] = {
+        "pre_buffer": False,
+        "page_checksum_verification": True,
+        "buffer_size": BUFFER,
+        "thrift_container_size_limit": MAX_LISTED,
+    }
+    about = parquet.ParquetFile(source, **options).metadata
+    paths = {about.schema.column(number).path for number in range(about.num_columns)}
+    there = [name for name in texts if name in paths]  # others are an error of their own
+    return parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)
 
 
 def _values(header: Fields, size: int, *, is_text: bool) -> int:

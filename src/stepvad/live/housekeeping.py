@@ -70,7 +70,10 @@ class Housekeeping:
         self._board.dropped_tasks(self._tasks.dropped())
         for delivery in self._deliveries:
             lag = self._store.lag(delivery.name)
-            self._board.sink(delivery.name, lag, delivery.failures, delivery.last_error or "")
+            self._board.sink(
+                *(delivery.name, lag, delivery.failures, delivery.last_error or ""),
+                refused=delivery.refused,
+            )
 
     def _warn_of_overload(self) -> None:
         """Say so when so many frames are shed that nobody can be followed."""

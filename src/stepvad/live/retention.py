@@ -48,7 +48,7 @@ def delete_old(connection: sqlite3.Connection, retention: Retention, time: float
     poses = 0
     for table in ("explanations", "poses"):
         poses = connection.execute(
-            f"DELETE FROM {table} WHERE id IN ({old})",  # noqa: S608  constant parts
+            f"DELETE FROM {table} WHERE id IN ({old})",  # noqa: S608  one of two tables
             (time - retention.poses_days * DAY_S,),
         ).rowcount
     return Deleted(events=events, poses=poses, kept_open=0)

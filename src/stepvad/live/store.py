@@ -6,7 +6,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,8 +21,9 @@ from stepvad.live.record import EndedBy, Record, camera_key, message
 from stepvad.live.retention import Deleted, Retention, delete_old, forget_replaced
 from stepvad.live.storeclock import StoreClock, load, save
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing stepvad.explain takes a second, and few need it
     from stepvad.events import Kind
+    from stepvad.explain.eventexplanation import EventExplanation
 
 FILE_NAME = "events.db"
 """The store's name in the data directory of a site."""
@@ -189,14 +190,21 @@ class Store:
         """The poses around an event."""
         return self._attached("poses", id)
 
-    def put_explanation(self, id: str, facts: dict[str, Any]) -> bool:
+    def put_explanation(self, id: str, explanation: EventExplanation | Mapping[str, Any]) -> bool:
         """Keep why an event has its score; False if there is no such event any more."""
-        return self._attach("explanations", id, json.dumps(facts))
+        if isinstance(explanation, Mapping):
+            explanation = _explanation(explanation)
+        return self._attach("explanations", id, json.dumps(explanation.to_json()))
 
-    def explanation(self, id: str) -> dict[str, Any] | None:
+    def explained(self, id: str) -> EventExplanation | None:
         """Why an event has its score."""
         body = self._attached("explanations", id)
-        return None if body is None else json.loads(body)
+        return None if body is None else _explanation(json.loads(body))
+
+    def explanation(self, id: str) -> dict[str, Any] | None:
+        """The same as plain values for JSON."""
+        found = self.explained(id)
+        return None if found is None else found.to_json()
 
     def _attach(self, table: _Attached, id: str, body: bytes | str) -> bool:
         with self._database.write() as connection:
@@ -337,6 +345,12 @@ class Store:
     def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
         """Messages that were refused for good, in order."""
         return self.outbox.dead_letters(sink)
+
+
+def _explanation(facts: object) -> EventExplanation:
+    from stepvad.explain.eventexplanation import EventExplanation
+
+    return EventExplanation.from_json(facts)
 
 
 def _find(connection: sqlite3.Connection, id: str) -> Record | None:

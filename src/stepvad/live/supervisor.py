@@ -102,7 +102,7 @@ class _Run:
         ready, _, _ = select.select([self._reads], [], [], timeout_s)
         if not ready or not os.read(self._reads, 4096):
             if ready:  # closed: the site is about to end
-                time.sleep(timeout_s)
+                select.select([], [], [], timeout_s)
             return False
         self._beat_at, self._limit_s = time.monotonic(), HANG_S
         return True
