@@ -21,6 +21,7 @@ from stepvad.web.metrics import render
 from tests.pages import ROOT
 
 DEPLOY = ROOT / "deploy"
+CONFIG = DEPLOY / ".compose-lint.yml"
 HADOLINT = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 yaml = pytest.importorskip("yaml")
 
@@ -95,6 +96,25 @@ def test_everything_that_compose_names_is_there() -> None:
     site = compose["services"]["stepvad"]
     assert (site["read_only"], site["cap_drop"]) == (True, ["ALL"])
     assert (ROOT / "deploy" / site["build"]["context"] / site["build"]["dockerfile"]).is_file()
+
+
+def test_every_service_of_compose_is_watched_and_can_do_little() -> None:
+    for name, service in read_yaml("compose.yaml")["services"].items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["pids_limit"] > 0, name
+        assert service["mem_limit"], name
+        assert service["healthcheck"]["test"][0] == "CMD", name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name
+
+
+def test_the_compose_file_is_of_the_specification_and_safe() -> None:
+    spec = pytest.importorskip("compose_spec")
+    facts = {key: one for key, one in read_yaml("compose.yaml").items() if key[:2] != "x-"}
+    spec.PyCompose.from_yaml(yaml.safe_dump(facts)).validate()
+    lint = Path(sys.executable).with_name("compose-lint")
+    said(lint, "check", "--fail-on", "low", "--config", CONFIG, DEPLOY / "compose.yaml")
 
 
 def test_the_settings_of_the_compose_file_can_be_read_and_fit_it() -> None:

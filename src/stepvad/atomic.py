@@ -1,9 +1,12 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and that only their owner reads."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,26 +16,39 @@ from stepvad.errors import StepvadError
 
 LEFTOVER_S = 3600.0
 """Age from which a temporary file is nobody's any more; writing one takes seconds."""
+PRIVATE = 0o600
+"""Mode of a new file: poses, scores and models are personal data."""
+PUBLIC = 0o666
+"""Mode of a file that holds nothing of anybody, and that other users may need."""
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+"""What only writing fails with."""
 
 
 @contextmanager
-def replacing(path: Path, error: type[StepvadError] = StepvadError) -> Iterator[Path]:
+def replacing(
+    path: Path, error: type[StepvadError] = StepvadError, *, mode: int = PRIVATE
+) -> Iterator[Path]:
     """A temporary file that takes the place of `path` at the end, or vanishes after an error.
 
-    Whoever opens `path` meanwhile sees the old file, and after a crash it is still there. What the
-    system does not allow is raised as `error`.
+    Whoever opens `path` meanwhile sees the old file, and after a crash it is still there. A new
+    file has `mode`, less what the umask takes; another keeps its own. What the system does not
+    allow to be written is raised as `error`; whatever else goes wrong inside, such as reading,
+    passes as it is.
     """
-    temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+    with _written(path, error):
+        temporary = _made(path, mode)
     try:
-        yield temporary
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
-    except OSError as reason:
-        raise error(
-            f"{path}: expected a place that can be written, got: {reason.strerror or reason}",
-            hint="check that the directory exists, its permissions and the free space",
-        ) from reason
+        try:
+            yield temporary
+        except OSError as reason:
+            if not _is_about(reason, temporary):
+                raise
+            raise _unwritable(path, error, reason) from reason
+        with _written(path, error):
+            _sync(temporary)
+            with suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
+            temporary.replace(path)
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -41,6 +57,62 @@ def replacing(path: Path, error: type[StepvadError] = StepvadError) -> Iterator[
 def remove_leftovers(directory: Path) -> None:
     """Remove what writers who were killed left in a directory; what is younger may be in use."""
     for file in directory.glob("." + "[0-9a-f]" * 16 + ".tmp"):
-        with suppress(OSError):
-            if time.time() - file.stat().st_mtime > LEFTOVER_S:
-                file.unlink()
+        _remove_old(file)
+
+
+def _made(path: Path, mode: int) -> Path:
+    """An empty file beside `path`.
+
+    Writers of one place try the same name first: so the next one finds what a killed one left.
+    """
+    mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
+    temporary = path.parent / f".{mark}.tmp"
+    try:
+        _make(temporary, mode)
+    except FileExistsError:
+        _remove_old(temporary)
+        temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
+        _make(temporary, mode)
+    return temporary
+
+
+def _make(temporary: Path, mode: int) -> None:
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+
+
+def _remove_old(file: Path) -> None:
+    with suppress(OSError):
+        if time.time() - file.stat().st_mtime > LEFTOVER_S:
+            file.unlink()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+@contextmanager
+def _written(path: Path, error: type[StepvadError]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as reason:
+        raise _unwritable(path, error, reason) from reason
+
+
+def _is_about(reason: OSError, temporary: Path) -> bool:
+    """Whether an error is one of writing the temporary file, and not of reading another."""
+    names = {os.fsdecode(name) for name in (reason.filename, reason.filename2) if _is_path(name)}
+    if names:
+        return not names.isdisjoint({str(temporary), str(temporary.parent)})
+    return reason.errno in NO_ROOM or str(temporary) in str(reason)
+
+
+def _is_path(name: object) -> bool:
+    return isinstance(name, str | bytes | os.PathLike)
+
+
+def _unwritable(path: Path, error: type[StepvadError], reason: OSError) -> StepvadError:
+    return error(
+        f"{path}: expected a place that can be written, got: {reason.strerror or reason}",
+        hint="check that the directory exists, its permissions and the free space",
+    )

@@ -105,7 +105,7 @@ class Watch:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` told."""
-        self._alarmed = {track: _event(facts) for track, facts in state["alarmed"]}
+        self._alarmed = {int(track): _event(facts) for track, facts in state["alarmed"]}
         self._open = None if state["open"] is None else _event(state["open"])
 
     def peaks(self) -> list[Event]:
@@ -190,7 +190,13 @@ class Watch:
 
 
 def _event(facts: Mapping[str, Any]) -> Event:
-    return Event(**{**facts, "tracks": tuple(facts["tracks"])})
+    """The event that `asdict` made these values of."""
+    tracks = tuple(facts["tracks"])
+    numbers = [facts[name] for name in ("first_s", "last_s", "peak", "peak_s")]
+    whole = {type(facts["peak_track"]), *map(type, tracks)} == {int}
+    if not (whole and {*map(type, numbers)} <= {int, float} and np.isfinite(numbers).all()):
+        raise ValueError("an event with values of other types")
+    return Event(**{**facts, "tracks": tracks})
 
 
 def event_id(place: str, event: Event, fps: float) -> str:

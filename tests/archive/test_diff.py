@@ -34,6 +34,17 @@ def scores_of(stretches: list[Stretch]) -> WindowScores:
     return WindowScores(track, frame, ones, np.empty((len(A), 0), np.float32), A.astype(np.float32))
 
 
+REST = {
+    "inputs": [],
+    "windows": 0,
+    "flat_windows": 0,
+    "counts": {},
+    "failed": {},
+    "stepvad": "0",
+}
+"""What else a file of scores says of itself."""
+
+
 def write(root: Path, name: str, clips: dict[str, list[Stretch]], fps: float | None = FPS) -> None:
     """A file of scores; a clip of which there is no stretch has no window."""
     path = root / name
@@ -43,7 +54,7 @@ def write(root: Path, name: str, clips: dict[str, list[Stretch]], fps: float | N
             if stretches:
                 writer.add(ClipScores(clip, scores_of(stretches)))
         facts = {clip: {"fps": fps, "n_frames": 1000, "windows": 0} for clip in clips}
-        writer.close({"clips": facts})
+        writer.close({"clips": facts, **REST})
 
 
 CALM = 0.1

@@ -4,14 +4,22 @@ import csv
 import io
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from stepvad.detector import Detector
+from stepvad.explain.eventexplanation import EventExplanation
+from stepvad.explain.look import look_at
+from stepvad.formats import read_clip, write_clip
+from stepvad.live import demo
 from stepvad.live.record import Record
 from stepvad.live.store import Store
 from tests.cli.conftest import Command
-from tests.live.records import record
+from tests.live.records import explanation, record
+from tests.live.sites import one_person
 
 SINKS = ("mqtt",)
 
@@ -26,7 +34,7 @@ def data(tmp_path: Path) -> Path:
     for one in (old, other, new):
         store.change("new", one)
         store.put_poses(one.id, b"x" * 100)
-    store.put_explanation(old.id, {"words": ["left knee"]})
+    store.put_explanation(old.id, explanation("left knee"))
     store.change("end", old.ended("calm", 1011.0))
     store.change("end", other.ended("camera lost", 1012.0))
     store.close()
@@ -42,6 +50,40 @@ def remaining(data: Path) -> list[int]:
     found = [one.frame_seq for one in store.events()]
     store.close()
     return found
+
+
+def test_an_event_that_a_site_explained_is_shown(
+    stepvad: Command, tmp_path: Path, odd_poses: Path
+) -> None:
+    """Nothing invented: what a site stores of a real model and real poses."""
+    clip = read_clip(odd_poses)
+    detector = Detector.load(demo.MODEL, threads=1)
+    windows = detector.score(clip).windows
+    at = int(np.argmax(windows.A))
+    track, frame = int(windows.track_id[at]), int(windows.frame[at])
+    look = look_at(detector, clip, track, frame, calm=float(windows.A[at]) / 2)
+    one = record("yard", 1)
+    with closing(Store(tmp_path / "site-data" / "events.db", SINKS)) as store:
+        store.change("new", one)
+        store.put_explanation(one.id, look.as_dict(clip.rate(None)))
+    said = "; ".join(finding.says for finding in look.findings)
+    assert said
+    shown = stepvad("events", "show", one.id, "-d", tmp_path / "site-data")
+    assert shown.code == 0, shown.err
+    assert look.findings[0].says.split()[0] in shown.out
+    facts = json.loads(
+        stepvad("events", "show", one.id, "-d", tmp_path / "site-data", "--json").out
+    )
+    assert facts["explanation"]["schema"] == 1
+    assert "; ".join(word["says"] for word in facts["explanation"]["words"]) == said
+    assert EventExplanation.from_json(facts["explanation"]).summary == said
+
+
+@pytest.fixture
+def odd_poses(tmp_path: Path) -> Path:
+    """Somebody who walks, and now and then is a jumble."""
+    write_clip(one_person(20.0), tmp_path / "odd.parquet")
+    return tmp_path / "odd.parquet"
 
 
 def test_events_are_listed_the_newest_first(stepvad: Command, data: Path) -> None:
@@ -77,7 +119,7 @@ def test_one_event_is_shown_with_all_its_fields(stepvad: Command, data: Path) ->
     for words in ("calm", "left knee", "100 bytes", "threshold", "gate"):
         assert words in shown.out
     facts = json.loads(stepvad("events", "show", id, "-d", data, "--json").out)
-    assert facts["explanation"] == {"words": ["left knee"]}
+    assert facts["explanation"]["words"] == [{"says": "left knee", "first": 100, "last": 101}]
     assert Record.from_json(facts).ended_by == "calm"
 
 
@@ -193,3 +235,48 @@ def test_an_event_is_marked_as_normal_and_back(stepvad: Command, data: Path) -> 
     store = reopened(data)
     assert store.marked() == {}
     store.close()
+
+
+def test_messages_that_did_not_arrive_are_listed_and_sent_again(
+    stepvad: Command, data: Path, tmp_path: Path
+) -> None:
+    store = reopened(data)
+    first, second, third, *_ = store.pending("mqtt")
+    store.outbox.refused("mqtt", first.seq, "expected 2xx, got 400")
+    store.outbox.refused("mqtt", second.seq, "expected 2xx, got 413")
+    store.failed("mqtt", third.seq, "nobody answers", 0.0)
+    waiting = store.lag("mqtt")
+    shown = stepvad("events", "undelivered", data)
+    for words in ("mqtt", "refused", "waiting", "got 400", "nobody answers", str(first.seq)):
+        assert words in shown.out
+    facts = json.loads(stepvad("events", "undelivered", data, "--json").out)
+    assert facts["sinks"] == {"mqtt": {"waiting": waiting, "refused": 2}}
+    assert [(one["id"], one["state"], one["tries"]) for one in facts["messages"][:3]] == [
+        *((first.seq, "refused", None), (second.seq, "refused", None), (third.seq, "waiting", 1))
+    ]
+    assert json.loads(stepvad("events", "undelivered", data, "--sink", "file", "--json").out) == {
+        "sinks": {},
+        "messages": [],
+    }
+    (tmp_path / "site.toml").write_text(
+        f'name = "a"\nmodel = "{demo.MODEL}"\ndata = "site-data"\n'
+        '[[cameras]]\nname = "door"\nurl = "demo:"\n'
+    )
+    assert stepvad("events", "resend", tmp_path / "site.toml", second.seq).code == 0
+    assert store.pending("mqtt")[0].seq == second.seq
+    done = stepvad("events", "resend", data, "--sink", "mqtt", "--all")
+    assert "queued again: 1" in done.err
+    assert [letter.seq for letter in store.pending("mqtt")][:2] == [first.seq, second.seq]
+    assert store.dead_letters() == []
+    store.close()
+
+
+def test_what_cannot_be_sent_again_is_said(stepvad: Command, data: Path) -> None:
+    for words, problem in (
+        ((), "got neither"),
+        (("1", "--all"), "got both"),
+        (("99999",), "message 99999: expected one that was refused"),
+    ):
+        told = stepvad("events", "resend", data, *words)
+        assert told.code == 1
+        assert problem in told.err

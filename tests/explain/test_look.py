@@ -7,6 +7,7 @@ import pytest
 
 from stepvad.detector import Detector
 from stepvad.errors import DataError
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import Look, look_at
 from stepvad.poses import Clip
 
@@ -66,6 +67,36 @@ def test_it_is_plain_json_with_words_parts_and_motion(look: Look) -> None:
     motion = told["motion"]
     assert len(motion["observed"]) == len(motion["ghost"]) == len(motion["heat"])
     assert motion["first"] + motion["peak"] == told["frame"]
+
+
+def test_an_explanation_comes_back_from_json_as_it_was(look: Look) -> None:
+    made = look.explanation(25.0)
+    back = json.loads(json.dumps(made.to_json(), allow_nan=False))
+    assert EventExplanation.from_json(back) == made
+    assert back["schema"] == 1
+    assert made.summary.startswith(look.findings[0].says)
+    del back["schema"]
+    assert EventExplanation.from_json(back) == made, "as older sites stored it"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"schema": 2}, "expected version 1, got 2"),
+        ({"words": ["left knee"]}, "expected the fields"),
+        ({"score": float("nan")}, "is nan"),
+        ({"score": None}, "expected the fields"),
+        ({"motion": []}, "expected the fields"),
+        ({"parts": [{"name": "arm"}]}, "without 'share'"),
+    ],
+)
+def test_what_is_no_explanation_is_refused(
+    look: Look, change: dict[str, object], says: str
+) -> None:
+    with pytest.raises(DataError, match=says):
+        EventExplanation.from_json(look.as_dict(25.0) | change)
+    with pytest.raises(DataError, match="got a list"):
+        EventExplanation.from_json([])
 
 
 def test_a_moment_without_a_window_is_refused(

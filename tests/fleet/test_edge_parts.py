@@ -24,6 +24,7 @@ from stepvad.fleet.wire import decode_event
 from stepvad.formats import write_clip
 from stepvad.live.record import Record, message
 from stepvad.live.sinks import DeliveryError
+from stepvad.live.stages import Heartbeat
 from stepvad.skeletons import Skeleton
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.fleets import listen
@@ -64,13 +65,20 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
     stop, opened = threading.Event(), []
 
     class Page:
-        url = "http://127.0.0.1/"
+        name, url = "web", "http://127.0.0.1/"
 
-        def stop(self) -> None:
+        def __init__(self) -> None:
+            self.heartbeat, self._stopping = Heartbeat(10.0), threading.Event()
+
+        def run(self) -> None:
+            self._stopping.wait(20)
             opened.append("closed")
 
-    def serve(*parts: Any) -> Page:
-        *_, explain, mark = parts
+        def stop(self, deadline: float) -> None:
+            self._stopping.set()
+
+    def serve(*parts: Any, **named: Any) -> Page:
+        *_, explain, mark, _ = parts
         with pytest.raises(DataError, match="got poses alone"):
             explain("x")
         with pytest.raises(DataError, match="got poses alone"):
@@ -79,7 +87,7 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
         return Page()
 
     running = threading.Thread(
-        target=edge.run, args=(stop, lambda edge: page_of(edge, serve, "a-token"))
+        target=edge.run, args=(stop, None, lambda edge: page_of(edge, serve, "a-token"))
     )
     running.start()
     wait_until(lambda: edge.buffer.sent["yard"] >= 20)

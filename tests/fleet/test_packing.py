@@ -10,7 +10,7 @@ from stepvad.fleet.buffer import Buffer
 from stepvad.fleet.packing import Label, Packer, Parcel
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import MAX_BYTES, Batch, decode
-from stepvad.live.lanes import Frame
+from stepvad.live.frame_queues import Frame
 from stepvad.live.watcher import MOST_PEOPLE, box_of
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from stepvad.live.delivery import SinkDelivery
+from stepvad.live.stages import Supervisor
 from tests.video.servers import free_port, wait_until
 
 
@@ -20,6 +24,7 @@ class Received:
     path: str
     headers: dict[str, str]
     body: bytes
+    client: tuple[str, int] = ("", 0)
 
 
 @dataclass
@@ -30,6 +35,13 @@ class WebServer:
     got: list[Received] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
+    open: set[socket.socket] = field(default_factory=set)
+
+    def hang_up(self) -> None:
+        """Close all connections."""
+        for one in [*self.open]:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
@@ -38,10 +50,24 @@ def web_server() -> Iterator[WebServer]:
     state = WebServer()
 
     class Answer(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            state.open.add(self.connection)
+
+        def finish(self) -> None:
+            state.open.discard(self.connection)
+            super().finish()
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            state.got.append(Received(self.path, dict(self.headers.items()), body))
-            self.send_response(state.statuses.pop(0) if state.statuses else 204)
+            headers = dict(self.headers.items())
+            state.got.append(Received(self.path, headers, body, self.client_address))
+            status = state.statuses.pop(0) if state.statuses else 204
+            self.send_response(status)
+            if status != 204:
+                self.send_header("Content-Length", "0")
             for name, value in state.headers.items():
                 self.send_header(name, value)
             self.end_headers()
@@ -51,13 +77,63 @@ def web_server() -> Iterator[WebServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         state.address = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=[0.02])
         thread.start()
         try:
             yield state
         finally:
             server.shutdown()
+            state.hang_up()
             thread.join()
+
+
+PROXY = """
+import sys, urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Forward(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        print("POST", self.path, file=sys.stderr, flush=True)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        headers = {name: self.headers[name] for name in ("Content-Type",)}
+        answer = direct.open(urllib.request.Request(self.path, body, headers))
+        self.send_response(answer.status)
+        self.end_headers()
+    def log_message(self, format, *args): pass
+
+server = HTTPServer(("127.0.0.1", 0), Forward)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@contextmanager
+def proxy_process(directory: Path) -> Iterator[tuple[str, Path]]:
+    """An HTTP proxy in a process of its own: its address, and what it writes of each request."""
+    log = directory / "proxy.log"
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            [sys.executable, "-c", PROXY], stdout=subprocess.PIPE, stderr=file
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}", log
+        finally:
+            process.terminate()
+
+
+def start(delivery: SinkDelivery) -> Supervisor:
+    """Run a delivery as a site does; to be ended with `stop`."""
+    supervisor = Supervisor()
+    supervisor.start(delivery)
+    return supervisor
+
+
+def stop(supervisor: Supervisor, *deliveries: SinkDelivery) -> None:
+    assert supervisor.stop(deliveries, 10.0) == []
 
 
 def certificate(directory: Path) -> None:

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from stepvad.explain.eventexplanation import (
+    EventExplanation,
+    MotionFrames,
+    PartShare,
+    Phrase,
+    ScaleWeight,
+)
 from stepvad.live.record import Record, event_id
 from stepvad.live.store import Store
 
@@ -34,6 +41,28 @@ def record(camera: str = "yard", number: int = 0, **changes: Any) -> Record:
     return Record(**(facts | changes))
 
 
+def explanation(*says: str) -> EventExplanation:
+    """Why an event has its score, in these words."""
+    motion = MotionFrames(
+        *(100, 10.0, 1, 900, ((0, 1),), ((10, 10), (11, 10)), ((0, 0, 10, 10), (1, 1, 11, 11))),
+        ghost=((0, 0, 10, 10), (1, 1, 11, 11)),
+        heat=((0, 100), (0, 50)),
+    )
+    return EventExplanation(
+        motion=motion,
+        track=7,
+        frame=101,
+        score=6.5,
+        energy=7.0,
+        confidence=0.93,
+        scales=(ScaleWeight(0.1, 1.0),),
+        ghost_energy=0.4,
+        ghost_is_normal=True,
+        words=tuple(Phrase(words, 100, 101) for words in says),
+        parts=(PartShare("left arm", 1.0),),
+    )
+
+
 def kinds(store: Store, sink: str) -> list[str]:
     """Of the messages that wait for a sink."""
     return [letter.kind for letter in store.pending(sink)]
@@ -46,7 +75,7 @@ def fill(store: Store, n: int) -> None:
         one = record(camera, number, why=f"{camera} " * (number % 40))
         store.change("new", one)
         store.put_poses(one.id, f"poses of {camera} ".encode() * number)
-        store.put_explanation(one.id, {"of": camera})
+        store.put_explanation(one.id, explanation(f"of {camera}"))
         if number % 3:
             store.change("end", one.ended("calm", one.start_time + 2))
     for letter in store.pending("mqtt", limit=20):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -72,8 +73,26 @@ def test_an_older_store_is_brought_up_to_date_and_a_newer_one_refused(
     with closing(sqlite3.connect(store.path)) as connection:
         assert connection.execute("SELECT note FROM events").fetchall() == [("none",)]
     monkeypatch.undo()
-    with pytest.raises(DataError, match="of version 1 or older, got 2"):
+    known = len(schema.MIGRATIONS)
+    with pytest.raises(DataError, match=f"of version {known} or older, got {known + 1}"):
         Store(store.path)
+
+
+def test_a_store_of_every_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    body = json.dumps(record().to_json())
+    for version in range(1, len(schema.MIGRATIONS)):
+        path = tmp_path / f"{version}.db"
+        with closing(sqlite3.connect(path)) as connection, connection:
+            database.Database.upgrade(connection, 0, version)
+            connection.execute(
+                "INSERT INTO events (id, camera, label, start_time, changed, body) "
+                "VALUES (?, 'yard', 'anomaly', 1000, 1001, ?)",
+                (record().id, body),
+            )
+        with closing(Store(path, SINKS)) as store:
+            assert store.events() == [record()]
+            assert store.change("end", record().ended("calm", 1010.0)) == "stored"
+            assert store.stored().cameras == {"yard": 1}
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(

@@ -13,7 +13,7 @@ import pytest
 from stepvad.errors import DataError
 from stepvad.live import database
 from stepvad.live.store import Store
-from tests.live.records import SINKS, UNIQUE, fill, record
+from tests.live.records import SINKS, UNIQUE, explanation, fill, record
 
 
 @dataclass(frozen=True)
@@ -119,16 +119,22 @@ def test_a_deletion_by_time_takes_every_event_that_touches_the_span(store: Store
     assert [one.frame_seq for one in store.events()] == [30, 0]
 
 
-def test_what_is_too_old_goes_poses_first(store: Store) -> None:
-    day = 86400.0
-    for number, end in ((0, 1 * day), (1, 24 * day), (2, 31 * day)):
+def test_what_is_too_old_goes_poses_first(tmp_path: Path) -> None:
+    days = [0.0]
+
+    def clock() -> float:
+        return days[0] * 86400.0
+
+    store = Store(tmp_path / "data" / "events.db", SINKS, clock=clock, monotonic=clock)
+    for number, days[0] in ((0, 1.0), (1, 24.0), (2, 31.0)):
         one = record(UNIQUE if number == 0 else "yard", number)
         store.change("new", one)
         store.put_poses(one.id, f"poses {number}".encode())
-        store.put_explanation(one.id, {"number": number})
-        store.change("end", one.ended("calm", end))
+        store.put_explanation(one.id, explanation(f"number {number}"))
+        store.change("end", one.ended("calm", clock()))
     store.change("new", record(number=3))
-    done = store.retain(Days(30, 7), now=32 * day)
+    days[0] = 32.0
+    done = store.retain(Days(30, 7), now=clock())
     assert (done.events, done.poses) == (1, 1)
     assert [one.frame_seq for one in store.events()] == [3, 2, 1]
     assert store.poses(record(number=1).id) is None
@@ -136,7 +142,8 @@ def test_what_is_too_old_goes_poses_first(store: Store) -> None:
     assert store.poses(record(number=2).id) == b"poses 2"
     assert UNIQUE.encode() not in bytes_on_disk(store)
     assert b"poses 1" not in bytes_on_disk(store)
-    assert store.retain(Days(30, 7), now=32 * day).events == 0
+    assert store.retain(Days(30, 7), now=clock()).events == 0
+    store.close()
 
 
 def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(store: Store) -> None:

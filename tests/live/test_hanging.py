@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,8 +20,9 @@ import pytest
 
 from stepvad.live.settings import load
 from stepvad.live.site import Site
-from tests.live.freezing import frozen, threads
+from tests.live.freezing import frozen
 from tests.live.sites import (
+    RATE,
     Running,
     one_person,
     pose_camera,
@@ -45,6 +47,7 @@ def test_a_scoring_thread_that_hangs_is_restarted_and_open_events_end(tmp_path: 
         assert first.is_open
         with frozen(running.processes()["site"], "scoring"):
             back = wait_until(lambda: running.log.read_text().count("watches, cameras") == 2, 60)
+        note("scoring restarted after", back)
         assert back <= 15.0 * SLOWER
         wait_until(lambda: not running.events()[0].is_open, 5 * SLOWER)
         assert running.events()[0].ended_by == "interrupted"
@@ -64,6 +67,11 @@ def test_a_site_whose_supervising_thread_hangs_is_killed_and_started_again(tmp_p
         assert running.processes()["site"] != site
         assert "the site hangs: no heartbeat" in running.log.read_text()
         assert running.stop() == 0
+
+
+def note(what: str, *seconds: float) -> None:
+    """Show a figure (`pytest -s`)."""
+    sys.stderr.write(f"{what}: {', '.join(f'{one:.3f} s' for one in seconds)}\n")
 
 
 @contextmanager
@@ -114,12 +122,13 @@ def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(
         thread = threading.Thread(target=lambda: affected.append(_p99(site, others, QUIET_S)))
         thread.start()
         wait_until(lambda: _restarts(site, "left") > restarts, 60)
+        note(f"{victim} noticed after", time.monotonic() - began)
         assert time.monotonic() - began <= 10.0 * SLOWER
         wait_until(lambda: site.pipeline.pids().get(victim, pid) != pid, 20 * SLOWER)
         before = _scored(site, "left")
         wait_until(lambda: _scored(site, "left") > before + 5, 20 * SLOWER)
         thread.join()
-        print(f"{victim}: p99 of the others {usual * 1e3:.1f} ms, then {affected[0] * 1e3:.1f} ms")
+        note("p99 of the others", usual, affected[0])
         assert affected[0] <= max(1.2 * usual, usual + 0.01 * SLOWER)
 
 
@@ -191,7 +200,7 @@ def test_without_processes_and_handles_for_a_while_everything_comes_back(
             assert not {"capture-left", "poses-0"} & running.processes().keys()
         known = {record.id for record in running.events()}
         back = wait_until(partial(_are_all_back, running, known), 60 * SLOWER)
-        print(f"everything was back after {back:.1f} s")
+        note("back after", back)
         assert back <= 10.0 * SLOWER
         assert running.stop() == 0, running.log.read_text()
         assert all(not record.is_open for record in running.events())
@@ -203,56 +212,107 @@ def _are_all_back(running: Running, known: set[str]) -> bool:
     return {"capture-left", "poses-0"} <= running.processes().keys() and "left" in new
 
 
-@contextmanager
-def disk(place: Path, size: str = "64m") -> Iterator[Path]:
-    """A disk of its own, which can be remounted."""
-    place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "stepvad", place])
-    if done.returncode:
-        pytest.skip("needs the right to mount")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "--lazy", place], check=True)
+class Disk:
+    """A file system of its own, which can fail as one on a broken disk does."""
+
+    def __init__(self, place: Path, image: Path) -> None:
+        self.place, self._image = place, image
+        place.mkdir()
+        with image.open("wb") as file:
+            file.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", image], check=True)
+        self.mount()
+
+    def mount(self) -> None:
+        """Mount it; a second time beside the failed one, which open files still hold."""
+        loop = subprocess.run(
+            ["losetup", "--find", "--show", self._image], capture_output=True, text=True
+        )
+        if loop.returncode:
+            pytest.skip("needs the right to mount")
+        device = loop.stdout.strip()
+        subprocess.run(["mount", "-o", "errors=remount-ro", device, self.place], check=True)
+        subprocess.run(["losetup", "--detach", device], check=True)  # as soon as nobody uses it
+
+    def fail(self) -> None:
+        """Have the system turn it read-only, whoever has files of it open for writing."""
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+        device = next(words[0] for words in mounts if words[1] == str(self.place))
+        (Path("/sys/fs/ext4") / Path(device).name / "trigger_fs_error").write_text("a test")
+
+    def unmount(self) -> None:
+        """Take it away; files that are open stay with it."""
+        subprocess.run(["umount", "--lazy", self.place], check=True)
 
 
-def _remount(place: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", place], check=True)
-
-
+@needs_root
 def test_a_disk_that_turns_read_only_and_back_loses_nothing(tmp_path: Path) -> None:
-    with disk(tmp_path / "site-data") as data:
-        camera = pose_camera("door", one_person(), tmp_path, "record = true")
+    disk = Disk(tmp_path / "site-data", tmp_path / "disk.img")
+    try:
+        camera = pose_camera("door", one_person(), tmp_path)
         with Running(write_site(tmp_path, camera)) as running:
             running.wait_for_events(1)
             wait_until(lambda: not running.events()[0].is_open, 30 * SLOWER)
-            poses = data / "poses" / "door"
-            poses.mkdir(parents=True, exist_ok=True)
+            recorded = disk.place / "poses" / "door"
+            recorded.mkdir(parents=True)
             for number in range(5):
-                (poses / f"door-{number:02}.parquet").write_bytes(b"x")
-            recorded = {path.name for path in poses.iterdir()}
+                (recorded / f"door-{number}.parquet").write_bytes(b"x")
+            os.sync()
             before = {record.id for record in running.events()}
             site = running.processes()["site"]
-            with _read_only(data):
-                wait_until(lambda: "could not be stored" in running.log.read_text(), 60 * SLOWER)
-                time.sleep(OUT_S)
-            wait_until(lambda: "events are stored again" in running.log.read_text(), 30 * SLOWER)
+            disk.fail()
+            wait_until(lambda: "could not be stored" in running.log.read_text(), 60 * SLOWER)
+            time.sleep(OUT_S)
+            disk.unmount()
+            disk.mount()
+            back = wait_until(lambda: "stored again" in running.log.read_text(), 30 * SLOWER)
+            note("events are stored again after", back)
             assert running.processes()["site"] == site
             running.wait_for_events(len(before) + 2)
             assert running.stop() == 0, running.log.read_text()
             events = running.events()
-            assert before <= {record.id for record in events}
-            assert recorded <= {path.name for path in poses.iterdir()}
-            assert all(not record.is_open for record in events)
-            slots = np.array(sorted(record.frame_seq for record in events))
-            assert np.ptp(np.diff(slots)) <= 2 * 12.5, "no event in between is missing"
-
-
-@contextmanager
-def _read_only(place: Path) -> Iterator[None]:
-    """Make a disk read-only even though files are open for writing, as a failing one is."""
-    subprocess.run(["mount", "-o", "remount,ro", place], check=False)
-    try:
-        yield
+        assert before <= {record.id for record in events}
+        assert len([*recorded.glob("door-?.parquet")]) == 5
+        assert all(not record.is_open for record in events)
+        slots = np.array(sorted(record.frame_seq for record in events))
+        assert np.ptp(np.diff(slots)) <= 2 * RATE, "no event in between is missing"
     finally:
-        _remount(place, "rw")
+        disk.unmount()
+
+
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+MONTH_S = 31 * 86400
+
+
+@pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime")
+def test_a_clock_that_jumps_by_a_month_and_back_deletes_nothing(tmp_path: Path) -> None:
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    environment = {
+        "LD_PRELOAD": str(FAKETIME),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_NO_CACHE": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    settings = write_site(tmp_path, pose_camera("door", one_person(), tmp_path))
+    with Running(settings, more=environment) as running:
+        running.wait_for_events(2)
+        known = {record.id for record in running.events()}
+        for jump in (MONTH_S, 0):
+            clock.write_text(f"{jump:+d}")
+            site = running.processes()["site"]
+            n = len(running.events())
+            running.wait_for_events(n + 1)  # the site goes on by the monotonic clock
+            assert running.processes()["site"] == site, "no deadline takes the jump for a hang"
+            os.kill(site, signal.SIGKILL)  # what is old is looked for at every start
+            wait_until(partial(_is_another, running, site), 20 * SLOWER)
+            running.wait_for_events(n + 2)
+            assert known <= {record.id for record in running.events()}
+        assert "deleted: " not in running.log.read_text()
+        assert "the wall clock is" in running.log.read_text()
+        assert running.stop() == 0, running.log.read_text()
+        assert all(not record.is_open for record in running.events())
+
+
+def _is_another(running: Running, site: int) -> bool:
+    return running.processes().get("site", site) != site

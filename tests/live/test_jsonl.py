@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.live.courier import Courier
+from stepvad.live.delivery import SinkDelivery
 from stepvad.live.record import message
 from stepvad.live.sinks import DeliveryError
 from stepvad.live.sinks.jsonl import JsonLines
 from stepvad.live.store import Store
+from tests.live.receivers import start, stop
 from tests.live.records import record
 from tests.pages import ROOT
 from tests.video.servers import wait_until
@@ -83,13 +84,13 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
 WRITER = """
 import sys
 from pathlib import Path
-from stepvad.live.courier import Courier
+from stepvad.live.delivery import SinkDelivery
 from stepvad.live.sinks.jsonl import JsonLines
 from stepvad.live.store import Store
 
 store = Store(Path(sys.argv[1]), ["file"])
 print("ready", flush=True)
-Courier(store, JsonLines(Path(sys.argv[2])))._run()
+SinkDelivery(store, JsonLines(Path(sys.argv[2]))).run()
 """
 
 
@@ -109,10 +110,10 @@ def test_every_event_is_in_the_file_whoever_is_killed(tmp_path: Path) -> None:
             process.stdout.readline()
             time.sleep(0.02 * turn)
             process.send_signal(signal.SIGKILL)
-    courier = Courier(store, JsonLines(path))
-    courier.start()
-    wait_until(lambda: courier.is_idle)
-    courier.stop()
+    delivery = SinkDelivery(store, JsonLines(path))
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
     got = [json.loads(line)["after"]["frame_seq"] for line in path.read_text().splitlines()]
     assert [*dict.fromkeys(got)] == [*range(100)]
     assert len(got) <= 105  # one may come twice each time somebody is killed

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from stepvad.live import settings
-from stepvad.live.courier import Courier
+from stepvad.live.delivery import SinkDelivery
 from stepvad.live.record import message
 from stepvad.live.sinks import DeliveryError
 from stepvad.live.sinks import mqtt as module
 from stepvad.live.sinks.mqtt import Mqtt
 from stepvad.live.store import Store
-from tests.live.receivers import Broker, certificate
+from tests.live.receivers import Broker, certificate, start, stop
 from tests.live.records import record
 from tests.pages import ROOT
 from tests.video.servers import CANARY, free_port, shows_nothing, wait_until
@@ -189,8 +189,8 @@ def test_a_broker_that_was_away_gets_everything_in_order(
     monkeypatch.setattr(module, "ANSWER_S", 0.5)
     store = Store(tmp_path / "events.db", ["mqtt"])
     sink = connect(broker.port)
-    courier = Courier(store, sink)
-    courier.start()
+    delivery = SinkDelivery(store, sink)
+    running = start(delivery)
     wanted = []
 
     def happen(number: int) -> None:
@@ -210,15 +210,15 @@ def test_a_broker_that_was_away_gets_everything_in_order(
         happen(number)
         sink.status("gate", "online" if number % 2 else "offline")
     time.sleep(max(DOWN_S - (time.monotonic() - began), 0))
-    assert courier.failures > 0
+    assert delivery.failures > 0
     assert store.lag("mqtt") == 58
     broker.start()
-    took = wait_until(lambda: courier.is_idle, 20)
+    took = wait_until(lambda: delivery.is_idle, 20)
     wait_until(lambda: got() == wanted, 10)
     wait_until(lambda: listener.last("vad/gate/status") == "online")
     assert listener.last("vad/yard/anomaly") == "OFF"
     assert took < 12
-    courier.stop()
+    stop(running, delivery)
     store.close()
 
 
@@ -228,18 +228,18 @@ def test_a_broker_that_hangs_gets_everything_once_it_goes_on(
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_S", 0.5)
     store = Store(tmp_path / "events.db", ["mqtt"])
-    courier = Courier(store, connect(broker.port))
-    courier.start()
+    delivery = SinkDelivery(store, connect(broker.port))
+    running = start(delivery)
     store.change("new", record(number=0))
-    wait_until(lambda: courier.sent == 1)
+    wait_until(lambda: delivery.sent == 1)
     broker.process.send_signal(signal.SIGSTOP)
     store.change("new", record(number=1))
-    wait_until(lambda: courier.failures > 1)
+    wait_until(lambda: delivery.failures > 1)
     assert store.lag("mqtt") == 1
-    assert "expected an acknowledgement" in str(courier.last_error)
+    assert "expected an acknowledgement" in str(delivery.last_error)
     broker.process.send_signal(signal.SIGCONT)
-    wait_until(lambda: courier.is_idle)
-    courier.stop()
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
     numbers = [one["after"]["frame_seq"] for one in listener.all("vad/events")]
     assert [*dict.fromkeys(numbers)] == [0, 1]
     store.close()

@@ -1,13 +1,9 @@
-"""Small parts of a site: restarts, chores, logs, drift and what --check tries."""
+"""Small parts of a site: background tasks, logs and what --check tries."""
 
 from __future__ import annotations
 
 import json
 import logging
-import signal
-import sys
-import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,51 +11,87 @@ from typer.testing import CliRunner
 
 from stepvad.cli import app
 from stepvad.errors import DataError
-from stepvad.events import Rules
 from stepvad.formats import read_clip
-from stepvad.live import demo
-from stepvad.live.board import Board
-from stepvad.live.child import Restarts
-from stepvad.live.chores import Chores
-from stepvad.live.drifting import Drifting, latest_block
+from stepvad.live import background, demo
+from stepvad.live.background import BackgroundTasks, TaskKind, TaskQueue
 from stepvad.live.explainer import packed, unpacked
 from stepvad.live.logs import Form, set_up
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
-from stepvad.live.supervisor import supervise
-from stepvad.live.watcher import Subject
-from stepvad.poses import Clip, Track
-from tests.live.sites import RATE, camera, one_person, pose_camera, write_site
+from stepvad.live.stages import Supervisor
+from stepvad.live.storeerror import StoreError
+from tests.live.sites import camera, one_person, pose_camera, write_site
+from tests.video.servers import wait_until
 
 
-def test_what_dies_too_often_is_not_started_again() -> None:
-    restarts = Restarts(most=3, within_s=60)
-    assert [restarts.allow(now) for now in (0, 1, 2, 3)] == [True, True, True, False]
-    assert restarts.allow(200)
+class Note:
+    """A task that writes its number down."""
+
+    kind: TaskKind
+
+    def __init__(self, done: list[int], number: int, kind: TaskKind = "explanation") -> None:
+        self._done, self._number, self.kind = done, number, kind
+
+    def run(self) -> None:
+        self._done.append(1 // (self._number - 2) and self._number)
 
 
-def test_chores_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
-    done: list[int] = []
-
-    def fails_at_two(number: int) -> None:
-        done.append(1 // (number - 2) and number)
-
-    chores = Chores()
-    chores.start()
+def test_tasks_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
+    tasks, done, supervisor = TaskQueue(), list[int](), Supervisor()
+    stage = BackgroundTasks(tasks)
+    supervisor.start(stage)
     for number in range(5):
-        chores.add(partial(fails_at_two, number))
-    chores.stop()
+        tasks.put(Note(done, number))
+    assert supervisor.stop([stage], 5) == []
     assert len(done) == 4
 
 
-def test_too_many_chores_leave_the_oldest_out() -> None:
-    chores, done = Chores(most=3), list[int]()
-    for number in range(5):
-        chores.add(partial(done.append, number))
-    chores.start()
-    chores.stop()
-    assert done == [2, 3, 4]
-    assert chores.left_out == 2
+class Flaky:
+    """A task that fails some times before it works."""
+
+    kind: TaskKind = "recording"
+
+    def __init__(self, errors: list[Exception]) -> None:
+        self.errors, self.runs = errors, 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "FIRST_RETRY_S", 0.01)
+    out_of_files = DataError("event.parquet: expected a place that can be written")
+    out_of_files.__cause__ = OSError(24, "Too many open files")
+    full = StoreError("events.db: full", fault="full", remedy="make room")
+    passing, wrong = Flaky([out_of_files, full]), Flaky([ValueError("a bug")] * 5)
+    tasks, supervisor = TaskQueue(), Supervisor()
+    stage = BackgroundTasks(tasks)
+    for task in (passing, wrong):
+        tasks.put(task)
+    supervisor.start(stage)
+    wait_until(lambda: wrong.runs > 0, 10)
+    assert supervisor.stop([stage], 5) == []
+    assert (passing.runs, wrong.runs) == (3, 1)
+    assert "ValueError: a bug" in caplog.text
+
+
+def test_too_many_tasks_drop_the_oldest_of_their_kind_and_never_a_recording() -> None:
+    done = list[int]()
+    tasks = TaskQueue({"recording": 3, "explanation": 2, "upkeep": 9})
+    for number in (10, 11):
+        tasks.put(Note(done, number, "recording"))
+    for number in range(20, 25):
+        tasks.put(Note(done, number))
+    assert len(tasks) == 4
+    assert tasks.dropped() == {"recording": 0, "explanation": 3, "upkeep": 0}
+    while (task := tasks.take(0)) is not None:
+        assert isinstance(task, Note)
+        done.append(task._number)
+    assert done == [10, 11, 23, 24]
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -84,45 +116,6 @@ def test_the_poses_of_an_event_come_back_as_they_were() -> None:
     clip = one_person(3.0)
     again = unpacked(packed(clip))
     assert again.digest() == clip.digest()
-
-
-def drifting(board: Board) -> Drifting:
-    loaded = Models().load(demo.MODEL)
-    assert loaded.calibration is not None
-    board.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
-    subject = Subject(
-        camera="demo",
-        rate=RATE,
-        rules=Rules(threshold=1.0),
-        detector=loaded.detector,
-        model_id="m",
-        model_sha256="0",
-        zones={},
-    )
-    return Drifting(subject, loaded.calibration, board)
-
-
-def test_drift_is_told_when_there_is_enough_to_tell() -> None:
-    board = Board()
-    one = drifting(board)
-    one.tell()
-    assert "too early to tell" in board.snapshot().cameras[0].drift
-    upside_down = one_person(30.0, every_s=1e9, for_s=0.0)
-    (track,) = upside_down.tracks
-    turned = Track(1, track.frames, 1000 - track.keypoints, track.confidence)
-    for _ in range(6):
-        one.add(Clip("demo", RATE, upside_down.n_frames, (turned,), upside_down.skeleton))
-    one.tell()
-    view = board.snapshot().cameras[0]
-    assert view.drifted
-    assert "calibrate again" in view.drift
-
-
-def test_a_block_is_the_last_half_minute() -> None:
-    clip = one_person(40.0)
-    block = latest_block(clip)
-    assert block.n_frames == 30 * RATE
-    assert (block.tracks[0].keypoints == clip.tracks[0].keypoints[-block.n_frames :]).all()
 
 
 def test_a_file_without_poses_is_refused(tmp_path: Path) -> None:
@@ -159,18 +152,3 @@ def test_check_explains_and_tries_the_settings(tmp_path: Path) -> None:
 def test_settings_or_the_demo_but_not_both(words: list[str]) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code != 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "ends"),
-    [("raise SystemExit(0)", 0), ("raise SystemExit(3)", 1), ("import os; os.abort()", 1)],
-)
-def test_a_site_that_ends_is_started_again_unless_it_means_it(code: str, ends: int) -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        assert threading.current_thread() is threading.main_thread()
-        assert supervise([sys.executable, "-c", code]) == ends
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

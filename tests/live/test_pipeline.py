@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 
 from stepvad.live.board import Board
-from stepvad.live.lanes import Frame
-from stepvad.live.ledger import Entry
+from stepvad.live.frame_queues import Frame
 from stepvad.live.models import Models
 from stepvad.live.pipeline import Pipeline
 from stepvad.live.record import Record
 from stepvad.live.settings import Settings, load
+from stepvad.live.stages import Supervisor
+from stepvad.live.store import FILE_NAME, Store
 from stepvad.live.watcher import MOST_PEOPLE
 from stepvad.poses import Pose
 from tests.live.sites import jumble, one_person, pose_camera, write_site
@@ -25,23 +27,17 @@ class Pushed:
     """A pipeline in this process that is fed by hand; cameras have no source of their own."""
 
     def __init__(self, settings: Settings) -> None:
-        self.entries: list[Entry] = []
         self.board = Board()
-        epochs = iter(range(1, 1000))
-        self.pipeline = Pipeline(
-            settings,
-            Models(),
-            self.board,
-            next_epoch=lambda camera: next(epochs),
-            announce=self.entries.append,
-            recorded=lambda recorder, clip: None,
-        )
-        self.pipeline.scorer.start()
+        self._supervisor = Supervisor()
+        self._directory = tempfile.TemporaryDirectory()
+        store = Store(Path(self._directory.name) / FILE_NAME, clock=lambda: 1000.0)
+        self.pipeline = Pipeline(settings, Models(), self.board, store)
+        self._supervisor.start(self.pipeline.scorer)
 
     def put(
         self, camera: str, number: int, slot: int, poses: list[Pose], *, wall0: float = 1e9
     ) -> None:
-        self.pipeline.lanes.put(
+        self.pipeline.frames.put(
             Frame(
                 camera=camera,
                 number=number,
@@ -53,13 +49,20 @@ class Pushed:
                 poses=poses,
             )
         )
-        while self.pipeline.lanes.size() > 3:
+        while self.pipeline.frames.size() > 3:
             time.sleep(0.001)
 
     def finish(self) -> list[Record]:
         """The events, all over."""
-        self.pipeline.scorer.stop()
-        return [entry.record for entry in self.entries if entry.kind == "end"]
+        assert self._supervisor.stop([self.pipeline.scorer], 20) == []
+        ended = []
+        while (change := self.pipeline.changes.first(0)) is not None:
+            self.pipeline.changes.done()
+            if change.kind == "end":
+                ended.append(change.record)
+        self.pipeline._store.close()
+        self._directory.cleanup()
+        return ended
 
     def counts(self, camera: str) -> dict[str, int]:
         views = {view.name: view for view in self.board.snapshot().cameras}
@@ -163,7 +166,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
     began, number, latest = time.monotonic(), 0, 0
     while time.monotonic() - began < 6.0:
         for camera in ("a", "b"):
-            pushed.pipeline.lanes.put(
+            pushed.pipeline.frames.put(
                 Frame(
                     camera=camera,
                     number=number,
@@ -176,7 +179,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
                 )
             )
         number += 1
-        latest = max(latest, pushed.pipeline.lanes.size())
+        latest = max(latest, pushed.pipeline.frames.size())
         time.sleep(0.004)
     pushed.finish()
     for camera in ("a", "b"):

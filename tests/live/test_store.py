@@ -14,7 +14,7 @@ import pytest
 from stepvad.errors import DataError
 from stepvad.live.record import Record
 from stepvad.live.store import Store
-from tests.live.records import SINKS, UNIQUE, fill, kinds, record
+from tests.live.records import SINKS, UNIQUE, explanation, fill, kinds, record
 
 
 def test_a_change_is_stored_and_announced_to_every_sink(store: Store) -> None:
@@ -122,9 +122,9 @@ def test_events_are_found_by_camera_time_label_and_state(store: Store) -> None:
 def test_poses_and_explanations_belong_to_their_event(store: Store) -> None:
     store.change("new", record())
     assert store.put_poses(record().id, b"poses")
-    assert store.put_explanation(record().id, {"words": ["a"]})
+    assert store.put_explanation(record().id, explanation("a"))
     assert store.poses(record().id) == b"poses"
-    assert store.explanation(record().id) == {"words": ["a"]}
+    assert store.explained(record().id) == explanation("a")
     assert store.put_poses(record().id, b"more")
     assert store.poses(record().id) == b"more"
     assert not store.put_poses("nobody", b"poses")
@@ -181,7 +181,7 @@ def test_a_site_tells_what_it_stores(store: Store) -> None:
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
         )
         listed = {kept.what.replace(" ", "_") for kept in found.kept}
-        assert {name for (name,) in tables} == listed | {"epochs"}
+        assert {name for (name,) in tables} == listed | {"epochs", "clock"}
 
 
 def test_a_record_with_other_words_is_a_change(store: Store) -> None:

@@ -5,19 +5,21 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stepvad.live import settings
-from stepvad.live.courier import Courier
+from stepvad.live.delivery import SinkDelivery
 from stepvad.live.record import message
 from stepvad.live.sinks import DeliveryError, RefusedError
-from stepvad.live.sinks.webhook import Webhook, cloud_event
+from stepvad.live.sinks.webhook import STATUSES, Verdict, Webhook, cloud_event
 from stepvad.live.store import Store
-from tests.live.receivers import WebServer, certificate, web_server
+from tests.live.receivers import WebServer, certificate, proxy_process, start, stop, web_server
 from tests.live.records import record
 from tests.video.servers import CANARY, free_port, shows_nothing, silent_server, wait_until
 
@@ -35,9 +37,20 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEBHOOK_KEY", CANARY)
 
 
+MADE: list[Webhook] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while MADE:
+        MADE.pop().close()
+
+
 def webhook(address: str, **changes: Any) -> Webhook:
     facts = {"name": "hook", "url": address, "secret": "env:WEBHOOK_KEY"} | changes
-    return Webhook(settings.Webhook(**facts), site="home", clock=lambda: 1700000000.9)
+    MADE.append(Webhook(settings.Webhook(**facts), site="home", clock=lambda: 1700000000.9))
+    return MADE[-1]
 
 
 def test_a_message_is_a_cloud_event(server: WebServer) -> None:
@@ -89,22 +102,146 @@ def test_without_a_key_nothing_is_signed(server: WebServer) -> None:
     assert "Stepvad-Signature" not in server.got[0].headers
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 413, 422])
-def test_what_is_refused_is_refused_for_good(server: WebServer, status: int) -> None:
+VERDICTS: dict[Verdict, list[int]] = {
+    "refuse": [400, 406, 411, 413, 414, 415, 417, 422, 431],
+    "retry for a day": [
+        *(401, 402, 403, 404, 405, 407, 409, 410, 418, 426, 451, 501, 505),
+        *(301, 302, 307, 308),
+    ],
+    "retry": [408, 421, 423, 425, 429, 500, 502, 503, 504, 599],
+}
+
+
+def test_every_status_of_the_table_has_a_test() -> None:
+    assert STATUSES.keys() <= {status for some in VERDICTS.values() for status in some}
+
+
+@pytest.mark.parametrize("status", VERDICTS["refuse"])
+def test_what_is_wrong_with_a_message_is_refused_at_once(server: WebServer, status: int) -> None:
     server.statuses = [status]
     with pytest.raises(RefusedError, match=f"expected 2xx, got {status}"):
         webhook(server.address).send("new", TOLD)
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 302, 307])
-def test_other_failures_may_be_tried_again(server: WebServer, status: int) -> None:
+@pytest.mark.parametrize("status", VERDICTS["retry for a day"])
+def test_what_somebody_can_mend_is_tried_for_a_day(server: WebServer, status: int) -> None:
     server.statuses = [status]
-    server.headers = {"Retry-After": "7", "Location": f"{server.address}/elsewhere"}
+    server.headers = {"Location": f"{server.address}/elsewhere"}
     with pytest.raises(DeliveryError, match=f"expected 2xx, got {status}") as caught:
         webhook(server.address).send("new", TOLD)
     assert not isinstance(caught.value, RefusedError)
-    assert caught.value.after_s == (0 if status < 400 else 7)
-    assert len(server.got) == 1  # a redirect is not followed
+    assert caught.value.give_up_s == 86400.0
+    assert len(server.got) == 1, "a redirect is not followed"
+
+
+@pytest.mark.parametrize("status", VERDICTS["retry"])
+def test_other_failures_are_tried_again_for_ever(server: WebServer, status: int) -> None:
+    server.statuses = [status]
+    server.headers = {"Retry-After": "7"}
+    with pytest.raises(DeliveryError, match=f"expected 2xx, got {status}") as caught:
+        webhook(server.address).send("new", TOLD)
+    assert not isinstance(caught.value, RefusedError)
+    assert (caught.value.after_s, caught.value.give_up_s) == (7, None)
+
+
+def test_a_wrong_password_for_a_minute_costs_no_message(server: WebServer, tmp_path: Path) -> None:
+    store = Store(tmp_path / "events.db", ["webhook:hook"])
+    store.change("new", record())
+    server.statuses = [401, 403, 404]
+    delivery = SinkDelivery(store, webhook(server.address), first_s=0.01)
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
+    assert store.dead_letters() == []
+    assert len(server.got) == 4
+    store.close()
+
+
+def test_a_connection_is_used_again(server: WebServer) -> None:
+    sink = webhook(server.address)
+    for status in (204, 503, 204, 204):
+        server.statuses = [status]
+        with nullcontext() if status == 204 else pytest.raises(DeliveryError):
+            sink.send("new", TOLD)
+    assert len({one.client for one in server.got}) == 1
+    server.hang_up()
+    sink.send("new", TOLD)
+    assert len({one.client for one in server.got}) == 2
+
+
+@contextmanager
+def talking_server(say: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that reads a request and answers as it likes, until the other side hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                say(connection)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def drip(connection: socket.socket, head: bytes, drop: bytes) -> None:
+    connection.sendall(head)
+    for _ in range(200):
+        connection.sendall(drop)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("head", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n"),
+    ],
+)
+def test_an_answer_that_drips_is_an_error_in_time(head: bytes, drop: bytes) -> None:
+    with talking_server(lambda connection: drip(connection, head, drop)) as address:
+        sink = webhook(address, timeout_s=0.7)
+        begun = time.monotonic()
+        with pytest.raises(DeliveryError, match="timed out"):
+            sink.send("new", TOLD)
+        assert time.monotonic() - begun < 3.0
+
+
+def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    sent = [0]
+
+    def pour(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+        while True:
+            sent[0] += connection.send(bytes(1 << 16))
+
+    with talking_server(pour) as address:
+        webhook(address).send("new", TOLD)
+    assert sent[0] < 50e6
+
+
+def test_a_message_goes_through_the_proxy_of_the_environment(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with proxy_process(tmp_path) as (address, log):
+        monkeypatch.setenv("http_proxy", address)
+        monkeypatch.setenv("HTTP_PROXY", address)
+        monkeypatch.setenv("no_proxy", "")
+        webhook(f"{server.address}/hook").send("new", TOLD)
+        assert [one.path for one in server.got] == ["/hook"]
+        assert f"POST {server.address}/hook" in log.read_text()
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        webhook(f"{server.address}/direct").send("new", TOLD)
+        assert "/direct" not in log.read_text()
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", "")
+    with pytest.raises(DeliveryError, match="refused"):
+        webhook(server.address).send("new", TOLD)
 
 
 def test_a_receiver_that_is_not_there_or_says_nothing_is_an_error_in_time() -> None:
@@ -153,10 +290,10 @@ def test_a_receiver_that_recovers_gets_everything_in_order(
     server.statuses = [503, 500, 204, 400, 429]
     for number in range(4):
         store.change("new", record(number=number))
-    courier = Courier(store, webhook(server.address), first_s=0.01)
-    courier.start()
-    wait_until(lambda: courier.is_idle)
-    courier.stop()
+    delivery = SinkDelivery(store, webhook(server.address), first_s=0.01)
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
     seen = [json.loads(one.body)["data"]["after"]["frame_seq"] for one in server.got]
     assert seen == [0, 0, 0, 1, 2, 2, 3]
     ids = [json.loads(one.body)["id"] for one in server.got]

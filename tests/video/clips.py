@@ -91,6 +91,19 @@ def write_video(
     return path
 
 
+def grey_jpeg(width: int, height: int) -> bytes:
+    """A grey picture of any size, divisible by 16, for which three bytes make four blocks."""
+    import cv2
+
+    data = cv2.imencode(".jpg", np.full((8, 8), 128, np.uint8))[1].tobytes()
+    size = data.index(b"\xff\xc0") + 5  # in the header of the frame
+    data = data[:size] + height.to_bytes(2) + width.to_bytes(2) + data[size + 4 :]
+    scan = data.index(b"\xff\xda") + 2
+    header = data[: scan + int.from_bytes(data[scan : scan + 2])]
+    # A block that goes on as before is 00 1010 in the usual Huffman tables.
+    return header + b"\x28\xa2\x8a" * (width * height // 256) + b"\xff\xd9"
+
+
 def broken(path: Path, how: str, directory: Path) -> Path:
     """A file cut off in the middle, with noise there, or with some bytes flipped."""
     data = path.read_bytes()

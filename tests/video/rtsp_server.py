@@ -1,6 +1,7 @@
 """A real RTSP server on the loopback interface that plays an H.264 file in a loop.
 
-For the system's Python, which has GStreamer: python3 rtsp_server.py FILE PORT [USER PASSWORD]
+For the system's Python, which has GStreamer:
+python3 rtsp_server.py FILE PORT [USER PASSWORD [CERTIFICATE KEY]]
 """
 # mypy: ignore-errors
 
@@ -10,7 +11,7 @@ import gi
 
 gi.require_version("Gst", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402  # versions come first
+from gi.repository import Gio, GLib, Gst, GstRtspServer  # noqa: E402  # versions come first
 
 PIPELINE = '( filesrc location="{}" ! matroskademux ! h264parse ! rtph264pay name=pay0 pt=96 )'
 
@@ -41,9 +42,11 @@ def configure(factory, media):
     media.connect("new-state", playing)
 
 
-def authenticate(server, factory, user, password):
-    """Ask every client for a user name and password."""
+def authenticate(server, factory, user, password, *certificate):
+    """Ask every client for a user name and password, over TLS if there is a certificate."""
     auth = GstRtspServer.RTSPAuth()
+    if certificate:
+        auth.set_tls_certificate(Gio.TlsCertificate.new_from_files(*certificate))
     token = GstRtspServer.RTSPToken()
     token.set_string("media.factory.role", "viewer")
     auth.add_basic(GstRtspServer.RTSPAuth.make_basic(user, password), token)
@@ -68,6 +71,8 @@ def main():
         authenticate(server, factory, *credentials)
     server.get_mount_points().add_factory("/camera", factory)
     server.attach(None)
+    sys.stdout.write("listening\n")
+    sys.stdout.flush()
     GLib.MainLoop().run()
 
 

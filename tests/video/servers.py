@@ -81,24 +81,25 @@ def has_rtsp_server() -> bool:
 
 
 class RtspServer:
-    """A real RTSP server in a process of its own."""
+    """A real RTSP server in a process of its own, over TLS if it has a certificate."""
 
-    def __init__(self, clip: Path, log: Path) -> None:
+    def __init__(self, clip: Path, log: Path, certificate: Path | None = None) -> None:
         self.port = free_port()
-        self.address = f"rtsp://viewer:{CANARY}@127.0.0.1:{self.port}/camera"
+        scheme = "rtsp" if certificate is None else "rtsps"
+        self.address = f"{scheme}://viewer:{CANARY}@127.0.0.1:{self.port}/camera"
         script = Path(__file__).with_name("rtsp_server.py")
         self._command = [SYSTEM_PYTHON, str(script), str(clip), str(self.port), "viewer", CANARY]
+        if certificate is not None:
+            self._command += [str(certificate), str(certificate.with_suffix(".key"))]
         self._log = log
 
     def start(self) -> None:
         """Start it and wait until it listens."""
+        self._log.write_bytes(b"")
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
-        wait_until(self._listens)
-
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        # No probe: GStreamer may hang for all after a client that gives up within the handshake.
+        wait_until(lambda: b"listening" in self._log.read_bytes())
 
     def kill(self) -> None:
         self.process.kill()

@@ -6,6 +6,7 @@ import runpy
 import threading
 import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,20 @@ def test_a_camera_is_recorded_until_it_is_stopped(tmp_path: Path) -> None:
     assert result.clip.fps == pytest.approx(10, abs=0.1)
     for track in result.clip.tracks:
         assert len(set(result.times.epoch[np.isin(result.times.number, track.frames)])) == 1
+
+
+def test_a_clock_that_is_set_does_not_change_the_lag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = write_video(tmp_path / "a.ts", codec="mpeg2video").read_bytes()
+    hours, real = count(), time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 3600 * next(hours))
+    estimator = Counting(stop_at=10)
+    with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
+        camera = Camera("door", address, buffer=1000)
+        result = extract_camera(camera, estimator, parts, stop=estimator.stop)
+    assert result.summary.lag_s is not None
+    assert 0 <= result.summary.lag_s < 60
 
 
 def test_what_a_killed_recording_kept_comes_before_the_next(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import builtins
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,16 @@ def test_a_second_pass_is_another_epoch(tmp_path: Path) -> None:
     assert {(frame.camera, frame.epoch) for frame in again} == {("door", 1)}
     assert video.counts.decoded == N_FRAMES
     assert "a.mp4" in repr(video)
+
+
+def test_the_age_of_a_frame_comes_from_the_monotonic_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = time.monotonic()
+    frame = next(iter(open_video(write_video(tmp_path / "a.mp4"))))
+    assert before <= frame.arrived <= time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert 0 <= frame.age_s < 60
 
 
 def test_colours_are_red_green_blue(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from stepvad.archive.shards import Job, Outcome
 from stepvad.archive.storage import Place
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
+from stepvad.formats import jsonfile
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -24,16 +25,32 @@ def read(place: Place) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        facts = json.loads(text)
-    except ValueError:
+        facts = jsonfile.parse(text)
+    except DataError:
         facts = None
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise DataError(
-            f"{place.named(NAME)}: expected a manifest of archive score, format {FORMAT}, "
-            "got another file",
-            hint="choose another directory for scores",
-        )
-    return facts
+    if isinstance(facts, dict) and facts.get("format") == FORMAT and _is_whole(facts):
+        return facts
+    raise DataError(
+        f"{place.named(NAME)}: expected a manifest of archive score, format {FORMAT}, "
+        "got another file",
+        hint="choose another directory for scores",
+    )
+
+
+def _is_whole(facts: dict[str, Any]) -> bool:
+    """Whether it has all that is asked of it."""
+    texts = [facts.get(name) for name in ("model", "model_sha256", "engine", "state")]
+    shards, failed = facts.get("shards"), facts.get("failed")
+    if not (isinstance(shards, dict) and isinstance(failed, dict)):
+        return False
+    return {*map(type, texts)} == {str} and all(map(_is_entry, shards.values()))
+
+
+def _is_entry(facts: object) -> bool:
+    match facts:
+        case {"inputs": list(), "clips": int(), "windows": int()}:
+            return True
+    return False
 
 
 def begin(job: Job, config: Config) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +17,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from stepvad.errors import DataError, MissingExtraError, StepvadError
+from stepvad.errors import DataError, StepvadError
+from stepvad.formats import jsonfile, parquetfile
+from stepvad.formats.trackrows import named
+from stepvad.formats.tracks import located
+from stepvad.poses import MAX_FPS
 from stepvad.scoring import WindowScores
 
 METADATA_KEY = b"stepvad-scores"
+COLUMNS = ("clip", "track_id", "frame", "A", "c")
+EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
 FORMAT = 1
 ROW_GROUP = 131_072
 """Windows of a row group, and windows held in memory until they are written."""
@@ -35,23 +41,24 @@ class ClipScores:
 
 
 class Writer:
-    """A file of scores under way."""
+    """A file of scores under way; trouble with the disk is told as such."""
 
     def __init__(self, path: Path, n_scales: int | None) -> None:
-        self._pyarrow, parquet = _pyarrow()
+        self._pyarrow, parquet = parquetfile.pyarrow_of(**EXTRA)
         self._schema = _schema(n_scales, self._pyarrow)
         self._n_scales = n_scales
-        self._file = parquet.ParquetWriter(
-            path,
-            self._schema,
-            version="2.6",
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["clip", "track_id"],
-            data_page_version="1.0",
-            write_page_checksum=True,
-            store_schema=True,
-        )
+        with _writable():
+            self._file = parquet.ParquetWriter(
+                path,
+                self._schema,
+                version="2.6",
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=["clip", "track_id"],
+                data_page_version="1.0",
+                write_page_checksum=True,
+                store_schema=True,
+            )
         self._waiting: list[ClipScores] = []
         self._n_waiting = 0
 
@@ -67,12 +74,14 @@ class Writer:
         if self._n_waiting:
             self._write(self._n_waiting)
         text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
-        self._file.add_key_value_metadata({METADATA_KEY: text.encode()})
-        self._file.close()
+        with _writable():
+            self._file.add_key_value_metadata({METADATA_KEY: text.encode()})
+            self._file.close()
 
     def abandon(self) -> None:
         """Let go of a file that is not wanted."""
-        self._file.close()
+        with suppress(OSError):
+            self._file.close()
 
     def _write(self, n_rows: int) -> None:
         taken, rest, n_taken = [], [], 0
@@ -85,7 +94,8 @@ class Writer:
                 rest.append(ClipScores(scores.clip, scores.windows.part(slice(wanted, None))))
         self._waiting = rest
         self._n_waiting -= n_taken
-        self._file.write_table(self._table(taken), row_group_size=ROW_GROUP)
+        with _writable():
+            self._file.write_table(self._table(taken), row_group_size=ROW_GROUP)
 
     def _table(self, parts: list[ClipScores]) -> Any:
         pyarrow = self._pyarrow
@@ -106,44 +116,54 @@ class Writer:
 
 @contextmanager
 def writing(path: Path, n_scales: int | None) -> Iterator[Writer]:
-    """A writer whose troubles with the disk are told as such."""
-    writer = None
+    """A writer that lets go of its file, whatever happens."""
+    writer = Writer(path, n_scales)
     try:
-        writer = Writer(path, n_scales)
         yield writer
-    except OSError as error:
-        raise StepvadError(
-            f"scores: expected a place that can be written, got: {error.strerror or error}",
-            hint="check the free space",
-        ) from error
     finally:
-        if writer is not None:
-            writer.abandon()
+        writer.abandon()
 
 
 def read_facts(file: BinaryIO, name: str) -> dict[str, Any]:
     """What a file of scores says of itself."""
-    _, parquet = _pyarrow()
-    with _named(name):
-        metadata = (parquet.read_metadata(file).metadata or {}).get(METADATA_KEY)
-    return _decoded(metadata, name)
+    with located(name):
+        with _readable():
+            metadata = parquetfile.read_metadata(file, **EXTRA).get(METADATA_KEY)
+        return _decoded(metadata)
 
 
 def read_scores(file: BinaryIO, name: str) -> Iterator[ClipScores]:
     """The scores of a file in its order, some at a time, without energies."""
-    _, parquet = _pyarrow()
-    columns = ["clip", "track_id", "frame", "A", "c"]
-    with _named(name), parquet.ParquetFile(file, page_checksum_verification=True) as opened:
-        _decoded((opened.metadata.metadata or {}).get(METADATA_KEY), name)
-        for batch in opened.iter_batches(batch_size=ROW_GROUP, columns=columns):
-            clips = batch.column("clip").dictionary_encode()
-            names, codes = clips.dictionary.to_pylist(), clips.indices.to_numpy()
-            track_id, frame, score, c = (batch.column(name).to_numpy() for name in columns[1:])
+    with located(name), _readable():
+        yield from _scores(file)
+
+
+def _scores(file: BinaryIO) -> Iterator[ClipScores]:
+    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    with parquetfile.opened(file, COLUMNS, texts=["clip"], **EXTRA) as checked:
+        _decoded((checked.file.metadata.metadata or {}).get(METADATA_KEY))
+        _check_columns(checked.file.schema_arrow, pyarrow)
+        for batch in checked.batches(ROW_GROUP):
+            batch.validate(full=True)
+            if any(column.null_count for column in batch.columns):
+                raise _unlike("empty cells")
+            names, codes = named(batch.column("clip"))
+            track_id, frame, score, c = (batch.column(name).to_numpy() for name in COLUMNS[1:])
             nothing = np.empty((len(score), 0), np.float32)
             windows = WindowScores(track_id, frame, c, nothing, score)
             edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
-            for first, end in pairwise(edges):
+            for first, end in pairwise(edges if len(codes) else []):
                 yield ClipScores(names[codes[first]], windows.part(slice(first, end)))
+
+
+def _check_columns(schema: Any, pyarrow: Any) -> None:
+    """Refuse a file that does not have our columns, each once and of our types."""
+    expected = _schema(None, pyarrow)
+    for name in COLUMNS:
+        found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
+        kinds = [kind.value_type if pyarrow.types.is_dictionary(kind) else kind for kind in found]
+        if kinds != [expected.field(name).type]:
+            raise _unlike(f"column {name} of type {', '.join(map(str, found)) or 'none'}")
 
 
 def _schema(n_scales: int | None, pyarrow: Any) -> Any:
@@ -154,35 +174,56 @@ def _schema(n_scales: int | None, pyarrow: Any) -> Any:
     return pyarrow.schema([pyarrow.field(name, kind, False) for name, kind in types.items()])
 
 
-def _decoded(metadata: bytes | None, name: str) -> dict[str, Any]:
-    try:
-        facts = json.loads(metadata or b"null")
-    except ValueError:
-        facts = None
+def _decoded(metadata: bytes | None) -> dict[str, Any]:
+    facts = jsonfile.parse(metadata or b"null")
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
-        raise DataError(
-            f"{name}: expected scores that archive score wrote, got another file",
-            hint="give the directory that archive score wrote to",
-        )
-    return facts
+        raise _unlike("another file")
+    match facts:
+        case {
+            "clips": dict(clips),
+            "inputs": list(inputs),
+            "windows": int(),
+            "flat_windows": int(),
+            "counts": dict(),
+            "failed": dict(),
+            "stepvad": str(),
+        }:
+            if all(map(_is_clip, clips.values())) and all(map(_is_input, inputs)):
+                return facts
+    raise _unlike("other metadata")
+
+
+def _is_clip(facts: object) -> bool:
+    match facts:
+        case {"fps": None | float() | int() as fps, "n_frames": int(), "windows": int()}:
+            return fps is None or 0 < fps < MAX_FPS
+    return False
+
+
+def _is_input(facts: object) -> bool:
+    match facts:
+        case {"name": str(), "size": int(), "sha256": str() | None}:
+            return True
+    return False
+
+
+def _unlike(got: str) -> DataError:
+    return DataError(
+        f"expected scores that archive score wrote, got {got}",
+        hint="give the directory that archive score wrote to, or delete the file and score again",
+    )
+
+
+def _readable() -> AbstractContextManager[None]:
+    return parquetfile.as_data_errors("a whole file of scores", **EXTRA)
 
 
 @contextmanager
-def _named(name: str) -> Iterator[None]:
-    pyarrow, _ = _pyarrow()
+def _writable() -> Iterator[None]:
     try:
         yield
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise DataError(
-            f"{name}: expected a whole file of scores, got: {reason}",
-            hint="delete it and run archive score again",
+    except OSError as error:
+        raise StepvadError(
+            f"scores: expected a place that can be written, got: {error.strerror or error}",
+            hint="check the free space",
         ) from error
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("archive", "archive") from error
-    return pyarrow, pyarrow.parquet

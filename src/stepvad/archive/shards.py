@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from stepvad import modelfile, skeletons
+from stepvad import skeletons
 from stepvad.archive.cutting import Cutter
 from stepvad.archive.layout import Shard
 from stepvad.archive.scorefile import ClipScores, Writer, read_facts, writing
@@ -83,7 +83,7 @@ def look(task: Task) -> Outcome:
         if any(facts.get(name) != value for name, value in job.identity.items()):
             return Outcome(shard, None)
         same = facts["inputs"] == _inputs(job, shard, facts["inputs"] if job.quick else None)
-    except (StepvadError, KeyError, TypeError):
+    except (StepvadError, _FileError):
         return Outcome(shard, None)
     return Outcome(shard, facts if same and not facts["failed"] else None)
 
@@ -126,18 +126,16 @@ def _score(task: Task, failed: dict[str, str]) -> dict[str, Any]:
     """Write the scores of all files but the failed ones; what their file says of itself."""
     job, shard = task.job, task.shard
     detector = _detector(job.model, job.model_sha256, job.engine)
-    done, inputs = _Done(), _inputs(job, shard)  # a file that changes from here on is scored again
+    # a file that changes from here on is scored again
+    done, inputs = _Done(), _inputs(job, shard, failed=failed)
     with (
         job.scores.replacing(shard.name) as temporary,
         writing(temporary, detector.config.L if job.energies else None) as writer,
     ):
         for name in _names(shard):
-            if name in failed:
-                continue
-            try:
-                _score_file(job.poses, name, detector, writer, done)
-            except DataError as error:
-                raise _FileError(name, str(error)) from error
+            if name not in failed:
+                with _of_file(name):
+                    _score_file(job.poses, name, detector, writer, done)
         facts = {
             **job.identity,
             "stepvad": version("stepvad"),
@@ -150,6 +148,15 @@ def _score(task: Task, failed: dict[str, str]) -> dict[str, Any]:
         }
         writer.close(facts)
     return facts
+
+
+@contextmanager
+def _of_file(name: str) -> Iterator[None]:
+    """Let what is wrong with the data of one file be held against this file alone."""
+    try:
+        yield
+    except DataError as error:
+        raise _FileError(name, str(error)) from error
 
 
 @dataclass(slots=True)
@@ -175,7 +182,11 @@ def _score_file(place: Place, name: str, detector: Detector, writer: Writer, don
     """Score all clips of a file, however large, in the same memory."""
     seen: set[str] = set()
     shown = place.named(name)
-    with place.open(name) as file, tracks.opened(file, shown, threads=False) as (header, parts):
+    with (
+        place.open(name) as file,
+        tracks.located(shown),
+        tracks.opened(file, threads=False) as (header, parts),
+    ):
         for clip, several in groupby(parts, key=lambda part: part[0]):
             tracks.check_new(clip, seen)
             facts = None if header is None else tracks.facts_of(clip, header)
@@ -217,25 +228,31 @@ def _names(shard: Shard) -> list[str]:
     return [file.name for file in shard.files]
 
 
-def _inputs(job: Job, shard: Shard, known: Any = None) -> list[dict[str, Any]]:
-    """The poses of a shard: name, size and digest; the digest as `known` where all else fits."""
+def _inputs(
+    job: Job, shard: Shard, known: Any = None, *, failed: Container[str] = ()
+) -> list[dict[str, Any]]:
+    """The poses of a shard: name, size and digest; the digest as `known` where all else fits.
+
+    The digest of a file that `failed` is left out: it may not be readable.
+    """
     digests = {facts["name"]: facts["sha256"] for facts in known or ()}
-    return [
-        {
-            "name": file.name,
-            "size": file.size,
-            "sha256": digests.get(file.name) or job.poses.sha256(file.name),
-        }
-        for file in shard.files
-    ]
+    inputs = []
+    for file in shard.files:
+        digest = digests.get(file.name)
+        if digest is None and file.name not in failed:
+            with _of_file(file.name):
+                digest = job.poses.sha256(file.name)
+        inputs.append({"name": file.name, "size": file.size, "sha256": digest})
+    return inputs
 
 
 @lru_cache(maxsize=1)
 def _detector(model: Path, sha256: str, engine: Engine) -> Detector:
     """The model, loaded once in every process and on one thread."""
-    if modelfile.sha256(model) != sha256:
+    detector = Detector.load(model, runtime=engine, threads=1)
+    if detector.model.sha256 != sha256:
         raise StepvadError(
             f"{model}: expected the model that the run began with, got another",
             hint="leave the file alone while scores are made of it, and run again",
         )
-    return Detector.load(model, runtime=engine, threads=1)
+    return detector

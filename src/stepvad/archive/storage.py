@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+from stepvad import bounded
 from stepvad.atomic import remove_leftovers, replacing
-from stepvad.errors import MissingExtraError, StepvadError
+from stepvad.errors import DataError, MissingExtraError, StepvadError
 
 READ_AT_ONCE = 1 << 20
+SMALL = 1 << 28
+"""Bytes of a file that is read at once: a manifest has some hundred for each shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +85,15 @@ class Place:
         with opened as file:
             yield file
 
-    def read(self, name: str) -> bytes | None:
-        """A small file, if it is there."""
+    def read(self, name: str, *, most: int = SMALL) -> bytes | None:
+        """A small file, if it is there; one that is larger is refused."""
         if not self.exists(name):
             return None
-        with self.open(name) as file:
-            return file.read()
+        with self.open(name) as file, _readable(self.named(name)):
+            try:
+                return bounded.read_open(file, most=most)
+            except DataError as error:
+                raise error.located(self.named(name)) from error
 
     def sha256(self, name: str) -> str:
         """Digest of a file, which need not fit in memory."""
@@ -161,7 +167,7 @@ def _readable(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StepvadError(
+        raise DataError(
             f"{name}: expected a file that can be read, got: {error.strerror or error}",
             hint="check the path, its permissions and the connection",
         ) from error

@@ -5,28 +5,24 @@ Four corners stand in for joints. Figures on them never stand beside figures on 
 
 from __future__ import annotations
 
-import struct
-import warnings
-import zlib
 from collections.abc import Iterator, Mapping
-from io import BytesIO
 from itertools import pairwise
-from lzma import LZMAError
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad import npyfile
 from stepvad.errors import DataError
 from stepvad.formats import files
-from stepvad.formats.labels import NPY_ERRORS, SHANGHAITECH_NOT_HUMAN, FrameLabels
+from stepvad.formats.labels import SHANGHAITECH_NOT_HUMAN, FrameLabels
 from stepvad.poses import Clip, Track, n_frames_of
 from stepvad.skeletons import BOX
 
 FILE = "tracks.npz"
 """All boxes and labels of the data set, in its directory."""
+MAX_BYTES = 1 << 30
 PARTS: Mapping[str, int] = {"train": 0, "test": 1}
 """How `clip_split` tells training from test clips."""
 
@@ -39,17 +35,6 @@ _BOXES = {
     "clip_split": ("iu", 1),
 }
 _TRUTH = {"gt": ("biu", 1), "gt_clip": ("U", 1), "gt_len": ("iu", 1)}
-# A damaged archive fails as a ZIP file, as a compressed stream or as an NPY array.
-_NPZ_ERRORS = (
-    *NPY_ERRORS,
-    BadZipFile,
-    KeyError,
-    LZMAError,
-    OSError,
-    RuntimeError,
-    struct.error,
-    zlib.error,
-)
 
 
 def read(path: Path, *, part: Literal["train", "test"]) -> Iterator[Clip]:
@@ -109,17 +94,10 @@ def _clip(
 
 def _arrays(path: Path, kinds: Mapping[str, tuple[str, int]]) -> dict[str, NDArray[Any]]:
     """The named arrays of an archive, each of its kind of numbers and number of axes."""
-    data = files.read_bytes(path)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            archive = np.load(BytesIO(data), allow_pickle=False)
-            found = {name: archive[name] for name in kinds}
-    except _NPZ_ERRORS as error:
-        raise DataError(
-            f"{path}: expected the box tracks of ShanghaiTech as an npz archive, got: {error}",
-            hint="the file may be cut off or damaged; copy it again",
-        ) from error
+        found = npyfile.arrays(files.read_bytes(path, most=MAX_BYTES), kinds)
+    except DataError as error:
+        raise error.located(str(path)) from error
     for name, (kind, ndim) in kinds.items():
         if found[name].dtype.kind not in kind or found[name].ndim != ndim:
             raise _unlike(path, f"{name} with {ndim} axes, of kind {' or '.join(kind)}")

@@ -15,6 +15,8 @@ from stepvad.scoring import WindowScores
 
 BLOCK_S = 300.0
 """Footage is cut into blocks of so many seconds, which are taken to be independent."""
+MAX_HOURS = 10_000
+"""Of one clip, more than a year."""
 LEVELS = 100
 """Thresholds at which events are counted."""
 LOWEST = 0.95
@@ -121,6 +123,11 @@ def _count(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Events of one clip by block and level, and the hours of its blocks."""
     begin, end = clip.watched_s
+    if end - begin > MAX_HOURS * 3600:
+        raise DataError(
+            f"expected clips of up to {MAX_HOURS:,} hours, got {(end - begin) / 3600:.3g}",
+            hint="check the frames per second, or split the recording",
+        )
     edges = np.linspace(begin, end, max(round((end - begin) / BLOCK_S), 1) + 1)
     some = that_matter(clip.windows, replace(rules, threshold=float(levels[0])))
     events = np.zeros((len(edges) - 1, len(levels)), dtype=np.int64)

@@ -48,6 +48,16 @@ Credentials = Annotated[
     Path | None,
     typer.Option(help="A file with one line user:password for the cameras, read by nobody else."),
 ]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        help="For rtsps:// and https://: a PEM file with the cameras' authority or certificate."
+    ),
+]
+TlsInsecure = Annotated[
+    bool,
+    typer.Option("--tls-insecure", help="Take any certificate: whoever answers gets the password."),
+]
 
 
 def extract(
@@ -63,6 +73,8 @@ def extract(
     threads: Threads = None,
     duration: Duration = None,
     credentials: Credentials = None,
+    tls_ca: TlsCa = None,
+    tls_insecure: TlsInsecure = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the people of videos, their joints and who is who; no picture is kept.
@@ -85,9 +97,11 @@ def extract(
     it was. Ctrl-C ends cameras and keeps what they saw.
     """
     from stepvad.cli.recordings import Settings, extract_all, open_sources
+    from stepvad.video.tls import Tls
 
     first, end = frame_range(frames)
-    sources = open_sources(videos, credentials, first=first, end=end, duration_s=duration)
+    tls = Tls(tls_ca, tls_insecure)
+    sources = open_sources(videos, credentials, first=first, end=end, duration_s=duration, tls=tls)
     settings = Settings.of(
         output, detector, pose, engine=engine, min_confidence=min_confidence, duration_s=duration
     )

@@ -36,6 +36,7 @@ from stepvad.video.networks import Runtime
 from stepvad.video.parts import Origin, Parts, check_origin
 from stepvad.video.pose import PoseEstimator, open_estimator
 from stepvad.video.source import VideoFile
+from stepvad.video.tls import Tls
 from stepvad.video.url import Url
 
 State = Literal["done", "finished before", "unfinished", "failed"]
@@ -134,6 +135,7 @@ def open_sources(
     first: int,
     end: int | None,
     duration_s: float | None,
+    tls: Tls | None = None,
 ) -> list[Source]:
     """The files and cameras that the words of a command line name, each by a name of its own."""
     sources: list[Source] = []
@@ -142,7 +144,7 @@ def open_sources(
         if camera is None:
             sources.append(_file_source(Path(video), first, end))
         else:
-            url = Url(camera[2], credentials=credentials)
+            url = Url(camera[2], credentials=credentials, tls=tls)
             sources.append(CameraSource(camera[1] or _camera_name(url), url))
     _check_names(sources)
     cameras = sum(isinstance(source, CameraSource) for source in sources)

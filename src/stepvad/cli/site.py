@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
 
 
+SESSIONS = "sessions"
+"""The file beside the data that keeps who is logged in."""
+
+
 def main() -> None:
     """Watch what the command line says until SIGTERM; the exit code tells how it ended."""
     parser = argparse.ArgumentParser(prog="stepvad.cli.site")
@@ -39,21 +43,25 @@ def main() -> None:
 
 def run_process(run: Run, options: argparse.Namespace) -> None:
     """Run a site or an edge as a process that its supervisor can trust to end."""
+    from stepvad.live.limits import raise_file_limit
     from stepvad.live.process import die_with_parent
     from stepvad.live.stages import STUCK
+    from stepvad.live.storeerror import StoreError
     from stepvad.live.supervisor import REFUSED, HeartbeatPipe
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     die_with_parent(signal.SIGTERM)  # without its supervisor a site ends, in order
+    raise_file_limit()
     fd = options.heartbeat_fd
     logger = logging.getLogger(__name__)
     try:
         left = run(options, stop, None if fd is None else HeartbeatPipe(fd))
     except StepvadError as error:
         say_error(error.problem, error.hint)
-        sys.exit(REFUSED)
+        may_pass = isinstance(error, StoreError) and error.remedy != "give up"
+        sys.exit(STUCK if may_pass else REFUSED)
     except Exception:
         logger.exception("the site cannot go on")
         left = ["main"]
@@ -87,10 +95,20 @@ def serve_page(
     supervisor: Supervisor,
 ) -> Page:
     """The page of a running site."""
-    from stepvad.web import create_app, serve
+    from stepvad.web import bind, create_app
 
-    app = create_app(settings, store, board, token, explain=explain, mark=mark, health=supervisor)
-    return serve(app, settings.web.host, settings.web.port)
+    web = settings.web
+    app = create_app(
+        settings,
+        store,
+        board,
+        token,
+        explain=explain,
+        mark=mark,
+        health=supervisor,
+        session_file=settings.data / SESSIONS,
+    )
+    return bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
 
 
 if __name__ == "__main__":

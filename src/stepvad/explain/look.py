@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stepvad.detector import Detector
+from stepvad.explain.eventexplanation import EventExplanation, PartShare, Phrase, ScaleWeight
 from stepvad.explain.explanation import Explanation, explain
 from stepvad.explain.motion import Motion
 from stepvad.explain.words import Finding, join
@@ -36,25 +37,28 @@ class Look:
         """What the person does, to be drawn."""
         return Motion.of(self.windows, self.peak)
 
-    def as_dict(self, fps: float) -> dict[str, Any]:
-        """All that a page shows of it, as plain values for JSON; frames are those of the clip."""
+    def explanation(self, fps: float) -> EventExplanation:
+        """All that is stored and shown of it; frames are those of the clip."""
         peak = self.peak
-        return {
-            "motion": self.motion.as_dict(fps),
-            "track": peak.track,
-            "frame": int(peak.frames[-1]),
-            "score": peak.score,
-            "energy": peak.energy,
-            "confidence": peak.confidence,
-            "scales": [{"sigma": s, "weight": weight} for s, weight in peak.scales.items()],
-            "ghost_energy": peak.ghost_energy,
-            "ghost_is_normal": peak.ghost_is_normal,
-            "words": [
-                {"says": one.says, "first": one.first_frame, "last": one.last_frame}
-                for one in self.findings
-            ],
-            "parts": [{"name": part.name, "share": part.share} for part in peak.parts],
-        }
+        return EventExplanation(
+            motion=self.motion.frames(fps),
+            track=int(peak.track),
+            frame=int(peak.frames[-1]),
+            score=float(peak.score),
+            energy=float(peak.energy),
+            confidence=float(peak.confidence),
+            scales=tuple(ScaleWeight(float(s), float(w)) for s, w in peak.scales.items()),
+            ghost_energy=float(peak.ghost_energy),
+            ghost_is_normal=bool(peak.ghost_is_normal),
+            words=tuple(
+                Phrase(one.says, int(one.first_frame), int(one.last_frame)) for one in self.findings
+            ),
+            parts=tuple(PartShare(part.name, float(part.share)) for part in peak.parts),
+        )
+
+    def as_dict(self, fps: float) -> dict[str, Any]:
+        """The same as plain values for JSON."""
+        return self.explanation(fps).to_json()
 
 
 def look_at(detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float) -> Look:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from stepvad import skeletons
+from stepvad.explain.eventexplanation import MotionFrames
 from stepvad.explain.explanation import Explanation
 from stepvad.skeletons import Skeleton
 
@@ -69,20 +70,28 @@ class Motion:
         """Lines between joints."""
         return skeletons.strokes(self.skeleton)
 
-    def as_dict(self, fps: float) -> dict[str, Any]:
+    def frames(self, fps: float) -> MotionFrames:
         """Plain numbers, all but `fps` and `size` by frame, to be played."""
         n = len(self.observed)
-        return {
-            "first": self.first_frame,
-            "fps": fps,
-            "peak": self.peak,
-            "size": self.size,
-            "bones": self.bones,
-            "camera": self.camera.tolist(),
-            "observed": self.observed.reshape(n, -1).tolist(),
-            "ghost": self.ghost.reshape(n, -1).tolist(),
-            "heat": self.heat.tolist(),
-        }
+        return MotionFrames(
+            first=self.first_frame,
+            fps=fps,
+            peak=self.peak,
+            size=self.size,
+            bones=tuple(map(tuple, self.bones)),
+            camera=_rows(self.camera),
+            observed=_rows(self.observed.reshape(n, -1)),
+            ghost=_rows(self.ghost.reshape(n, -1)),
+            heat=_rows(self.heat),
+        )
+
+    def as_dict(self, fps: float) -> dict[str, Any]:
+        """The same for JSON."""
+        return asdict(self.frames(fps))
+
+
+def _rows(values: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, values.tolist()))
 
 
 def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from stepvad.fleet.reorder import Reorder
 from stepvad.fleet.wire import Batch, Connection
 from stepvad.live.record import Record
 from stepvad.live.watcher import Subject, Watcher
+from stepvad.poses import MAX_FPS
 
 PAST = 8
 """Connections remembered, so that what comes late from them is known as such."""
@@ -112,6 +113,7 @@ class Camera:
     @classmethod
     def restore(cls, subject: Subject, facts: Mapping[str, Any], number: int, now: float) -> Camera:
         """The camera that `state` told of; its windows come again with its frames."""
+        _check(facts)
         made = cls(
             site=facts["site"],
             subject=subject,
@@ -135,3 +137,19 @@ class Camera:
         made = Watcher(self.subject, lambda: self.epoch, kept_s=0.0)
         made.begin(self.wall0)
         return made
+
+
+def _check(facts: Mapping[str, Any]) -> None:
+    """Refuse values of other types than `Camera.state` has."""
+    counts = [facts[name] for name in ("epoch", "scored", "from", "sequence")]
+    wall0, rate = facts["wall0"], facts["rate"]
+    if not (
+        isinstance(facts["site"], str)
+        and {*map(type, counts), *map(type, facts["past"])} <= {int}
+        and all(0 <= count < 2**63 for count in counts)
+        and {type(facts["over"]), type(facts["lost"])} == {bool}
+        and {type(wall0), type(rate)} <= {int, float}
+        and abs(wall0) <= 1e12
+        and 0 < rate <= MAX_FPS
+    ):
+        raise ValueError("a camera with values of other types")

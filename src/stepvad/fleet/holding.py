@@ -16,7 +16,7 @@ from stepvad.fleet.bus import Bus, ConflictError, Consumer, Delivery, Unavailabl
 from stepvad.fleet.scoring import Change
 from stepvad.fleet.shard import Dead, Shard
 from stepvad.fleet.tasks import end
-from stepvad.fleet.wire import encode_claim, encode_event
+from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +64,21 @@ def packed(owner: str, facts: dict[str, Any] | None) -> bytes:
 
 
 def unpacked(value: bytes) -> tuple[str, dict[str, Any] | None]:
-    """The owner and the state in a checkpoint."""
+    """The owner and the state in a checkpoint; anything else is an `UnreadableError`."""
     import msgpack
 
-    facts = msgpack.unpackb(value, strict_map_key=False)
-    return facts["owner"], facts["state"]
+    try:
+        facts = msgpack.unpackb(value, strict_map_key=False)
+    except Exception as error:  # it has many, and RecursionError; none may end a worker
+        raise UnreadableError(
+            f"checkpoint: expected msgpack, got: {type(error).__name__}"
+        ) from None
+    match facts:
+        case {"owner": str(owner), "state": None}:
+            return owner, None
+        case {"owner": str(owner), "state": dict(state)}:
+            return owner, state
+    raise UnreadableError("checkpoint: expected an owner and a state, got something else")
 
 
 @dataclass(slots=True, eq=False)
@@ -266,6 +276,28 @@ def _size(deliveries: Sequence[Delivery]) -> int:
     return sum(len(delivery.data) for delivery in deliveries)
 
 
+def _known(value: bytes, shard: int) -> tuple[str, dict[str, Any] | None]:
+    """The owner and the state in a checkpoint; nobody and none if it cannot be read."""
+    try:
+        return unpacked(value)
+    except UnreadableError as error:
+        logger.warning("shard %d begins without its checkpoint: %s", shard, error.problem)
+        return "", None
+
+
+def _restored(shard: Shard, state: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The state that a shard went on from; None if it begins without one."""
+    if state is not None:
+        try:
+            if type(state.get("said")) is not int:
+                raise UnreadableError("state: expected how many messages were said, got none")
+            shard.restore(state, time.monotonic())
+        except UnreadableError as error:
+            logger.warning("shard %d begins without its state: %s", shard.number, error.problem)
+            return None
+    return state
+
+
 async def take(
     bus: Bus,
     worker: str,
@@ -281,7 +313,7 @@ async def take(
     entry = await bus.read(key_of(shard.number))
     state = None
     if entry is not None:
-        owner, state = unpacked(entry.value)
+        owner, state = _known(entry.value, shard.number)
         if owner != worker and owner and alive(owner):
             return None
     try:
@@ -290,8 +322,7 @@ async def take(
         )
     except ConflictError:
         return None
-    if state is not None:
-        shard.restore(state, time.monotonic())
+    state = _restored(shard, state)
     claim = await bus.publish(subject, encode_claim(worker))
     if state is not None:
         shard.recall(await bus.said(subject, state["said"]))

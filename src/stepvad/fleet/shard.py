@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from stepvad.errors import DataError
 from stepvad.fleet.bus import Delivery, Position
 from stepvad.fleet.camera import Camera
 from stepvad.fleet.models import FleetModels
@@ -150,15 +151,32 @@ class Shard:
         }
 
     def restore(self, facts: Mapping[str, Any], now: float) -> None:
-        """Go on from what `state` told, from its floor on."""
-        self.position = Position(facts["stream"], facts["floor"], *facts.get("seen", ()))
-        for name, known in facts["cameras"].items():
-            subject = self.models.subject(name, known["rate"])
-            if subject is None:
-                continue
-            camera = Camera.restore(subject, known, self.scorer.number(), now)
-            at = self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))
-            self.cameras[at] = camera
+        """Go on from what `state` told, from its floor on.
+
+        A state that nobody can have told is an `UnreadableError`, and changes nothing.
+        """
+        try:
+            position, cameras = self._restored(facts, now)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, DataError) as error:
+            raise UnreadableError(f"state: expected that of a shard, got: {error!r:.200}") from None
+        self.position = position
+        self.cameras |= cameras
+
+    def _restored(self, facts: Mapping[str, Any], now: float) -> tuple[Position, dict[str, Camera]]:
+        match facts:
+            case {"stream": str(stream), "floor": int(floor), "cameras": dict(known)}:
+                seen, seen_at = facts.get("seen", (0, 0.0))
+                position = Position(stream, floor, int(seen), float(seen_at))
+            case _:
+                raise ValueError("no stream, floor or cameras")
+        cameras = {}
+        for name, own in known.items():
+            subject = self.models.subject(str(name), own["rate"])
+            if subject is not None:
+                camera = Camera.restore(subject, own, self.scorer.number(), now)
+                at = self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))
+                cameras[at] = camera
+        return position, cameras
 
     def of_stream(self, stream: str) -> None:
         """Which stream the frames are from: another one than before counts anew."""

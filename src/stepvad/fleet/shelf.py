@@ -12,7 +12,7 @@ from stepvad.fleet.background import CLOSE_S, Background
 from stepvad.fleet.postgres import COMMAND_S, CONNECT_S, Events, NoDatabaseError, Wanted, connect
 from stepvad.live.inventory import KINDS, Inventory, Kept
 from stepvad.live.record import Record
-from stepvad.live.store import Deleted
+from stepvad.live.retention import Deleted
 
 T = TypeVar("T")
 WITHIN_S = COMMAND_S + CONNECT_S

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.atomic import replacing
 from stepvad.errors import DataError
-from stepvad.formats import files
+from stepvad.formats import files, limits
 from stepvad.formats.jsonfile import whole_number
 from stepvad.formats.labels import FrameLabels, find
 from stepvad.scoring import stretches
@@ -29,7 +30,8 @@ def write(labels: Mapping[str, FrameLabels], path: Path) -> None:
     for clip, truth in labels.items():
         for name, frames in truth.classes.items():
             lines.writerows([clip, name, first, end - 1] for first, end in stretches(frames))
-    path.write_text(text.getvalue(), encoding="utf-8")
+    with replacing(path, DataError) as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")
 
 
 def attach(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, FrameLabels]:
@@ -62,7 +64,9 @@ def attach(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, FrameLabe
 def _rows(path: Path) -> list[list[str]]:
     """The lines below the header, each of four cells."""
     try:
-        header, *rows = csv.reader(StringIO(files.read_bytes(path).decode("utf-8-sig")))
+        header, *rows = csv.reader(
+            StringIO(files.read_bytes(path, most=limits.MAX_LABEL_BYTES).decode("utf-8-sig"))
+        )
     except (UnicodeDecodeError, ValueError, csv.Error):
         header, rows = [], []
     if header != list(COLUMNS) or any(len(row) != len(COLUMNS) for row in rows):

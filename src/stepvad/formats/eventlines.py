@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 from stepvad.atomic import replacing
 from stepvad.errors import DataError
 from stepvad.events import Event
-from stepvad.formats import files
+from stepvad.formats import files, limits
+from stepvad.poses import MAX_FPS
 
 SCHEMA = 1
 
@@ -49,7 +51,11 @@ def write(events: Iterable[FoundEvent], path: Path) -> None:
 def read(path: Path) -> dict[str, FoundEvent]:
     """The events of a file by their id."""
     found = {}
-    lines = files.read_bytes(path).decode("utf-8", errors="replace").splitlines()
+    lines = (
+        files.read_bytes(path, most=limits.MAX_LABEL_BYTES)
+        .decode("utf-8", errors="replace")
+        .splitlines()
+    )
     for number, line in enumerate(lines, start=1):
         if line.strip():
             event = _event(line, f"{path}, line {number}")
@@ -61,7 +67,10 @@ def _event(line: str, place: str) -> FoundEvent:
     try:
         facts = json.loads(line)
         if facts["schema"] != SCHEMA:
-            raise ValueError(f"schema {facts['schema']!r}")
+            raise ValueError(f"schema {facts['schema']!r:.40}")
+        numbers = [facts[name] for name in ("first_s", "last_s", "peak", "peak_s", "threshold")]
+        if not all(map(math.isfinite, numbers)) or not 0 < facts["fps"] < MAX_FPS:
+            raise ValueError("numbers that are not finite")
         event = Event(
             first_s=float(facts["first_s"]),
             last_s=float(facts["last_s"]),
@@ -73,7 +82,7 @@ def _event(line: str, place: str) -> FoundEvent:
         return FoundEvent(
             id=str(facts["id"]),
             clip=str(facts["clip"]),
-            camera=facts["camera"],
+            camera=None if facts["camera"] is None else str(facts["camera"]),
             model=str(facts["model"]),
             poses=tuple(map(str, facts["poses"])),
             fps=float(facts["fps"]),
@@ -81,8 +90,9 @@ def _event(line: str, place: str) -> FoundEvent:
             model_sha256=str(facts["model_sha256"]),
             event=event,
         )
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise DataError(
-            f"{place}: expected an event of schema {SCHEMA}, got something else ({error})",
+            f"{place}: expected an event of schema {SCHEMA}, got something else "
+            f"({str(error)[:200]})",
             hint="such lines are written by: stepvad score MODEL POSES --events events.jsonl",
         ) from error

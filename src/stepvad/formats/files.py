@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stepvad import bounded
 from stepvad.errors import DataError
 
 
-def read_bytes(path: Path) -> bytes:
-    """Everything a file holds."""
+def read_bytes(path: Path, *, most: int) -> bytes:
+    """Everything a file holds; one that is larger, or has no end, is refused."""
     try:
-        return path.read_bytes()
+        return bounded.read(path, most=most)
+    except DataError as error:
+        raise error.located(str(path)) from error
     except OSError as error:
         raise unreadable(path, error) from error
 

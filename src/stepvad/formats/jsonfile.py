@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepvad.errors import DataError
-from stepvad.formats import files
+from stepvad.formats import files, limits
 
 MAX_DIGITS = 18
 """Digits of the longest whole number read, so that it fits 64 bits."""
@@ -24,7 +24,7 @@ class Repeated:
 
 def load(path: Path) -> object:
     """The value in a JSON file; errors name the file."""
-    data = files.read_bytes(path)
+    data = files.read_bytes(path, most=limits.MAX_JSON_BYTES)
     try:
         return parse(data)
     except DataError as error:

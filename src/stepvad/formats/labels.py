@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
-from tokenize import TokenError
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad import npyfile
 from stepvad.errors import ConfigError, DataError
-from stepvad.formats import files
+from stepvad.formats import files, limits
 
 SHANGHAITECH_NOT_HUMAN = ("01_0130", "01_0135", "01_0136", "06_0144", "06_0145", "12_0152")
 """Test clips that the human-related split of ShanghaiTech leaves out."""
@@ -38,20 +36,6 @@ MSAD_HUMAN = (
 """Human-related anomalies of MSAD (supplementary, Evaluation MSAD-HR Dataset)."""
 MSAD_NOT_HUMAN = ("explosion", "fire", "object_falling", "water_incident")
 """Anomalies of MSAD without people (supplementary, Evaluation MSAD-HR Dataset)."""
-
-NPY_ERRORS = (
-    EOFError,
-    MemoryError,
-    OverflowError,
-    RecursionError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-    ValueError,
-)
-"""How a damaged NPY array fails: its header is Python text, so wherever Python's parser does."""
-
-_NPY_MAGIC = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,36 +221,26 @@ def _mask(path: Path) -> NDArray[np.bool_]:
 
 def _is_npy(path: Path) -> bool:
     """Whether a file begins as NPY arrays do, whatever its suffix."""
-    return files.read_bytes(path).startswith(_NPY_MAGIC)
+    return files.read_bytes(path, most=limits.MAX_LABEL_BYTES).startswith(npyfile.MAGIC)
 
 
 def _npy(path: Path) -> NDArray[np.generic]:
-    """The array in a file; pickled objects are refused, since they could run code."""
-    data = files.read_bytes(path)
-    if not data.startswith(_NPY_MAGIC):  # np.load would take other kinds of files too
-        raise DataError(
-            f"{path}: expected an NPY array, got another kind of file",
-            hint="get the official frame labels",
-        )
+    """The array in a file."""
+    data = files.read_bytes(path, most=limits.MAX_LABEL_BYTES)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return np.load(BytesIO(data), allow_pickle=False)
-    except NPY_ERRORS as error:
-        raise DataError(
-            f"{path}: expected an NPY array of numbers, got: {error}",
-            hint="the file may be cut off or damaged; copy it again",
-        ) from error
+        return npyfile.array(data)
+    except DataError as error:
+        raise error.located(str(path)) from error
 
 
 def _intervals(path: Path) -> list[tuple[int, int, int]]:
     """Lines of `person,first,last`, which may be written as decimals."""
-    text = files.read_bytes(path).decode("ascii", errors="replace")
+    text = files.read_bytes(path, most=limits.MAX_LABEL_BYTES).decode("ascii", errors="replace")
     intervals: list[tuple[int, int, int]] = []
     for line in filter(str.strip, text.splitlines()):
         numbers = [_number(part) for part in line.split(",")]
         match numbers:
-            case [int(person), int(first), int(last)] if first <= last:
+            case [int(person), int(first), int(last)] if first <= last <= limits.MAX_EMPTY_FRAMES:
                 intervals.append((person, first, last))
             case _:
                 raise DataError(

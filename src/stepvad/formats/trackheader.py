@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stepvad.errors import DataError
+from stepvad.formats import limits
 from stepvad.formats.jsonfile import parse, shown, whole_number
 from stepvad.skeletons import Skeleton
 
@@ -75,6 +76,8 @@ class Header:
                 "clips": dict(clips),
                 **rest,
             } if number == FORMAT and not isinstance(number, bool):
+                for text in (name, *clips):
+                    limits.check_name(text)
                 skeleton = Skeleton(name, _joints(joints), tuple(map(_bone, bones)))
                 origin = rest.get("origin")
                 facts = {clip: _facts(clip, clips[clip]) for clip in clips}
@@ -89,7 +92,10 @@ class Header:
 
 def _joints(joints: list[object]) -> tuple[str, ...]:
     """Joint names, once it is known that they are text."""
+    limits.check_joints(len(joints))
     names = tuple(joint for joint in joints if isinstance(joint, str))
+    for name in names:
+        limits.check_name(name)
     if len(names) != len(joints):
         raise DataError(
             f"metadata: expected joint names, got {shown(joints)}",

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
+from stepvad.formats import limits
+from stepvad.formats.parquetfile import Checked
 from stepvad.poses import Track, tracks_of
 
 JOINT_COLUMNS = ("x", "y", "confidence")
@@ -101,14 +103,14 @@ def check_columns(schema: Any, types: Any) -> None:
 
 
 def decode(
-    file: Any, n_joints: int | None, pyarrow: Any, *, threads: bool = True
+    checked: Checked, n_joints: int | None, pyarrow: Any, *, threads: bool = True
 ) -> Iterator[tuple[str, Rows]]:
     """Stretches of rows with the name of their clip, which may go on in the next stretch.
 
     Without `n_joints` the first row tells it. Memory is bounded by the batch, not by the file.
     """
-    n_rows, options = 0, {"columns": list(COLUMNS), "use_threads": threads}
-    for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, **options):
+    n_rows, file = 0, checked.file
+    for batch in checked.batches(ROWS_AT_ONCE, threads=threads):
         batch.validate(full=True)
         if n_joints is None and len(batch):
             n_joints = len(batch.column("x")[0].as_py() or ())
@@ -125,8 +127,7 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
     """The stretches within one batch."""
     for name in ("clip", "track", "frame"):
         _check_nulls(batch.column(name), name)
-    clip = batch.column("clip").cast(pyarrow.string()).dictionary_encode()
-    names, codes = clip.dictionary.to_pylist(), clip.indices.to_numpy()
+    names, codes = named(batch.column("clip"))
     track = batch.column("track").cast(pyarrow.int64()).to_numpy()
     frame = batch.column("frame").cast(pyarrow.int64()).to_numpy()
 
@@ -139,6 +140,14 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
     rows = Rows(track, frame, np.stack([x, y], axis=-1), confidence)
     for stretch in _stretches(codes):
         yield names[codes[stretch.start]], rows[stretch]
+
+
+def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
+    """The names in a column of text that was read as a dictionary, and which each row has."""
+    names = column.dictionary.to_pylist()
+    for name in names:
+        limits.check_name(name)
+    return names, column.indices.to_numpy()
 
 
 def _joints(

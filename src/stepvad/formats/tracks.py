@@ -7,7 +7,7 @@ The rows of a clip stand together, sorted by track and frame. The file's metadat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import chain, groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -15,16 +15,15 @@ from typing import Any, BinaryIO
 
 from stepvad import skeletons
 from stepvad.atomic import replacing
-from stepvad.errors import DataError, MissingExtraError
-from stepvad.formats import trackrows
+from stepvad.errors import DataError
+from stepvad.formats import limits, parquetfile, trackrows
 from stepvad.formats.trackheader import ClipFacts, Header
 from stepvad.formats.trackrows import Rows
 from stepvad.poses import Clip, Track, n_frames_of
 from stepvad.skeletons import COCO17
 
 METADATA_KEY = b"stepvad"
-BUFFER = 1 << 18
-"""Bytes of a column read at once, however large its row group is."""
+EXTRA: Mapping[str, str] = {"feature": "reading Parquet tracks", "extra": "parquet"}
 
 
 def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
@@ -36,11 +35,16 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
     Args:
         fps: The frame rate where the file does not tell it; wins where it does.
     """
-    with opened(path, str(path)) as (header, parts):
+    with located(str(path)), opened(path) as (header, parts):
         seen: set[str] = set()
+        n_frames = n_poses = 0
         for name, tracks in _grouped(parts):
             check_new(name, seen)
-            yield _clip(name, tracks, header, fps)
+            clip = _clip(name, tracks, header, fps)
+            n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
+            if header is None:  # else its metadata were checked for all clips together
+                limits.check_frames(n_frames, n_poses)
+            yield clip
         for name in header.clips if header else ():
             if name not in seen:
                 yield _clip(name, (), header, fps)
@@ -48,25 +52,38 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
 
 @contextmanager
 def opened(
-    source: Path | BinaryIO, name: str, *, threads: bool = True
+    source: Path | BinaryIO, *, threads: bool = True
 ) -> Iterator[tuple[Header | None, Iterator[tuple[str, Rows]]]]:
     """What a file says of itself, and its rows with the name of their clip, some at a time.
 
     However large the file is, no more of it than `trackrows.ROWS_AT_ONCE` rows is in memory.
-    Without `threads` its columns are decoded one after the other, by this thread alone.
+    Without `threads` its columns are decoded one after the other, by this thread alone. An error
+    of whoever takes the rows passes as it is; those of the file are without its name.
     """
-    pyarrow, parquet = _pyarrow("reading Parquet tracks")
-    with (
-        _named(name, pyarrow),
-        parquet.ParquetFile(
-            source, pre_buffer=False, page_checksum_verification=True, buffer_size=BUFFER
-        ) as file,
-    ):
-        trackrows.check_columns(file.schema_arrow, pyarrow.types)
-        metadata = (file.metadata.metadata or {}).get(METADATA_KEY)
-        header = None if metadata is None else Header.decode(metadata)
+    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    with ExitStack() as stack:
+        with _readable():
+            columns = trackrows.COLUMNS
+            file = parquetfile.opened(source, columns, texts=["clip"], **EXTRA)
+            checked = stack.enter_context(file)
+            trackrows.check_columns(checked.file.schema_arrow, pyarrow.types)
+            about = checked.file.metadata
+            metadata = (about.metadata or {}).get(METADATA_KEY)
+            header = None if metadata is None else Header.decode(metadata)
+            if header is not None:
+                total = sum(facts.n_frames for facts in header.clips.values())
+                limits.check_frames(total, about.num_rows)
         n_joints = header.skeleton.V if header else None
-        yield header, trackrows.decode(file, n_joints, pyarrow, threads=threads)
+        yield header, _read(trackrows.decode(checked, n_joints, pyarrow, threads=threads))
+
+
+@contextmanager
+def located(name: str) -> Iterator[None]:
+    """Let errors of data name the file."""
+    try:
+        yield
+    except DataError as error:
+        raise error.located(name) from error
 
 
 def check_new(name: str, seen: set[str]) -> None:
@@ -91,9 +108,8 @@ def facts_of(name: str, header: Header) -> ClipFacts:
 
 def read_origin(path: Path) -> Mapping[str, Any]:
     """How the poses of a file came about; empty where it does not tell."""
-    pyarrow, parquet = _pyarrow("reading Parquet tracks")
-    with _named(str(path), pyarrow):
-        metadata = (parquet.read_metadata(path).metadata or {}).get(METADATA_KEY)
+    with located(str(path)), _readable():
+        metadata = parquetfile.read_metadata(path, **EXTRA).get(METADATA_KEY)
         return {} if metadata is None else Header.decode(metadata).origin
 
 
@@ -105,7 +121,7 @@ def write(
     Small clips share a row group, large ones take several. A track without poses has no row, so
     it is not stored. `origin` tells how the poses came about, in words and numbers.
     """
-    pyarrow, parquet = _pyarrow("writing Parquet tracks")
+    pyarrow, parquet = parquetfile.pyarrow_of("writing Parquet tracks", "parquet")
     clips = iter(clips)
     first = next(clips, None)
     if first is None:
@@ -127,29 +143,14 @@ def write(
         writer.add_key_value_metadata({METADATA_KEY: header.encode()})
 
 
-def _pyarrow(feature: str) -> tuple[Any, Any]:
-    """`pyarrow` and `pyarrow.parquet`, which only Parquet files need."""
-    try:
-        import pyarrow.compute
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError(feature, "parquet") from error
-    return pyarrow, pyarrow.parquet
+def _read(parts: Iterator[tuple[str, Rows]]) -> Iterator[tuple[str, Rows]]:
+    """The same rows; what goes wrong while they are read is an error of the data."""
+    with _readable():
+        yield from parts
 
 
-@contextmanager
-def _named(name: str, pyarrow: Any) -> Iterator[None]:
-    """Let every error name the file, whoever raises it."""
-    try:
-        yield
-    except DataError as error:
-        raise error.located(name) from error
-    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
-        reason = str(error).partition("\n")[0]
-        raise DataError(
-            f"{name}: expected a Parquet file of tracks, got: {reason}",
-            hint="check the path; if the file is cut off or damaged, write or copy it again",
-        ) from error
+def _readable() -> AbstractContextManager[None]:
+    return parquetfile.as_data_errors("a Parquet file of tracks", **EXTRA)
 
 
 def _grouped(parts: Iterator[tuple[str, Rows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:

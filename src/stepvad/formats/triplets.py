@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stepvad import skeletons
 from stepvad.errors import DataError
+from stepvad.formats import limits
 from stepvad.formats.jsonfile import shown
 from stepvad.poses import Clip, Track, n_frames_of
 
@@ -40,7 +41,9 @@ def clip_of(
     people = sorted((person for person in people if person.frames), key=lambda p: p.track_id)
     lists = (keypoints for person in people for keypoints in person.keypoints)
     n_values = next((len(keypoints) for keypoints in lists if isinstance(keypoints, list)), 0)
+    limits.check_joints(n_values // 3)
     tracks = tuple(_track(person, n_values, order) for person in people)
+    limits.check_frames(n_frames_of(tracks), sum(map(len, tracks)))
     skeleton = skeletons.of_size(n_values // 3) if tracks else skeletons.COCO17
     return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
 

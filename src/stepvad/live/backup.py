@@ -17,5 +17,4 @@ def back_up(database: Database, path: Path) -> None:
             hint="write the backup to another disk",
         )
     with replacing(path, DataError) as temporary:
-        temporary.touch(mode=0o600, exist_ok=False)
         database.copy(temporary)

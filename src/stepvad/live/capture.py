@@ -48,8 +48,7 @@ class _Sender:
 
     def frame(self, picture: Picture, dropped: int = 0) -> None:
         """Send a frame unless its slot is taken; `dropped` counts all that were never seen."""
-        age_s = min(max(time.time() - picture.wall, 0.0), 10.0)
-        arrived = time.monotonic() - age_s
+        arrived = picture.arrived
         if picture.epoch != self._epoch:
             self._epoch, self._wall0 = picture.epoch, picture.wall
             self._slots = Slots(self._rate)

@@ -24,6 +24,7 @@ def check(settings: Settings) -> Iterator[str]:
         Stream(model.detector)
         _try(camera)
         yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
+        yield from _link(camera)
     if any(camera.kind in ("stream", "video") for camera in settings.cameras):
         for network in (settings.pose.detector, settings.pose.pose):
             yield f"ok: the network {network} is in {model_file(network)}"
@@ -45,6 +46,30 @@ def _try(camera: CameraSettings) -> None:
             open_video(Path(camera.url))
         case "poses" | "demo":
             open_scene(camera)
+
+
+def _link(camera: CameraSettings) -> Iterator[str]:
+    """Who can read the password of a camera on its way."""
+    if camera.kind != "stream":
+        return
+    address, name = camera.address(), camera.name
+    scheme, password = address.scheme, address.has_password
+    if camera.tls_insecure:
+        got = "gets the password" if password else "is taken for it"
+        yield (
+            f"warning: camera {name}: TLS is not verified (tls_insecure): whoever answers in its "
+            f"place {got}; name its authority or its certificate as tls_ca"
+        )
+    elif camera.uses_tls:
+        address.tls.context()
+        yield f"ok: camera {name}: TLS is verified, host name included, by {address.tls.bundle()}"
+    elif password:
+        yield (
+            f"warning: camera {name}: TLS is not used: over {scheme}:// the password goes in clear "
+            f"(Basic) or as a hash (Digest); use {scheme}s:// if the camera has it"
+        )
+    else:
+        yield f"ok: camera {name}: TLS is not used, and there is no password to protect"
 
 
 def _references(settings: Settings) -> list[str]:

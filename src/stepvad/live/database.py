@@ -30,6 +30,8 @@ class Database:
         self.path = Path(path)
         self.is_clean = True
         """Whether no trace of deleted rows may be left."""
+        self._is_broken = False
+        """Whether the last write failed for a reason that may outlive the open file."""
         self._lock = threading.RLock()
         if not create and not self.path.is_file():
             raise DataError(
@@ -74,6 +76,7 @@ class Database:
         """A transaction: on the disk at the end, or undone after an error."""
         with self._lock:
             try:
+                self._reopen_if_broken()
                 self._undo()  # a disk that failed may have kept the last one from being undone
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
@@ -81,11 +84,27 @@ class Database:
             except sqlite3.DatabaseError as error:
                 with suppress(sqlite3.Error):
                     self._undo()
-                raise store_error(self.path, "that can be written", error) from error
+                failure = store_error(self.path, "that can be written", error)
+                self._is_broken |= failure.fault in ("read-only", "other")
+                raise failure from error
             except BaseException:
                 with suppress(sqlite3.Error):
                     self._undo()
                 raise
+
+    def _reopen_if_broken(self) -> None:
+        """Open the file once more after its disk failed: another may be mounted in its place."""
+        if not self._is_broken:
+            return
+        if not self.path.exists() or not self.path.stat().st_size:
+            raise StoreError(  # SQLite would make an empty one
+                f"{self.path}: expected the event store of before, got no file",
+                hint="mount its disk again; events wait in memory until then",
+            )
+        writer = _connect(self.path)
+        with suppress(sqlite3.Error):
+            self._writer.close()
+        self._writer, self._is_broken = writer, False
 
     def _undo(self) -> None:
         if self._writer.in_transaction:

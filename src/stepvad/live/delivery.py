@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from stepvad.backoff import Backoff
 from stepvad.live.outbox import Letter
 from stepvad.live.sinks import DeliveryError, RefusedError, Sink
 from stepvad.live.stages import Heartbeat
@@ -21,6 +22,8 @@ LONGEST_S = 60.0
 IDLE_S = 5.0
 """How often the store is asked for messages that nobody rang for."""
 BATCH = 50
+HEARTBEAT_S = 180.0
+"""More than one send (60 s at most), the longest wait before it and the store's lock together."""
 
 OnError = Callable[[str, str], None]
 """Hears the name of a sink and why a message did not arrive."""
@@ -40,7 +43,7 @@ class Reconnecting(Protocol):
 
 
 class SinkDelivery:
-    """One thread that serves one sink, however long that takes."""
+    """The stage that serves one sink, however long that takes."""
 
     def __init__(
         self,
@@ -50,22 +53,36 @@ class SinkDelivery:
         *,
         first_s: float = FIRST_S,
         longest_s: float = LONGEST_S,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = sink.name
+        self.heartbeat = Heartbeat(HEARTBEAT_S)
         self.sent = 0
         self.failures = 0
         """Attempts that did not arrive."""
         self.refused = 0
-        """Messages that the sink will never take."""
+        """Messages that became dead letters."""
         self.last_error: str | None = None
         """None after an arrival."""
         self._store, self._sink, self._on_error = store, sink, on_error
         self._first_s, self._longest_s = first_s, longest_s
+        self._monotonic = monotonic
+        self._misconfigured_at: float | None = None
+        """Since when the sink gives nothing but answers that somebody has to mend."""
+        self._troubles = Backoff(first_s, longest_s)
+        """With the store, not with the sink."""
         self._stopping = threading.Event()
         self._called = threading.Event()
-        self.heartbeat = Heartbeat(120.0)
         if isinstance(sink, Reconnecting):
             sink.on_connected = self.wake
+
+    def run(self) -> None:
+        """Deliver until stopped, then say goodbye to the sink."""
+        try:
+            while not self._stopping.is_set():
+                self._deliver()
+        finally:
+            self._sink.close()
 
     def stop(self, deadline: float) -> None:
         """Finish the message at hand; what is left waits in the store for the next start."""
@@ -82,50 +99,64 @@ class SinkDelivery:
         """Whether nothing waits."""
         return self._store.lag(self.name) == 0
 
-    def run(self) -> None:
-        """Deliver until stopped."""
-        while not self._stopping.is_set():
-            self.heartbeat.beat()
-            seen = self._store.outbox.posted()
-            try:
-                letters = self._store.pending(self.name, BATCH)
-                done = all(self._carried(letter) for letter in letters)
-            except Exception as error:  # the store's disk may be full: the site goes on
-                self._fail(f"{type(error).__name__}: {error}")
-                self._rest(self._longest_s / 10)
-                continue
-            if done and not letters:
-                self._store.outbox.wait(seen, IDLE_S)
+    def _deliver(self) -> None:
+        """Send what waits, or wait for a message."""
+        self.heartbeat.beat()
+        seen = self._store.outbox.posted()
+        try:
+            letters = self._store.pending(self.name, BATCH)
+            done = all(self._is_done(letter) for letter in letters)
+        except Exception as error:  # the store's disk may be full: the site goes on
+            self._fail(f"{type(error).__name__}: {error}")
+            self._rest(self._troubles.next_s())
+            return
+        self._troubles.reset()
+        if done and not letters:
+            self._store.outbox.wait(seen, IDLE_S)
 
-    def _carried(self, letter: Letter) -> bool:
-        """Whether a message is done with; else some time has passed since it was tried."""
+    def _is_done(self, letter: Letter) -> bool:
+        """Whether a message arrived or was refused; else some time has passed after the try."""
         if self._stopping.is_set():
             return False
+        self.heartbeat.beat()
         self._called.clear()
         try:
             self._sink.send(letter.kind, letter.message)
-        except RefusedError as error:
-            self.refused += 1
-            self._fail(str(error))
-            self._store.outbox.refused(self.name, letter.seq, str(error))
-            return True
-        except Exception as error:
-            after_s = error.after_s if isinstance(error, DeliveryError) else 0.0
-            words = str(error) if isinstance(error, DeliveryError) else f"{type(error).__name__}"
-            delay_s = self._delay_s(letter.tries, after_s)
-            self._fail(words)
-            self._store.failed(self.name, letter.seq, words, self._store.now() + delay_s)
-            self._rest(delay_s)
+        except DeliveryError as error:
+            if isinstance(error, RefusedError) or self._is_given_up(letter, error):
+                self.refused += 1
+                self._fail(str(error))
+                self._store.outbox.refused(self.name, letter.seq, str(error))
+                return True
+            self._put_off(letter, str(error), error.after_s)
             return False
+        except Exception as error:
+            self._misconfigured_at = None
+            self._put_off(letter, type(error).__name__, 0.0)
+            return False
+        self._misconfigured_at = None
         self._store.delivered(self.name, letter.seq)
         self.sent += 1
         self.last_error = None
         return True
 
-    def _delay_s(self, tries: int, asked_s: float) -> float:
-        """Twice as long after each failure, with jitter, so that sites do not knock as one."""
-        longest = min(self._first_s * 2.0 ** min(tries, 30), self._longest_s)
-        return min(max(longest * random.uniform(0.5, 1.0), asked_s), self._longest_s)
+    def _is_given_up(self, letter: Letter, error: DeliveryError) -> bool:
+        """Whether nobody mended a wrong setting for so long that the message is put aside."""
+        if error.give_up_s is None:
+            self._misconfigured_at = None
+            return False
+        now = self._monotonic()
+        if self._misconfigured_at is None:
+            self._misconfigured_at = now
+        waited_s = min(now - self._misconfigured_at, self._store.now() - letter.created)
+        return waited_s >= error.give_up_s
+
+    def _put_off(self, letter: Letter, words: str, after_s: float) -> None:
+        backoff = Backoff(self._first_s, self._longest_s, failures=letter.tries)
+        delay_s = backoff.next_s(at_least_s=after_s)
+        self._fail(words)
+        self._store.failed(self.name, letter.seq, words, self._store.now() + delay_s)
+        self._rest(delay_s)
 
     def _rest(self, seconds: float) -> None:
         """Wait, unless somebody calls."""

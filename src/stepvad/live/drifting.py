@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from stepvad.calibration import Calibration
-from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, Drift, Looks, compare, look
+from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, Looks, look
+from stepvad.calibration.drift_monitor import LOOK_EVERY_S, SPAN_LOOKS, DriftMonitor
+from stepvad.errors import DataError
 from stepvad.live.board import Board
 from stepvad.live.watcher import Subject
 from stepvad.poses import Clip
 
 logger = logging.getLogger(__name__)
 
-EVERY_S = 120.0
-"""A block is looked at so often: often enough to tell within half an hour, and cheap."""
-MOST_BLOCKS = 60
+EVERY_S = LOOK_EVERY_S
+"""A block is looked at so often: cheap, and far enough from the last one."""
 TOLD = 3
 """Of the largest changes so many are told."""
 
 
 @dataclass(slots=True, eq=False)
 class Drifting:
-    """What one camera looked like of late."""
+    """What one camera looked like of late, beside its calibration."""
 
     subject: Subject
     calibration: Calibration
     board: Board
-    recent: deque[Looks] = field(default_factory=lambda: deque(maxlen=MOST_BLOCKS))
+    monitor: DriftMonitor | None = field(init=False, default=None)
+    _reason: str = field(init=False, default="its calibration does not tell how it looked")
+    _was_changed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        before = self.before
+        if before is None:
+            return
+        try:
+            self.monitor = DriftMonitor(before)
+        except DataError as error:
+            self._reason = f"cannot tell whether it has changed: {error}"
 
     @property
     def before(self) -> Looks | None:
@@ -44,24 +55,20 @@ class Drifting:
 
     def add(self, clip: Clip) -> None:
         """Look at some more footage."""
-        seen = look(self.subject.detector, clip, self.subject.rate)[1]
-        if len(seen):
-            self.recent.append(seen)
+        if self.monitor is not None:
+            self.monitor.add(look(self.subject.detector, clip, self.subject.rate)[1])
 
     def tell(self) -> None:
-        """Compare, and tell the board."""
-        before, camera = self.before, self.subject.camera
-        blocks = sum(len(looks) for looks in self.recent)
-        if before is None or len(before) < FEWEST_BLOCKS:
-            self.board.drift(camera, "its calibration does not tell how it looked", False)
+        """Tell the board, and the log when it changes."""
+        camera = self.subject.camera
+        if self.monitor is None:
+            self.board.drift(camera, self._reason, False)
             return
-        if blocks < FEWEST_BLOCKS:
-            self.board.drift(camera, f"too early to tell: {blocks} of {FEWEST_BLOCKS} looks", False)
-            return
-        found = compare(before, Looks.join([*self.recent]))
-        if found.is_real:
-            logger.warning("camera %s: %s", camera, words(found))
-        self.board.drift(camera, words(found), found.is_real)
+        changed, text = self.monitor.has_changed, words(self.monitor)
+        if changed and not self._was_changed:
+            logger.warning("camera %s: %s", camera, text)
+        self._was_changed = changed
+        self.board.drift(camera, text, changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,12 +103,19 @@ def latest_block(clip: Clip) -> Clip:
     return Clip(clip.name, clip.fps, clip.n_frames - first, tuple(tracks), clip.skeleton)
 
 
-def words(found: Drift) -> str:
-    """What a comparison says."""
-    if not found.is_real:
-        return f"looks as it did at its calibration (p = {found.p:.2g})"
+def words(monitor: DriftMonitor) -> str:
+    """What a camera's spans of two hours say."""
+    if not monitor.spans_seen:
+        return f"too early to tell: {SPAN_LOOKS - monitor.missing} of {SPAN_LOOKS} looks"
+    if not monitor.in_a_row:
+        return "looks as it did at its calibration"
+    if not monitor.has_changed:
+        return (
+            f"{monitor.in_a_row} of {monitor.needed} spans of two hours in a row are unlike its "
+            "calibration"
+        )
     changes = ", ".join(
         f"{change.name} {change.before:.3g} then and {change.now:.3g} now"
-        for change in found.changes[:TOLD]
+        for change in monitor.changes()[:TOLD]
     )
     return f"has changed since its calibration, calibrate again: {changes}"

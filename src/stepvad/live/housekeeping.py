@@ -47,6 +47,7 @@ class Housekeeping:
         self._deliveries, self._drifting = deliveries, drifting
         self._retain = retain
         self._load: dict[str, tuple[int, int]] = {}
+        self._clock_doubt = ""
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -68,9 +69,15 @@ class Housekeeping:
 
     def _show_status(self) -> None:
         self._board.dropped_tasks(self._tasks.dropped())
+        if self._store.clock_doubt != self._clock_doubt:
+            self._clock_doubt = self._store.clock_doubt
+            self._board.sink("store", 0, 0, self._clock_doubt)
         for delivery in self._deliveries:
             lag = self._store.lag(delivery.name)
-            self._board.sink(delivery.name, lag, delivery.failures, delivery.last_error or "")
+            self._board.sink(
+                *(delivery.name, lag, delivery.failures, delivery.last_error or ""),
+                refused=delivery.refused,
+            )
 
     def _warn_of_overload(self) -> None:
         """Say so when so many frames are shed that nobody can be followed."""
@@ -117,7 +124,11 @@ class RetainOldData:
         kept, now = self.retention, time.time()
         done = self.store.retain(kept, now)
         files = recorder.retain(
-            self.recordings, days=kept.poses_days, most_mb=kept.poses_mb, now=now
+            self.recordings,
+            days=kept.poses_days,
+            most_mb=kept.poses_mb,
+            now=now,
+            store_time=self.store.retention_time(now),
         )
         if done.events or done.poses or files:
             logger.info(

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,42 @@ class Outbox:
                 (self._clock(), error, sink, seq),
             )
             connection.execute("DELETE FROM outbox WHERE sink = ? AND seq = ?", (sink, seq))
+
+    def resend(self, *, sink: str | None = None, seqs: Sequence[int] | None = None) -> int:
+        """Queue messages that were refused once more, where they were in the order; how many."""
+        chosen = (
+            "FROM dead_letters WHERE (?1 IS NULL OR sink = ?1) "
+            "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))"
+        )
+        values = (sink, None if seqs is None else json.dumps([*seqs]))
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT INTO outbox (seq, sink, event_id, kind, body, created) "
+                f"SELECT seq, sink, event_id, kind, body, ?3 {chosen}",
+                (*values, self._clock()),
+            )
+            count = connection.execute(f"DELETE {chosen}", values).rowcount
+        if count:
+            self.ring()
+        return count
+
+    def waiting(self, sink: str | None = None, limit: int = 100) -> list[Letter]:
+        """The oldest messages that wait, of one sink or of all, in order."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2",
+                (sink, limit),
+            ).fetchall()
+        return [Letter(**_fields(row)) for row in rows]
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """How many messages wait and how many were refused, by sink."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT sink, sum(waits), sum(1 - waits) FROM (SELECT sink, 1 AS waits FROM outbox "
+                "UNION ALL SELECT sink, 0 FROM dead_letters) GROUP BY sink ORDER BY sink"
+            ).fetchall()
+        return {sink: (waiting, refused) for sink, waiting, refused in rows}
 
     def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
         """Messages that were refused for good, in order."""

@@ -33,6 +33,8 @@ MOST_FILES = 10
 """Files that one call deletes at most."""
 DAY_S = 86400.0
 
+_File = tuple[float, int, Path]
+"""When it was written, its size and its path."""
 Row = tuple[int, int, NDArray[np.float32], NDArray[np.float32]]
 
 
@@ -92,7 +94,6 @@ class Recorder:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._directory / f"{clip.name}.parquet"
         write_clip(clip, path)
-        path.chmod(0o600)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,10 +109,17 @@ class WriteRecording:
         self.recorder.write(self.clip)
 
 
-def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
-    """Delete recorded files that are too old, and the oldest beyond the limit; how many."""
-    files = _files(directory.glob("*/"))
-    kept = [file for file in files if file[0] >= now - days * DAY_S]
+def retain(
+    directory: Path, *, days: float, most_mb: float, now: float, store_time: float | None = None
+) -> int:
+    """Delete recorded files that are too old, and the oldest beyond the limit; how many.
+
+    `now` is the wall clock, which stamped the files; they are old by the time of the store, which
+    doubts a wall clock that jumps.
+    """
+    time = now if store_time is None else store_time
+    files = _restamped(_files(directory.glob("*/")), now, time)
+    kept = [file for file in files if file[0] >= time - days * DAY_S]
     total = sum(size for _, size, _ in kept)
     gone = files[: len(files) - len(kept)]
     while kept and total > most_mb * 1e6:
@@ -123,6 +131,24 @@ def retain(directory: Path, *, days: float, most_mb: float, now: float) -> int:
     for place in directory.glob("*/"):
         remove_leftovers(place)
     return len(gone)
+
+
+def _restamped(files: list[_File], wall: float, time: float) -> list[_File]:
+    """The same files, where those that a wrong clock stamped count from now on.
+
+    Those of a clock that is behind do so at once, those of the future when it is right again.
+    """
+    if wall > time + DAY_S:
+        return files
+    is_behind = wall < time - DAY_S
+    found = []
+    for stamp, size, path in files:
+        if abs(stamp - wall) <= DAY_S if is_behind else stamp > time + DAY_S:
+            stamp = time
+            with suppress(OSError):
+                os.utime(path, (time, time))
+        found.append((stamp, size, path))
+    return sorted(found)
 
 
 def make_room(
@@ -175,7 +201,7 @@ def ran_out_of_space(error: BaseException) -> bool:
     return False
 
 
-def _files(directories: Iterable[Path]) -> list[tuple[float, int, Path]]:
+def _files(directories: Iterable[Path]) -> list[_File]:
     """Time, size and path of recorded files, the oldest first."""
     found = []
     for directory in directories:

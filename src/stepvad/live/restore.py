@@ -135,13 +135,13 @@ def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
                 hint=_HINT,
             ) from error
     for table in ("outbox", "dead_letters", "explanations"):
-        broken = f"SELECT 1 FROM {table} WHERE NOT coalesce(json_valid(body), 0) LIMIT 1"
+        broken = f"SELECT 1 FROM {table} WHERE NOT coalesce(json_valid(body), 0) LIMIT 1"  # noqa: S608  one of three tables
         if connection.execute(broken).fetchone():
             raise DataError(
                 f"{path}: expected a whole backup, got broken JSON among its {table}", hint=_HINT
             )
     for table in ("epochs", "outbox", "dead_letters", "explanations"):
-        for _ in connection.execute(f"SELECT * FROM {table}"):
+        for _ in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608  one of four tables
             pass
 
 

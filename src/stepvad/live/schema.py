@@ -57,5 +57,17 @@ CREATE TABLE dead_letters (
 CREATE INDEX dead_letters_by_event ON dead_letters (event_id);
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
+_STORE_TIME = """
+ALTER TABLE events ADD COLUMN stored REAL NOT NULL DEFAULT 0;
+UPDATE events SET stored = changed;
+CREATE INDEX events_by_age ON events (stored);
+CREATE TABLE clock (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    time REAL NOT NULL,
+    ahead_s REAL,
+    held_s REAL
+)
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _STORE_TIME)
 """Each makes a store of one version one of the next; the version is how many were applied."""

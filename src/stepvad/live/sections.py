@@ -22,6 +22,7 @@ from pydantic import (
 
 from stepvad.secrets import is_reference
 from stepvad.video.models import DETECTOR, POSE
+from stepvad.video.tls import PORTS, Tls
 from stepvad.video.url import SCHEMES, SECRET_NAME, Url
 
 Kind = Literal["stream", "video", "poses", "demo"]
@@ -74,6 +75,16 @@ class CameraSettings(Section):
     credentials: Reference | None = Field(
         None, description="Where user:password is: env:NAME or file:PATH."
     )
+    tls_ca: Beside | None = Field(
+        None,
+        description="For rtsps:// and https://: a PEM file with the authority that signed the "
+        "camera's certificate, or with that certificate; else the system's authorities.",
+    )
+    tls_insecure: bool = Field(
+        False,
+        description="Take any certificate: whoever answers in the camera's place gets the "
+        "password.",
+    )
     rate: float = Field(
         10.0, gt=0, le=120, description="Frames per second to score, as the model was fitted on."
     )
@@ -97,14 +108,20 @@ class CameraSettings(Section):
             return "stream"
         return "poses" if Path(self.url).suffix in POSE_SUFFIXES else "video"
 
+    @property
+    def uses_tls(self) -> bool:
+        """Whether the camera is reached over TLS."""
+        return self.url.partition("://")[0] in PORTS
+
     def address(self) -> Url:
         """The address of a stream with its credentials filled in."""
+        tls = Tls(self.tls_ca, self.tls_insecure)
         if self.credentials is None:
-            return Url(self.url)
+            return Url(self.url, tls=tls)
         kind, _, rest = self.credentials.partition(":")
         if kind == "file":
-            return Url(self.url, credentials=Path(rest))
-        return Url(self.url.replace("://", f"://${{{rest}}}@", 1))
+            return Url(self.url, credentials=Path(rest), tls=tls)
+        return Url(self.url.replace("://", f"://${{{rest}}}@", 1), tls=tls)
 
     @field_validator("url")
     @classmethod
@@ -146,6 +163,19 @@ class CameraSettings(Section):
         if self.credentials is not None and "@" in urlsplit(self.url).netloc:
             raise ValueError(
                 "expected credentials or ${NAME} in the address, got both | remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _tls(self) -> Self:
+        if self.tls_ca is not None and self.tls_insecure:
+            raise ValueError(
+                "expected tls_ca or tls_insecure, got both | remove tls_insecure: tls_ca is safe"
+            )
+        if (self.tls_ca is not None or self.tls_insecure) and not self.uses_tls:
+            raise ValueError(
+                "expected rtsps:// or https:// with tls_ca or tls_insecure, got another address | "
+                "write rtsps:// if the camera has it, or remove them"
             )
         return self
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError
+from stepvad.live import tomltext
 from stepvad.live.sections import (
     CameraSettings,
     JsonLines,
@@ -66,7 +67,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
     path = Path(path)
     text = _text(path, hint)
     try:
-        facts = tomllib.loads(text)
+        facts = tomltext.parse(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
@@ -113,6 +114,8 @@ def _of_camera(camera: CameraSettings) -> list[str]:
         f"Camera {camera.name}: {looks.get(camera.kind, camera.url)}{with_words}{again}, "
         f"{camera.rate:g} frames a second."
     ]
+    if camera.uses_tls:
+        lines.append(f"  {_of_tls(camera)}")
     if camera.model:
         lines.append(f"  It has a model of its own: {camera.model}.")
     lines.append(
@@ -128,6 +131,12 @@ def _of_camera(camera: CameraSettings) -> list[str]:
     if camera.record:
         lines.append("  Its poses are recorded.")
     return lines
+
+
+def _of_tls(camera: CameraSettings) -> str:
+    if camera.tls_insecure:
+        return "Its certificate is not checked (tls_insecure)."
+    return f"Its certificate is checked against {camera.tls_ca or 'the authorities of the system'}."
 
 
 def _of_pose(pose: PoseSettings) -> str:
@@ -206,8 +215,9 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             known = ", ".join(section.model_fields)
             return f"{name}: expected a known key, got {place[-1]!r}", f"the keys here: {known}"
         case "missing":
-            described = section.model_fields[str(place[-1])].description
-            return f"{name}: expected a value, got none", f"{place[-1]}: {described}"
+            missing = section.model_fields.get(str(place[-1]))
+            hint = f"{place[-1]}: {missing.description}" if missing else "give all of its values"
+            return f"{name}: expected a value, got none", hint
         case "value_error":
             message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]
             problem, _, hint = message.partition(" | ")

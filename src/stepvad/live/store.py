@@ -6,10 +6,10 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from stepvad.errors import DataError
 from stepvad.live import inventory
@@ -18,13 +18,15 @@ from stepvad.live.database import Database
 from stepvad.live.inventory import Inventory
 from stepvad.live.outbox import DeadLetter, Letter, Outbox
 from stepvad.live.record import EndedBy, Record, camera_key, message
+from stepvad.live.retention import Deleted, Retention, delete_old, forget_replaced
+from stepvad.live.storeclock import StoreClock, load, save
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing stepvad.explain takes a second, and few need it
     from stepvad.events import Kind
+    from stepvad.explain.eventexplanation import EventExplanation
 
 FILE_NAME = "events.db"
 """The store's name in the data directory of a site."""
-DAY_S = 86400.0
 
 Outcome = Literal["stored", "repeated", "ended"]
 """What became of a change: written; known already; refused, because the event is over."""
@@ -32,31 +34,6 @@ _Attached = Literal["poses", "explanations"]
 """Tables of what belongs to an event."""
 
 logger = logging.getLogger(__name__)
-
-
-class Retention(Protocol):
-    """How long things are kept."""
-
-    @property
-    def events_days(self) -> float:
-        """Days after which an event goes."""
-        ...
-
-    @property
-    def poses_days(self) -> float:
-        """Days after which the poses and the explanation of an event go."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deleted:
-    """What a deletion did."""
-
-    events: int
-    poses: int
-    """Events that lost their poses and explanations, those among the deleted left out."""
-    kept_open: int
-    """Events that were asked for and stay because they go on."""
 
 
 class Store:
@@ -69,10 +46,12 @@ class Store:
         *,
         create: bool = True,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path = Path(path)
         self.sinks = tuple(sinks)
-        self._clock = clock
+        self._clock, self._monotonic = clock, monotonic
+        self._time: StoreClock | None = None
         self._database = Database(self.path, create=create)
         self.outbox = Outbox(self._database, clock)
 
@@ -109,7 +88,7 @@ class Store:
                 f"event {record.id}: expected an end time with an end and no other change, "
                 f"got {kind} {'without' if record.is_open else 'with'} one"
             )
-        with self._database.write() as connection:
+        with self._writing() as connection:
             before = _find(connection, record.id)
             outcome = _outcome(kind, before, record)
             if outcome == "stored":
@@ -124,12 +103,13 @@ class Store:
         self, connection: sqlite3.Connection, kind: Kind, before: Record | None, record: Record
     ) -> None:
         connection.execute(
-            "INSERT INTO events (id, camera, label, start_time, end_time, changed, body) "
-            "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (id) DO UPDATE SET "
-            "camera = ?2, label = ?3, start_time = ?4, end_time = ?5, changed = ?6, body = ?7",
+            "INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body) "
+            "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO UPDATE SET camera = ?2, "
+            "label = ?3, start_time = ?4, end_time = ?5, changed = ?6, stored = ?7, body = ?8",
             (
                 *(record.id, record.camera, record.label, record.start_time, record.end_time),
-                *(self._clock(), json.dumps(record.to_json())),
+                *(self._clock(), self._store_time(connection, self._clock())),
+                json.dumps(record.to_json()),
             ),
         )
         self.outbox.put(connection, self.sinks, record.id, kind, message(kind, before, record))
@@ -144,7 +124,7 @@ class Store:
         What a crash interrupted ended when it was last heard of, not when the site is back.
         """
         ended = []
-        with self._database.write() as connection:
+        with self._writing() as connection:
             rows = connection.execute(
                 "SELECT body, changed FROM events WHERE end_time IS NULL "
                 "AND (?1 IS NULL OR camera = ?1) ORDER BY start_time, id",
@@ -210,14 +190,21 @@ class Store:
         """The poses around an event."""
         return self._attached("poses", id)
 
-    def put_explanation(self, id: str, facts: dict[str, Any]) -> bool:
+    def put_explanation(self, id: str, explanation: EventExplanation | Mapping[str, Any]) -> bool:
         """Keep why an event has its score; False if there is no such event any more."""
-        return self._attach("explanations", id, json.dumps(facts))
+        if isinstance(explanation, Mapping):
+            explanation = _explanation(explanation)
+        return self._attach("explanations", id, json.dumps(explanation.to_json()))
 
-    def explanation(self, id: str) -> dict[str, Any] | None:
+    def explained(self, id: str) -> EventExplanation | None:
         """Why an event has its score."""
         body = self._attached("explanations", id)
-        return None if body is None else json.loads(body)
+        return None if body is None else _explanation(json.loads(body))
+
+    def explanation(self, id: str) -> dict[str, Any] | None:
+        """The same as plain values for JSON."""
+        found = self.explained(id)
+        return None if found is None else found.to_json()
 
     def _attach(self, table: _Attached, id: str, body: bytes | str) -> bool:
         with self._database.write() as connection:
@@ -289,21 +276,47 @@ class Store:
         return Deleted(events=events, poses=0, kept_open=kept)
 
     def retain(self, retention: Retention, now: float) -> Deleted:
-        """Delete what is older than it may be, counted from the end of each event."""
-        with self._database.write() as connection:
-            events = connection.execute(
-                "DELETE FROM events WHERE end_time < ?", (now - retention.events_days * DAY_S,)
-            ).rowcount
-            old = (now - retention.poses_days * DAY_S,)
-            poses = 0
-            for table in ("explanations", "poses"):
-                poses = connection.execute(
-                    f"DELETE FROM {table} WHERE id IN (SELECT id FROM events WHERE end_time < ?)",  # noqa: S608  constant parts
-                    old,
-                ).rowcount
-        if events or poses or not self._database.is_clean:
+        """Delete what is older than it may be, counted from the last change of each event.
+
+        The age is that of the store's own time, which a wrong wall clock does not change at once.
+        """
+        with self._writing() as connection:
+            time = self._store_time(connection, now)
+            deleted = delete_old(connection, retention, time)
+        if deleted.events or deleted.poses or not self._database.is_clean:
             self._database.scrub()
-        return Deleted(events=events, poses=poses, kept_open=0)
+        forget_replaced(self.path, retention, min(time, now))
+        return deleted
+
+    def retention_time(self, now: float) -> float:
+        """The time by which things are old, given the wall clock."""
+        with self._writing() as connection:
+            return self._store_time(connection, now)
+
+    @property
+    def clock_doubt(self) -> str:
+        """Why deletions do not follow the wall clock now, in words; empty if they do."""
+        doubt = None if self._time is None else self._time.state.doubt
+        return "" if doubt is None else str(doubt)
+
+    def _store_time(self, connection: sqlite3.Connection, wall: float) -> float:
+        """The time of the store, kept for the next start, in the transaction of the caller."""
+        clock = self._time
+        if clock is None:
+            self._time = clock = StoreClock(load(connection, wall), self._monotonic)
+        has_jumped = clock.read(wall)
+        save(connection, clock.state, has_jumped=has_jumped)
+        return clock.state.time
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that reads the time of the store."""
+        try:
+            with self._database.write() as connection:
+                yield connection
+        except BaseException:
+            self._time = None  # what it noted was undone: the next one starts from the disk
+            raise
 
     def stored(self) -> Inventory:
         """What is stored, how much, from when to when."""
@@ -332,6 +345,12 @@ class Store:
     def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
         """Messages that were refused for good, in order."""
         return self.outbox.dead_letters(sink)
+
+
+def _explanation(facts: object) -> EventExplanation:
+    from stepvad.explain.eventexplanation import EventExplanation
+
+    return EventExplanation.from_json(facts)
 
 
 def _find(connection: sqlite3.Connection, id: str) -> Record | None:

@@ -30,6 +30,7 @@ START_S = 180.0
 HANG_S = 15.0
 """A site without a heartbeat for so long hangs."""
 STOP_S = 25.0
+NOTIFY_S = 1.0
 FIRST_RESTART_S, LONGEST_RESTART_S, STEADY_S = 0.2, 5.0, 60.0
 HEARTBEAT_OPTION = "--heartbeat-fd"
 
@@ -54,12 +55,18 @@ class SystemdNotifier:
     def __init__(self, address: str | None) -> None:
         """`address`: NOTIFY_SOCKET of the environment."""
         self._address = address and ("\0" + address[1:] if address[0] == "@" else address)
-        self._is_ready = False
+        self._alive_at: float | None = None
 
     def alive(self) -> None:
-        """The service goes on; the first time also: it has started."""
-        self.notify("WATCHDOG=1" if self._is_ready else "READY=1\nWATCHDOG=1")
-        self._is_ready = True
+        """The service goes on; the first time also: it has started. Sent once a second at most."""
+        now = time.monotonic()
+        if self._alive_at is None:
+            self.notify("READY=1\nWATCHDOG=1")
+        elif now - self._alive_at >= NOTIFY_S:
+            self.notify("WATCHDOG=1")
+        else:
+            return
+        self._alive_at = now
 
     def notify(self, text: str) -> None:
         """Send a message."""
@@ -95,7 +102,7 @@ class _Run:
         ready, _, _ = select.select([self._reads], [], [], timeout_s)
         if not ready or not os.read(self._reads, 4096):
             if ready:  # closed: the site is about to end
-                time.sleep(timeout_s)
+                select.select([], [], [], timeout_s)
             return False
         self._beat_at, self._limit_s = time.monotonic(), HANG_S
         return True

@@ -139,12 +139,12 @@ class Watcher:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` told: the same scores change the same."""
-        self.epoch, self._wall0 = state["epoch"], state["wall0"]
-        self._told, self._is_told = state["told"], state["is_told"]
+        self.epoch, self._wall0 = int(state["epoch"]), float(state["wall0"])
+        self._told, self._is_told = float(state["told"]), bool(state["is_told"])
         self.open = None if state["open"] is None else Record.from_json(state["open"])
         self._watch.restore(state["watch"])
         self._peaks = {
-            (track, slot): _Peak(slot, np.array(E, np.float32), c, box and tuple(box))
+            (int(track), int(slot)): _Peak(int(slot), np.array(E, np.float32), float(c), _box(box))
             for track, slot, E, c, box in state["peaks"]
         }
 
@@ -309,6 +309,14 @@ class Watcher:
             self.kept.popleft()
         if len(self._peaks) > 1024:
             self._peaks = {at: peak for at, peak in self._peaks.items() if peak.slot >= oldest}
+
+
+def _box(values: Sequence[float] | None) -> Box | None:
+    """A box that `state` told of."""
+    if values is None:
+        return None
+    left, top, right, bottom = map(float, values)
+    return left, top, right, bottom
 
 
 def box_of(pose: Pose) -> Box:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepvad.atomic import replacing
 from stepvad.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def figure(width: float, height: float) -> Figure:
 
 def save(drawn: Figure, path: Path, *, dpi: int) -> None:
     """Write a PNG; the same figure gives the same bytes."""
-    drawn.savefig(path, dpi=dpi, format="png", metadata={"Software": None})
+    with replacing(path) as temporary:
+        drawn.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
 
 def open_axes(axes: Axes) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -11,8 +10,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stepvad.errors import DataError
-from stepvad.video.source import Counts, Decoder, Frame, decoding_errors, pyav, video_stream
+from stepvad.backoff import Backoff
+from stepvad.errors import ConfigError, DataError
+from stepvad.video.source import (
+    BOUNDED,
+    UNDECODED,
+    Counts,
+    Decoder,
+    Frame,
+    decoding_errors,
+    pyav,
+    video_stream,
+)
+from stepvad.video.tls import check_server, warn_if_insecure
 from stepvad.video.url import Url
 
 logger = logging.getLogger(__name__)
@@ -30,6 +40,8 @@ PATIENCE = (1, 2, 1, 4)
 
 Some cameras are slow to answer, or send a whole picture every ten seconds only.
 """
+
+HINT = "check the path in its address"
 
 BUFFER = 8
 """Frames kept for a slow reader; more than a third of a second at 20 frames a second is stale."""
@@ -132,6 +144,7 @@ class Camera:
                 f"camera {self.name}: expected one iteration, got a second",
                 hint="make another Camera",
             )
+        warn_if_insecure(self.name, self.url.reveal(), self.url.tls)
         self._offline_since = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"camera-{self.name}", daemon=True)
         self._thread.start()
@@ -158,18 +171,19 @@ class Camera:
             self.stop()
 
     def _connect_until_stopped(self, log: _CapturedLog) -> None:
-        wait_s = FIRST_WAIT_S
+        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while not self._stopped.is_set():
             decoded = self._counts.decoded
             reason = self._session(log)
             if self._stopped.is_set():
                 reason = "stopped"
             self._report("offline", reason)
-            came = self._counts.decoded > decoded
-            self._in_vain = 0 if came else self._in_vain + 1
-            wait_s = FIRST_WAIT_S if came else wait_s
-            self._stopped.wait(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            if self._counts.decoded > decoded:
+                self._in_vain = 0
+                backoff.reset()
+            else:
+                self._in_vain += 1
+            backoff.wait(self._stopped)
 
     def _session(self, log: _CapturedLog) -> str:
         """One connection from beginning to end; the reason why it ended."""
@@ -177,8 +191,8 @@ class Camera:
         try:
             with self._opened() as container:
                 return self._read(container, log)
-        except DataError as error:
-            return error.problem
+        except (ConfigError, DataError) as error:
+            return self.url.redact(str(error))
         except decoding_errors() as error:
             timed_out = isinstance(error, TimeoutError | pyav().error.ExitError)
             self._counts.stalls += timed_out and self._state == "online"
@@ -189,11 +203,11 @@ class Camera:
             log.forward()
 
     def _opened(self) -> Any:
-        """The connection; silence ends it."""
+        """The connection, to a server that may have the password; silence ends it."""
         limit, first = max(self._stall_s, 0.1), max(self._limit_s(), 0.1)
-        return pyav().open(
-            self.url.reveal(), options=_options(self.url.scheme, first), timeout=(first, limit)
-        )
+        check_server(pyav(), self.url.reveal(), self.url.tls, first)
+        options = _options(self.url, first)
+        return pyav().open(self.url.reveal(), options=options, timeout=(first, limit))
 
     def _limit_s(self) -> float:
         """How long the next frame of a connection may take; the first one at times longer."""
@@ -203,25 +217,26 @@ class Camera:
 
     def _read(self, container: Any, log: _CapturedLog) -> str:
         """Decode until the stream ends, falls silent or is stopped."""
-        stream = video_stream(container, f"camera {self.name}")
+        stream = video_stream(container, f"camera {self.name}", hint=HINT)
         stream.thread_type = "SLICE"  # threads by frame would hold frames back
         decoder = Decoder(self._counts)
-        latest = time.monotonic()
+        latest, skipped = time.monotonic(), self._counts.skipped
         for packet in container.demux():
             log.forward()
             # Before decoding: FFmpeg hands its last packet out when it has given up waiting.
             silent_s = time.monotonic() - latest
             if packet.stream.index == stream.index:
                 for pts, image in decoder.pictures(packet):
-                    latest = time.monotonic()
+                    latest, skipped = time.monotonic(), self._counts.skipped
                     number = self._counts.decoded - 1
                     self._keep(Frame(self.name, number, pts, time.time(), image, self._epoch))
             if self._stopped.is_set():
                 return "stopped"
             if silent_s >= self._limit_s():
                 self._counts.stalls += 1
-                return f"no frame for {self._limit_s():g} s"
-        return "the stream ended"
+                reason = f"no frame for {self._limit_s():g} s"
+                return _explained(reason, self._counts.skipped - skipped)
+        return _explained("the stream ended", self._counts.skipped - skipped)
 
     def _keep(self, frame: Frame) -> None:
         """Hand a frame over, in place of the oldest if nobody takes them."""
@@ -285,7 +300,12 @@ class _CapturedLog:
         self._logs.clear()
 
 
-def _options(scheme: str, timeout_s: float) -> dict[str, str]:
+def _explained(reason: str, undecoded: int) -> str:
+    """Why a connection ended, and what came since its last frame."""
+    return f"{reason}: {undecoded} did not decode, {UNDECODED}" if undecoded else reason
+
+
+def _options(url: Url, timeout_s: float) -> dict[str, str]:
     """FFmpeg's options for little delay; with the default ones a camera takes 3 s to open."""
     microseconds = str(round(timeout_s * 1e6))
     options = {
@@ -294,8 +314,11 @@ def _options(scheme: str, timeout_s: float) -> dict[str, str]:
         "analyzeduration": "200000",
         "probesize": "200000",
         "timeout": microseconds,
+        **BOUNDED,
     }
-    if scheme.startswith("rtsp"):
+    if url.scheme != "rtsp":  # http:// may lead on to https://
+        options |= url.tls.options()
+    if url.scheme.startswith("rtsp"):
         options |= {"rtsp_transport": "tcp", "allowed_media_types": "video"}
         options["protocol_whitelist"] = "rtsp,rtsps,rtp,srtp,udp,tcp,tls"
     else:

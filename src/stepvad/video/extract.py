@@ -148,7 +148,7 @@ def extract_camera(
                 yield replace(frame, number=number, epoch=epoch)
 
     def progress(frame: Frame) -> None:
-        lag_s[:] = [time.time() - frame.wall]
+        lag_s[:] = [frame.age_s]
         counts = camera.counts
         note = f"{counts.dropped} dropped, {counts.reconnects} reconnects"
         report(Progress(camera.name, frame.number + 1, 0, note))

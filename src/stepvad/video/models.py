@@ -11,7 +11,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad.atomic import replacing
+from stepvad.atomic import PUBLIC, replacing
 from stepvad.errors import ModelFileError
 
 DETECTOR, POSE = "yolox-nano", "rtmpose-s"
@@ -124,7 +124,7 @@ def _fetch(card: ModelCard, kept: Path) -> None:
             f"{kept.parent}: expected a directory for networks, got: {error.strerror}",
             hint="name another one in STEPVAD_CACHE",
         ) from error
-    with replacing(kept, ModelFileError) as temporary:
+    with replacing(kept, ModelFileError, mode=PUBLIC) as temporary:
         temporary.write_bytes(content)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from stepvad import bounded, npyfile
 from stepvad.atomic import remove_leftovers, replacing
 from stepvad.errors import DataError
 from stepvad.video.people import Boxes, People
@@ -21,7 +20,13 @@ from stepvad.video.people import Boxes, People
 PART_FRAMES = 50
 """Frames of a part: what is lost at most, some seconds of work."""
 SETTINGS = "settings.json"
-UNREADABLE = (OSError, EOFError, ValueError, LookupError, DataError, zipfile.BadZipFile, zlib.error)
+MAX_BYTES = 1 << 28
+NAMES = (
+    *("number", "epoch", "pts", "wall", "size", "n_people"),
+    *("corners", "scores", "keypoints", "confidence"),
+)
+"""The arrays of a part."""
+UNREADABLE = (OSError, ValueError, TypeError, OverflowError, LookupError, DataError)
 """What reading a damaged part raises."""
 
 Origin = Mapping[str, str | float | None]
@@ -135,8 +140,8 @@ def check_origin(found: Mapping[str, Any], expected: Origin, place: Path) -> Non
 
 
 def _settings(file: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        found = json.loads(file.read_text("utf-8"))
+    with suppress(OSError, ValueError, RecursionError, DataError):
+        found = json.loads(bounded.read(file, most=MAX_BYTES))
         if isinstance(found, dict):
             return found
     return {}
@@ -159,8 +164,7 @@ def _encoded(frames: Sequence[Seen]) -> dict[str, Any]:
 
 
 def _decoded(file: Path) -> Iterator[Seen]:
-    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
-        part = {name: stored[name] for name in stored.files}
+    part = npyfile.arrays(bounded.read(file, most=MAX_BYTES), NAMES)
     ends = np.cumsum(part["n_people"])
     for at, end in enumerate(ends.tolist()):
         rows = slice(end - int(part["n_people"][at]), end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +13,19 @@ import numpy as np
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.video.pixels import Image
 
-HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264"
+HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264, 8K at most"
+
+MAX_PIXELS = 8192 * 4320
+"""Of one picture: 8K, and 100 MB when decoded; more is refused before it takes the memory."""
+
+BOUNDED = {"max_pixels": str(MAX_PIXELS)}
+"""FFmpeg's option for that, both where it looks at what a file holds and where it decodes."""
 
 FILE_TIMEOUT_S = 30.0
 """Longest time for one read of a file, however broken."""
+
+UNDECODED = f"damaged, or larger than {MAX_PIXELS / 1e6:.0f} megapixels"
+"""Why a frame may not decode: FFmpeg does not say which it is."""
 
 PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0")
 """First bytes of files that name other files, for which FFmpeg would wait."""
@@ -26,9 +35,11 @@ PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0")
 class Frame:
     """One decoded frame of a camera or a file.
 
-    `number` counts the decoded frames of the source from 0, `pts` is the time in the stream and
-    `wall` that of decoding, both in seconds. `epoch` counts from 0 how often the source was
-    opened: nothing that spans two epochs was seen without a gap. `image` is RGB, `(H, W, 3)`.
+    `number` counts the decoded frames of the source from 0, `pts` is the time in the stream. The
+    time of decoding is `wall` by the clock on the wall, to date what is seen, and `arrived` by the
+    monotonic clock, to tell ages: the former jumps. All are in seconds. `epoch` counts from 0 how
+    often the source was opened: nothing that spans two epochs was seen without a gap. `image` is
+    RGB, `(H, W, 3)`.
     """
 
     camera: str
@@ -37,6 +48,12 @@ class Frame:
     wall: float
     image: Image
     epoch: int
+    arrived: float = field(default_factory=time.monotonic)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was decoded."""
+        return time.monotonic() - self.arrived
 
 
 @dataclass(slots=True)
@@ -98,7 +115,8 @@ class VideoFile:
                     yield Frame(self.camera, number, pts, time.time(), image, epoch)
         if counts.decoded == 0:
             raise DataError(
-                f"{self.path}: expected at least one frame, got none and {counts.skipped} errors",
+                f"{self.path}: expected at least one frame, got none and {counts.skipped} errors: "
+                f"{UNDECODED}",
                 hint=HINT,
             )
 
@@ -135,7 +153,7 @@ class Decoder:
 
     def _picture(self, frame: Any) -> Picture | None:
         """The image of a frame, upright, or nothing if it is damaged."""
-        if frame.is_corrupt:
+        if frame.is_corrupt or frame.width * frame.height > MAX_PIXELS:
             return None
         try:
             image = frame.to_ndarray(format="rgb24")
@@ -167,15 +185,20 @@ def decoding_errors() -> tuple[type[Exception], ...]:
     return (pyav().FFmpegError, OSError, ValueError, RuntimeError)
 
 
-def video_stream(container: Any, name: str) -> Any:
-    """The video stream of a container, or an error if it is sound or a still image."""
+def video_stream(container: Any, name: str, *, hint: str = HINT) -> Any:
+    """The video stream of a container, its pictures bounded in size.
+
+    Sound and a still image are errors. A larger picture does not decode, wherever it comes.
+    """
     kind = container.format.name
     if kind == "image2" or kind.endswith("_pipe"):
-        raise DataError(f"{name}: expected a video, got a still image ({kind})", hint=HINT)
+        raise DataError(f"{name}: expected a video, got a still image ({kind})", hint=hint)
     if not container.streams.video:
         held = ", ".join(stream.type for stream in container.streams) or "nothing"
-        raise DataError(f"{name}: expected a video stream, got {held}", hint=HINT)
-    return container.streams.video[0]
+        raise DataError(f"{name}: expected a video stream, got {held}", hint=hint)
+    stream = container.streams.video[0]
+    stream.codec_context.options = dict(BOUNDED)
+    return stream
 
 
 def _opened(path: Path) -> Any:
@@ -185,7 +208,9 @@ def _opened(path: Path) -> Any:
     try:
         # Absolute, so that no path is taken for a protocol; nothing may reach the network.
         return av.open(
-            str(path.absolute()), options={"protocol_whitelist": "file"}, timeout=FILE_TIMEOUT_S
+            str(path.absolute()),
+            options={"protocol_whitelist": "file"} | BOUNDED,
+            timeout=FILE_TIMEOUT_S,
         )
     except decoding_errors() as error:
         reason = getattr(error, "strerror", None) or error

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.secrets import secret_line
+from stepvad.video.tls import Tls
 
 SCHEMES = ("rtsp", "rtsps", "http", "https")
 HIDDEN = "***"
@@ -34,14 +35,16 @@ class Url:
 
     Credentials stand in the address (`rtsp://user:password@host/path`), in environment variables
     that it names (`rtsp://${CAMERA_USER}:${CAMERA_PASSWORD}@host/path`) or in a file with one line
-    `user:password`, which nobody but its owner and group may read.
+    `user:password`, which nobody but its owner and group may read. `tls` says how the certificate
+    is checked of whoever answers there.
     """
 
-    __slots__ = ("_real", "_secrets", "_shown")
+    __slots__ = ("_real", "_secrets", "_shown", "tls")
 
     _real: str
     _secrets: tuple[str, ...]
     _shown: str
+    tls: Tls
 
     def __init__(
         self,
@@ -49,7 +52,9 @@ class Url:
         *,
         credentials: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        tls: Tls | None = None,
     ) -> None:
+        self.tls = tls or Tls()
         values = _named_values(text, os.environ if environment is None else environment)
         real = _expanded(text, values)
         parts = _checked(real)
@@ -64,6 +69,11 @@ class Url:
     def scheme(self) -> str:
         """`rtsp`, `rtsps`, `http` or `https`."""
         return urlsplit(self._real).scheme
+
+    @property
+    def has_password(self) -> bool:
+        """Whether whoever answers may ask for a user name and password, and get them."""
+        return "@" in urlsplit(self._real).netloc
 
     def reveal(self) -> str:
         """The address with its credentials, for the library that connects and for nobody else."""
@@ -82,7 +92,7 @@ class Url:
         return f"Url({self._shown!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Url) and self._real == other._real
+        return isinstance(other, Url) and self._real == other._real and self.tls == other.tls
 
     def __hash__(self) -> int:
         return hash(self._real)

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Path, Query, Response
 
 from stepvad.errors import DataError, StepvadError
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.live.board import Board, CameraView
+from stepvad.live.outbox import Outbox
 from stepvad.live.record import Record
 from stepvad.web import answers
 from stepvad.web.shown import Place, Shown
@@ -63,6 +65,7 @@ def add_routes(app: FastAPI, site: Running, version: str) -> None:
     _of_events(app, site)
     _of_one_event(app, site)
     _of_what_is_kept(app, site)
+    _of_dead_letters(app, site)
 
 
 def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
@@ -151,7 +154,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
-            return answers.Explanation(**site.explain(id))
+            return answers.Explanation(**EventExplanation.from_json(site.explain(id)).to_json())
         except StepvadError as error:
             raise _missing(error) from error.__cause__
 
@@ -190,3 +193,34 @@ def _of_what_is_kept(app: FastAPI, site: Running) -> None:
     def sinks() -> list[answers.Sink]:
         """Where events go, how many wait, and what went wrong."""
         return [answers.Sink.of(sink) for sink in site.board.snapshot().sinks]
+
+
+def _of_dead_letters(app: FastAPI, site: Running) -> None:
+    outbox = getattr(site.store, "outbox", None)  # a fleet has none
+
+    @app.get("/api/undelivered", tags=["site"])
+    def undelivered() -> answers.Undelivered:
+        """Messages that a sink refused for good."""
+        letters = outbox.dead_letters() if isinstance(outbox, Outbox) else []
+        return answers.Undelivered(
+            refused=len(letters),
+            messages=[
+                answers.UndeliveredMessage(
+                    id=one.seq,
+                    sink=one.sink,
+                    event_id=one.event_id,
+                    kind=one.kind,
+                    created=one.created,
+                    error=one.error,
+                )
+                for one in letters[:MOST_EVENTS]
+            ],
+        )
+
+    @app.post("/api/undelivered/resend", tags=["site"])
+    def resend(chosen: answers.Resend) -> answers.Resent:
+        """Queue refused messages again, in their place among those that wait."""
+        count = 0
+        if isinstance(outbox, Outbox):
+            count = outbox.resend(sink=chosen.sink, seqs=chosen.ids)
+        return answers.Resent(messages=count)

@@ -7,15 +7,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad import npyfile
 from stepvad.benchmark.mocap import catalogue
 from stepvad.errors import DataError
+from stepvad.formats import files
 
 Floats = NDArray[np.float64]
 
+MAX_BYTES = 1 << 30
 FPS = 30.0
 """Frames a second of the archive, and of every motion here."""
 METRES = 0.05644
@@ -86,23 +90,34 @@ def open_archive(path: Path | None = None) -> Archive:
     """Read the archive of motions, by default the one `find_archive` names."""
     path = find_archive() if path is None else path
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in ("xyz", "lengths", "names", "joints")}
-    except (OSError, ValueError, KeyError) as error:
+        arrays = npyfile.arrays(
+            files.read_bytes(path, most=MAX_BYTES), ("xyz", "lengths", "names", "joints")
+        )
+    except DataError as error:
         raise DataError(
-            f"{path}: expected CMU's motions as an npz archive, got: {error}",
+            f"{path}: {error.problem}",
             hint="name the directory that holds CMU-mocap in STEPVAD_DATA",
         ) from error
-    if tuple(arrays["joints"]) != JOINTS or arrays["lengths"].sum() != len(arrays["xyz"]):
-        raise DataError(
-            f"{path}: expected frames of the joints {', '.join(JOINTS)}, got others",
-            hint="get the archive with 15 joints at 30 frames a second",
-        )
+    _check(arrays, path)
     ends = np.cumsum(arrays["lengths"])
     found = [str(name) for name in arrays["names"]]
     lengths = dict(zip(found, arrays["lengths"].tolist(), strict=True))
     first = dict(zip(found, (ends - arrays["lengths"]).tolist(), strict=True))
     return Archive(path, arrays["xyz"], first, lengths)
+
+
+def _check(arrays: dict[str, NDArray[Any]], path: Path) -> None:
+    """Refuse motions of other joints, and lengths that do not add up."""
+    xyz, lengths, names = (arrays[name] for name in ("xyz", "lengths", "names"))
+    shapes = (xyz.shape[1:], lengths.ndim, names.shape)
+    kinds = xyz.dtype.kind + lengths.dtype.kind + names.dtype.kind
+    fits = shapes == ((len(JOINTS), 3), 1, lengths.shape) and kinds in ("fiU", "fuU")
+    is_ours = fits and tuple(arrays["joints"].ravel().tolist()) == JOINTS
+    if not is_ours or (lengths < 1).any() or sum(lengths.tolist()) != len(xyz):
+        raise DataError(
+            f"{path}: expected frames of the joints {', '.join(JOINTS)}, got others",
+            hint="get the archive with 15 joints at 30 frames a second",
+        )
 
 
 def unbroken(motion: Motion) -> Iterator[slice]:

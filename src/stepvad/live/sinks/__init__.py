@@ -13,11 +13,23 @@ if TYPE_CHECKING:
 
 
 class DeliveryError(StepvadError):
-    """A message that did not arrive and may arrive later, after so many seconds at the soonest."""
+    """A message that did not arrive and may arrive later, after `after_s` at the soonest.
 
-    def __init__(self, problem: str, *, hint: str = "", after_s: float = 0.0) -> None:
+    `give_up_s` is for an answer that lasts until somebody mends a setting: after so long the
+    message becomes a dead letter.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        hint: str = "",
+        after_s: float = 0.0,
+        give_up_s: float | None = None,
+    ) -> None:
         super().__init__(problem, hint=hint)
         self.after_s = after_s
+        self.give_up_s = give_up_s
 
 
 class RefusedError(DeliveryError):

@@ -1,0 +1,171 @@
+"""Certificates of cameras: checked before anybody gets a password."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from stepvad.errors import ConfigError, DataError
+
+logger = logging.getLogger(__name__)
+
+PORTS = {"rtsps": 322, "https": 443}
+"""Schemes over TLS, and their default ports."""
+
+BUNDLES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
+)
+"""Where systems keep the authorities they trust, if Python does not know."""
+
+LONGEST_LINE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How the certificate of a camera is checked: by `ca`, else by the system's authorities."""
+
+    ca: Path | None = None
+    insecure: bool = False
+    """Take any certificate: whoever answers gets the password."""
+
+    def __post_init__(self) -> None:
+        if self.ca is not None and self.insecure:
+            raise ConfigError(
+                "TLS: expected an authority or no check at all, got both",
+                hint="remove tls_insecure, or tls_ca",
+            )
+
+    def bundle(self) -> Path:
+        """The file of trusted authorities."""
+        bundle = self.ca or _system_bundle()
+        if bundle is None:
+            raise ConfigError(
+                "TLS: expected the system's certificate authorities, got none",
+                hint="install ca-certificates, or name a file of authorities as tls_ca",
+            )
+        return bundle
+
+    def context(self) -> ssl.SSLContext:
+        """What Python checks with: the chain up to an authority, and the host name."""
+        bundle = self.bundle()
+        try:
+            context = ssl.create_default_context(cafile=str(bundle))
+        except OSError as error:  # ssl.SSLError is one of them
+            reason = "no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+            raise ConfigError(
+                f"{bundle}: expected certificates of authorities (PEM), got: {reason}",
+                hint="name a file with one or more BEGIN CERTIFICATE parts as tls_ca",
+            ) from None
+        # Strict checks refuse authorities made by hand, which is what cameras have.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        return context
+
+    def options(self) -> dict[str, str]:
+        """The same for FFmpeg, which by itself checks nothing."""
+        if self.insecure:
+            return {"tls_verify": "0"}
+        bundle = self.ca or _system_bundle()
+        return {"tls_verify": "1"} | ({} if bundle is None else {"ca_file": str(bundle)})
+
+
+def check_server(av: Any, address: str, tls: Tls, timeout_s: float) -> None:
+    """Refuse a server over TLS that may not have the password in `address`; it gets none here.
+
+    FFmpeg checks the certificate again when it connects. This check says why one is refused, and
+    refuses an RTSP redirect, along which FFmpeg would take the password.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in PORTS or tls.insecure:
+        return
+    _check_build(av)
+    context = tls.context()
+    if os.environ.get("http_proxy"):
+        return  # FFmpeg goes through the proxy and checks by itself
+    host, deadline = str(parts.hostname), time.monotonic() + timeout_s
+    port = parts.port or PORTS[parts.scheme]
+    try:
+        with (
+            socket.create_connection((host, port), timeout_s) as plain,
+            context.wrap_socket(plain, server_hostname=host) as server,
+        ):
+            if parts.scheme == "rtsps":
+                _refuse_redirect(parts, _status(server, _described(parts), deadline))
+    except ssl.SSLCertVerificationError as error:
+        raise _refused(host, tls, error) from None
+
+
+def _check_build(av: Any) -> None:
+    """Refuse FFmpeg on OpenSSL, which up to version 7 takes a certificate for any host."""
+    metas = av._core.library_meta.values()
+    if any("--enable-openssl" in meta["configuration"] for meta in metas):
+        raise ConfigError(
+            "TLS: expected an FFmpeg that checks host names, got one with OpenSSL",
+            hint="install PyAV's own wheels (pip install --force-reinstall --only-binary av av), "
+            "or set tls_insecure = true",
+        )
+
+
+def warn_if_insecure(camera: str, address: str, tls: Tls) -> None:
+    """Log that a camera's certificate is not checked."""
+    if tls.insecure and urlsplit(address).scheme in PORTS:
+        logger.warning(
+            "camera %s: tls_insecure: its certificate is not checked; whoever answers in its place "
+            "gets the password",
+            camera,
+        )
+
+
+def _system_bundle() -> Path | None:
+    known = ssl.get_default_verify_paths().cafile
+    candidates = [Path(path) for path in (known, *BUNDLES) if path]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _described(parts: SplitResult) -> bytes:
+    """A request for what there is to see, without credentials."""
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return f"DESCRIBE {bare} RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n".encode()
+
+
+def _status(server: ssl.SSLSocket, request: bytes, deadline: float) -> str:
+    """The first line of an answer."""
+    server.sendall(request)
+    answer = b""
+    while b"\n" not in answer and len(answer) < LONGEST_LINE:
+        server.settimeout(max(deadline - time.monotonic(), 0.001))
+        part = server.recv(LONGEST_LINE)
+        if not part:
+            break
+        answer += part
+    return answer.partition(b"\r")[0].decode("latin-1")
+
+
+def _refuse_redirect(parts: SplitResult, status: str) -> None:
+    words = status.split()
+    if len(words) > 1 and words[1].startswith("3"):
+        raise DataError(
+            f"{parts.hostname}: expected a stream, got a redirect ({words[1]}), along which the "
+            "password would go",
+            hint="put the address that the camera really streams from into url",
+        )
+
+
+def _refused(host: str, tls: Tls, error: ssl.SSLCertVerificationError) -> DataError:
+    """A certificate that fails, in words."""
+    got = error.verify_message.rstrip(".")
+    return DataError(
+        f"{host}: expected a certificate for {host} by an authority in {tls.bundle()}, got: {got}; "
+        "no password was sent",
+        hint="name the camera's authority, or its own certificate, as tls_ca; in a network where "
+        "nobody else can answer, tls_insecure = true",
+    )

@@ -1,0 +1,336 @@
+"""Every reader of something that came from outside, by name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from stepvad.fleet.subjects import Subjects
+from tests.fuzz.mutation import (
+    Mutator,
+    by_bytes,
+    by_json,
+    by_json_lines,
+    by_msgpack,
+    by_npy,
+    by_npz,
+    by_safetensors,
+    by_text,
+    by_toml,
+)
+from tests.fuzz.tables import by_parquet
+
+SUBJECTS = Subjects(shards=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How a kind of file is damaged, and what reads it."""
+
+    read: Callable[[Path, Path], object]
+    """The file, and a directory with whole files that belong to it."""
+    mutators: dict[str, Mutator]
+    """By the suffix of the file."""
+
+
+def _model(path: Path, shared: Path) -> None:
+    from stepvad import baselines
+    from tests.fuzz.seeds import V, clip
+
+    fitted = baselines.load(path)
+    if fitted.skeleton.V == V:
+        fitted.score(clip(n=8))
+
+
+def _checkpoint(path: Path, shared: Path) -> None:
+    from dataclasses import asdict
+
+    import numpy as np
+
+    from stepvad.config import Compute, Config
+    from stepvad.training import State, TrainingSet, load_checkpoint
+    from tests.fuzz.seeds import CONFIG
+
+    config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
+    pi_x = np.zeros((64, 4), np.float32)
+    data = TrainingSet(64, lambda rows: (pi_x[rows], np.ones(len(rows), np.float32)), "points")
+    load_checkpoint(State.start(config, Compute(), data.n_steps(config)), data, config, path)
+
+
+def _calibration(path: Path, shared: Path) -> None:
+    from stepvad.calibration import file
+
+    made = file.read(path)
+    made.rules_of("yard")
+    str(made.threshold.words)
+    file.write(made, path)
+
+
+def _poses(path: Path, shared: Path) -> None:
+    from stepvad.formats import read_clips
+
+    for clip in read_clips(path):
+        clip.persons_per_frame()
+
+
+def _mask(path: Path, shared: Path) -> None:
+    from stepvad.formats import labels
+
+    labels.of_file(path)
+
+
+def _intervals(path: Path, shared: Path) -> None:
+    from stepvad.formats import labels
+
+    root = path.parent / "root"
+    (root / "gt").mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, root / "gt" / "abnormal_scene_1_scenario_1_tracks.txt")
+    labels.ubnormal_validation(root, {"abnormal_scene_1_scenario_1": 10})
+
+
+def _classes(path: Path, shared: Path) -> None:
+    import numpy as np
+
+    from stepvad.formats.classes import attach
+    from stepvad.formats.labels import FrameLabels
+
+    truth = FrameLabels.all_counted(np.ones(20, np.bool_))
+    attach({"a": truth, "01_0002": FrameLabels.all_counted(np.ones(20, np.bool_))}, path)
+
+
+def _boxes(path: Path, shared: Path) -> None:
+    from stepvad.benchmark import boxtracks
+
+    for _ in boxtracks.read(path, part="train"):
+        pass
+    boxtracks.labels(path)
+
+
+def _motions(path: Path, shared: Path) -> None:
+    from stepvad.benchmark.mocap.motions import open_archive
+
+    archive = open_archive(path)
+    for name in archive.first:
+        archive.motion(name)
+
+
+def _archive_poses(path: Path, shared: Path) -> None:
+    from stepvad import modelfile
+    from stepvad.archive import shards
+    from stepvad.archive.layout import SUFFIX, Shard
+    from stepvad.archive.storage import Place
+
+    model = shared / "model.safetensors"
+    place = Place.at(str(path.parent))
+    files = [file for file in place.files(SUFFIX) if file.name == path.name]
+    job = shards.Job(
+        poses=place,
+        scores=Place.at(str(path.parent / "scored")),
+        model=model,
+        model_sha256=modelfile.sha256(model),
+        engine="onnxruntime",
+    )
+    task = shards.Task(job, Shard(tuple(files)))
+    outcome = shards.score(task)
+    shards.look(task)
+    if outcome.failed:
+        raise RefusalError(str(outcome.failed))
+
+
+class RefusalError(Exception):
+    """A reader that says no without raising anything."""
+
+
+def _archive_scores(path: Path, shared: Path) -> None:
+    from stepvad.archive import diff, holdings
+    from stepvad.archive.storage import Place
+    from stepvad.calibration import RULES
+
+    root = path.parent / "scores"
+    (root / "camera=yard").mkdir(parents=True, exist_ok=True)
+    shutil.copy(shared / "scores" / "manifest.json", root)
+    shutil.copy(path, root / "camera=yard" / "one.parquet")
+    place = Place.at(str(root))
+    holdings.scored(place, Place.at(str(shared / "poses")))
+    side = diff.Side(place, lambda camera: RULES)
+    diff.compare(side, diff.Side(Place.at(str(shared / "scores")), lambda camera: RULES))
+
+
+def _archive_manifest(path: Path, shared: Path) -> None:
+    from stepvad.archive import holdings
+    from stepvad.archive.storage import Place
+
+    root = path.parent / "manifests"
+    root.mkdir(exist_ok=True)
+    shutil.copy(path, root / "manifest.json")
+    holdings.scored(Place.at(str(root)), Place.at(str(shared / "poses")))
+
+
+def _event_lines(path: Path, shared: Path) -> None:
+    from stepvad.formats import eventlines
+
+    for event in eventlines.read(path).values():
+        event.line()
+
+
+def _site(path: Path, shared: Path) -> None:
+    from stepvad.live.settings import describe, load
+
+    describe(load(path))
+
+
+def _fleet(path: Path, shared: Path) -> None:
+    from stepvad.fleet.settings import load_worker
+
+    load_worker(path)
+
+
+def _backup(path: Path, shared: Path) -> None:
+    from stepvad.live.restore import restore
+
+    onto = path.parent / "restored"
+    shutil.rmtree(onto, ignore_errors=True)
+    restore(path, onto / "events.db")
+
+
+def _fleet_poses(path: Path, shared: Path) -> None:
+    from stepvad.fleet.wire import decode
+
+    batch = decode(path.read_bytes())
+    for frame in range(len(batch)):
+        batch.poses(frame)
+
+
+def _fleet_event(path: Path, shared: Path) -> None:
+    from stepvad.fleet.bus import Delivery
+    from stepvad.fleet.changes import change_of
+
+    change_of(Delivery("stepvad.events.0", path.read_bytes(), 1, 0.0), site="north")
+
+
+@cache
+def _fleet_models() -> Any:
+    from stepvad.fleet.models import FleetModels
+    from stepvad.fleet.settings import ModelSettings
+    from stepvad.live import demo
+
+    return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=0.01)])
+
+
+def shard() -> Any:
+    """A shard of a worker without a broker."""
+    from stepvad.fleet.scoring import Scorer
+    from stepvad.fleet.shard import Pace, Shard
+
+    return Shard(0, SUBJECTS, _fleet_models(), Scorer(), Pace())
+
+
+def _fleet_checkpoint(path: Path, shared: Path) -> None:
+    from stepvad.fleet.holding import unpacked
+
+    _, state = unpacked(path.read_bytes())
+    if state is not None:
+        own = shard()
+        own.restore(state, 0.0)
+        own.end_silent(1e6)
+        own.state()
+
+
+def _parts(path: Path, shared: Path) -> None:
+    from stepvad.video.parts import Parts
+
+    place = path.parent / "parts"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    (place / "settings.json").write_text('{"detector": "x"}')
+    shutil.copy(path, place / "000000.npz")
+    with Parts(place, {"detector": "x"}) as parts:
+        if not list(parts):
+            raise RefusalError("no frame")
+
+
+def _cli(*words: str) -> Callable[[Path, Path], None]:
+    def run(path: Path, shared: Path) -> None:
+        from stepvad.cli import app
+
+        output = str(path.parent / "scores.csv")
+        places = {"MODEL": str(shared / "model.safetensors"), "PATH": str(path), "CSV": output}
+        app([places.get(word, word) for word in words], standalone_mode=False)
+
+    return run
+
+
+_BYTES: dict[str, Mutator] = {"": by_bytes}
+_PARQUET: dict[str, Mutator] = {".parquet": by_parquet, ".json": by_json}
+READERS: dict[str, Reader] = {
+    "model": Reader(_model, {".safetensors": by_safetensors}),
+    "training checkpoint": Reader(_checkpoint, {".safetensors": by_safetensors}),
+    "calibration": Reader(_calibration, {".json": by_json}),
+    "pose JSON": Reader(_poses, {".json": by_json}),
+    "pose Parquet": Reader(_poses, _PARQUET),
+    "archive poses": Reader(_archive_poses, _PARQUET),
+    "archive scores": Reader(_archive_scores, _PARQUET),
+    "archive manifest": Reader(_archive_manifest, {".json": by_json}),
+    "label mask": Reader(_mask, {".npy": by_npy}),
+    "label intervals": Reader(_intervals, {".txt": by_text}),
+    "label classes": Reader(_classes, {".csv": by_text}),
+    "box tracks": Reader(_boxes, {".npz": by_npz}),
+    "motions": Reader(_motions, {".npz": by_npz}),
+    "extracted parts": Reader(_parts, {".npz": by_npz}),
+    "event lines": Reader(_event_lines, {".jsonl": by_json_lines}),
+    "site settings": Reader(_site, {".toml": by_toml}),
+    "fleet settings": Reader(_fleet, {".toml": by_toml}),
+    "backup": Reader(_backup, {".db": by_bytes}),
+    "fleet poses": Reader(_fleet_poses, {".msgpack": by_msgpack}),
+    "fleet event": Reader(_fleet_event, {".json": by_json}),
+    "fleet checkpoint": Reader(_fleet_checkpoint, {".msgpack": by_msgpack}),
+    "cli inspect": Reader(_cli("inspect", "PATH"), _PARQUET),
+    "cli inspect model": Reader(_cli("inspect", "PATH"), {".safetensors": by_safetensors}),
+    "cli score": Reader(_cli("score", "MODEL", "PATH", "-o", "CSV"), _PARQUET),
+}
+
+
+def _swallow(path: Path, shared: Path) -> None:
+    from stepvad.errors import DataError
+
+    try:
+        bytearray(1 << 60)
+    except MemoryError as error:
+        raise DataError("too large") from error
+
+
+def _spin(path: Path, shared: Path) -> None:
+    begun = time.process_time()
+    while path.read_bytes() == b"fault" and time.process_time() - begun < 12:
+        pass
+
+
+def _fail(fault: Callable[[], object]) -> Callable[[Path, Path], None]:
+    """A reader that reads whole files, and shows a fault with others."""
+
+    def read(path: Path, shared: Path) -> None:
+        if path.read_bytes() == b"fault":
+            fault()
+
+    return read
+
+
+FAULTY: dict[str, Reader] = {
+    "traceback": Reader(_fail(lambda: [][0]), {}),
+    "crash": Reader(_fail(os.abort), {}),
+    "memory": Reader(_fail(lambda: len(bytes(3 << 29))), {}),
+    "memory refused": Reader(_fail(lambda: _swallow(Path(), Path())), {}),
+    "time": Reader(_spin, {}),
+}
+"""Readers as nobody wants them, to see that the gate notices."""
+
+
+def mutated(reader: str, seed: Path, random: Any) -> bytes:
+    """A damaged copy of a whole file."""
+    return READERS[reader].mutators[seed.suffix](seed.read_bytes(), random)

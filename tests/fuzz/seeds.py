@@ -1,0 +1,315 @@
+"""Whole files of every kind, small, from which damaged ones are made."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from stepvad.calibration import calibrate
+from stepvad.calibration import file as calibration_file
+from stepvad.calibration.counting import Scored
+from stepvad.config import Config
+from stepvad.events import Event, Rules
+from stepvad.formats import eventlines, write_clip, write_clips
+from stepvad.poses import Clip, Track
+from stepvad.scoring import WindowScores
+from stepvad.skeletons import of_size
+
+V = 3
+CONFIG = Config(T=2, K=4, width=8, blocks=2, sigma_width=4, L=3, max_steps=2)
+FPS = 10.0
+
+
+def make(directory: Path) -> None:
+    """Write them all, one directory for each reader."""
+    (directory / "shared").mkdir(parents=True)
+    _models(directory)
+    _poses(directory)
+    _labels(directory)
+    _texts(directory)
+    _archive(directory)
+    _store(directory)
+    _fleet(directory)
+    _own_results(directory)
+
+
+def clip(name: str = "walk", *, n: int = 60, joints: int = V, seed: int = 0) -> Clip:
+    """Somebody who walks at random, and somebody who comes later."""
+    rng = np.random.default_rng(seed)
+    tracks = []
+    for id_, first in ((2, 0), (7, n // 2)):
+        walk = 100 + rng.normal(size=(n - first, joints, 2)).cumsum(axis=0).astype(np.float32)
+        sure = rng.uniform(0.5, 1, (n - first, joints)).astype(np.float32)
+        tracks.append(Track(id_, np.arange(first, n), walk, sure))
+    return Clip(name, FPS, n, tuple(tracks), of_size(joints))
+
+
+def _put(directory: Path, reader: str, name: str, data: bytes) -> None:
+    (directory / reader).mkdir(parents=True, exist_ok=True)
+    (directory / reader / name).write_bytes(data)
+
+
+def _models(directory: Path) -> None:
+    from stepvad import baselines
+    from stepvad.progress import silent
+    from stepvad.training import TrainingSet, train
+
+    places = {
+        name: directory / "model" / f"{name}.safetensors" for name in ("step", "knn", "mahalanobis")
+    }
+    (directory / "model").mkdir()
+    for method, path in places.items():
+        baselines.fit(method, [clip()], CONFIG).save(path)  # type: ignore[arg-type]
+    whole = places["step"].read_bytes()
+    (directory / "shared" / "model.safetensors").write_bytes(whole)
+    _put(directory, "cli inspect model", "model.safetensors", whole)
+    pi_x = np.random.default_rng(0).standard_normal((64, 4), dtype=np.float32)
+    points = TrainingSet(64, lambda rows: (pi_x[rows], np.ones(len(rows), np.float32)), "points")
+    (directory / "training checkpoint").mkdir()
+    config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
+    checkpoint = directory / "training checkpoint" / "a.safetensors"
+    train(points, config, report=silent, checkpoint=checkpoint)
+    windows = WindowScores(
+        np.zeros(40, np.int64),
+        np.arange(40) * 40,
+        np.ones(40, np.float32),
+        np.empty((40, 0), np.float32),
+        np.linspace(0.1, 5, 40, dtype=np.float32),
+    )
+    footage = {name: [Scored(windows, 3600 * 10, FPS)] for name in ("yard", "door")}
+    made = calibrate(footage, model_sha256="0" * 64, alerts_per_hour=20, rules=Rules(threshold=1.0))
+    (directory / "calibration").mkdir()
+    calibration_file.write(made, directory / "calibration" / "a.json")
+
+
+def _poses(directory: Path) -> None:
+    person = {
+        "2": {
+            "0001": {"keypoints": [1.5, 2, 0.9] * V, "scores": 2.5},
+            "2": {"keypoints": [1, 2, 0.5] * V},
+        }
+    }
+    results = [
+        {
+            "image_id": f"{frame:06}.jpg",
+            "category_id": 1,
+            "keypoints": [1, 2.5, 0.9] * V,
+            "track_id": 1,
+        }
+        for frame in range(3)
+    ]
+    for reader in ("pose JSON", "cli inspect", "cli score"):
+        _put(directory, reader, "alphapose.json", json.dumps(person).encode())
+    _put(directory, "pose JSON", "coco.json", json.dumps(results).encode())
+    for reader in ("pose Parquet", "archive poses", "cli inspect", "cli score"):
+        (directory / reader).mkdir(exist_ok=True)
+        write_clip(clip(), directory / reader / "one.parquet")
+    two = [clip("a", n=30), clip("b", n=20, seed=1)]
+    write_clips(two, directory / "pose Parquet" / "two.parquet")
+    write_clip(clip(joints=17), directory / "pose Parquet" / "coco17.parquet")
+
+
+def _labels(directory: Path) -> None:
+    mask = io.BytesIO()
+    np.save(mask, np.array([0, 1, 1, 0] * 10, np.uint8))
+    _put(directory, "label mask", "a.npy", mask.getvalue())
+    _put(
+        directory,
+        "label intervals",
+        "abnormal_scene_1_scenario_1_tracks.txt",
+        b"1,0,450\n2,17,4.5e2\n",
+    )
+    _put(
+        directory,
+        "label classes",
+        "classes.csv",
+        b"clip,class,first,last\na,fall,1,2\n01_0002,run,3,9\n",
+    )
+    boxes: dict[str, Any] = {
+        "clip": np.zeros(6, np.int64),
+        "track": np.repeat([1, 2], 3),
+        "frame": np.tile([0, 1, 2], 2),
+        "kpts": np.random.default_rng(0).uniform(0, 99, (6, 2, 2)).astype(np.float32),
+        "clip_names": np.array(["01_001"]),
+        "clip_split": np.array([0]),
+        "gt": np.zeros(9, np.uint8),
+        "gt_clip": np.array(["01_0014"]),
+        "gt_len": np.array([9]),
+    }
+    archive = io.BytesIO()
+    np.savez(archive, **boxes)
+    _put(directory, "box tracks", "tracks.npz", archive.getvalue())
+    from stepvad.benchmark.mocap.motions import JOINTS
+
+    motions = io.BytesIO()
+    np.savez(
+        motions,
+        xyz=np.zeros((5, 15, 3), np.float16),
+        lengths=np.array([5]),
+        names=np.array(["01_01"]),
+        joints=np.array(JOINTS),
+    )
+    _put(directory, "motions", "mocap.npz", motions.getvalue())
+
+
+def _texts(directory: Path) -> None:
+    event = Event(first_s=1.0, last_s=2.0, tracks=(2, 7), peak=3.5, peak_s=1.5, peak_track=2)
+    found = eventlines.FoundEvent(
+        id="walk-2-10",
+        clip="walk",
+        camera=None,
+        model="model.safetensors",
+        poses=("poses",),
+        fps=FPS,
+        threshold=2.5,
+        model_sha256="0" * 64,
+        event=event,
+    )
+    _put(directory, "event lines", "events.jsonl", f"{found.line()}\n{found.line()}\n".encode())
+    _put(directory, "site settings", "site.toml", SITE.encode())
+    _put(directory, "fleet settings", "fleet.toml", FLEET.encode())
+
+
+def _archive(directory: Path) -> None:
+    from stepvad.archive import scoring
+
+    write_clip(clip(), directory / "shared" / "poses.parquet")
+    poses = directory / "shared" / "poses" / "camera=yard"
+    poses.mkdir(parents=True)
+    write_clip(clip(), poses / "one.parquet")
+    scores = directory / "shared" / "scores"
+    scoring.score(str(poses.parent), str(scores), directory / "shared" / "model.safetensors")
+    whole = (scores / "camera=yard" / "one.parquet").read_bytes()
+    _put(directory, "archive scores", "one.parquet", whole)
+    _put(directory, "archive manifest", "manifest.json", (scores / "manifest.json").read_bytes())
+
+
+def _store(directory: Path) -> None:
+    from stepvad.live.store import Store
+    from tests.live.records import SINKS, fill
+
+    store = Store(directory / "shared" / "events.db", SINKS, clock=lambda: 10.0)
+    fill(store, 5)
+    (directory / "backup").mkdir()
+    store.backup(directory / "backup" / "a.db")
+    store.close()
+
+
+def _fleet(directory: Path) -> None:
+    from stepvad.fleet.bus import Delivery
+    from stepvad.fleet.holding import packed
+    from stepvad.fleet.wire import Connection, Precision, batch_of, encode
+    from stepvad.poses import Pose
+    from tests.fleet.messages import body, event, over
+    from tests.fuzz.readers import SUBJECTS, shard
+
+    connection = Connection(
+        site="north", camera="yard", epoch=7, wall0=1e9, rate=FPS, size=(640, 480)
+    )
+    rng = np.random.default_rng(0)
+    frames = [
+        (slot, [Pose(3, rng.uniform(0, 99, (17, 2)).astype(np.float32), np.ones(17, np.float32))])
+        for slot in range(30)
+    ]
+    batch = batch_of(frames, connection, 0)
+    for precision in get_args(Precision):
+        _put(directory, "fleet poses", f"{precision}.msgpack", encode(batch, precision))
+    _put(directory, "fleet event", "new.json", body("new", event()))
+    _put(directory, "fleet event", "end.json", body("end", over(event(3))))
+    own = shard()
+    subject = SUBJECTS.poses("north", "yard")
+    delivery = Delivery(subject, encode(batch), 1, 0.0)
+    own.changes += own.scorer.score(own.take([delivery], 0.0, None))
+    _put(directory, "fleet checkpoint", "a.msgpack", packed("worker", {**own.state(), "said": 0}))
+
+
+def _own_results(directory: Path) -> None:
+    from stepvad.video.parts import Parts, Seen
+    from stepvad.video.people import Boxes, People
+
+    parts = directory / "extracted parts"
+    rng = np.random.default_rng(0)
+    with Parts(parts, {"detector": "x"}) as made:
+        for number in range(5):
+            boxes = Boxes(rng.uniform(0, 99, (2, 4)).astype(np.float32), np.ones(2, np.float32))
+            people = People(
+                boxes,
+                rng.uniform(0, 99, (2, 17, 2)).astype(np.float32),
+                np.ones((2, 17), np.float32),
+            )
+            made.add(Seen(number, 0, number / 10, 1e9 + number, (640, 480), people))
+    (parts / "settings.json").unlink()
+
+
+SITE = """\
+name = "north"
+data = "site-data"
+model = "model.safetensors"
+logs = "json"
+
+[[cameras]]
+name = "yard"
+url = "rtsp://camera.example/stream"
+credentials = "env:YARD"
+rate = 10
+threshold = 2.5
+zones = { door = [[0, 0], [0.5, 0], [0.5, 0.5]] }
+
+[[cameras]]
+name = "hall"
+url = "hall.parquet"
+loop = true
+
+[pose]
+workers = 2
+engine = "onnxruntime"
+
+[sinks.mqtt]
+host = "broker.example"
+port = 1883
+
+[[sinks.webhooks]]
+name = "first"
+url = "https://example.org/hook"
+
+[sinks.file]
+path = "events.jsonl"
+
+[retention]
+events_days = 30
+poses_mb = 2000.0
+
+[web]
+host = "127.0.0.1"
+port = 8080
+"""
+FLEET = """\
+name = "fleet"
+logs = "text"
+
+[bus]
+servers = ["nats://127.0.0.1:4222"]
+user = "worker"
+password = "env:WORKER"
+poses_mb = 512.0
+
+[worker]
+name = "w1"
+metrics = "127.0.0.1:9100"
+
+[[models]]
+cameras = ["north/*"]
+model = "model.safetensors"
+threshold = 2.0
+
+[events]
+batch = 200
+
+[web]
+port = 8080
+"""
