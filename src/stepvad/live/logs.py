@@ -47,12 +47,17 @@ def _words(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def set_up(form: Form) -> None:
-    """Log to stderr in this form, with the credentials of addresses hidden."""
+    """Log to stderr in this form, with the credentials of addresses hidden.
+
+    Libraries log warnings only: what they say of their daily work shows addresses that are secret,
+    such as those of webhooks.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Text())
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(logging.INFO)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("stepvad").setLevel(logging.INFO)
 
 
 class Repeats:
