@@ -53,7 +53,7 @@ def test_a_pose_far_away_is_refused(frame: int, tmp_path: Path) -> None:
     far = track(1, [0, frame], V=1)
     rows = pa.table(
         {"clip": ["a", "a"], "track": [1, 1], "frame": [0, frame]}
-        | dict.fromkeys(("x", "y", "confidence"), [[0.0], [1.0]])
+        | {key: [[0.0], [1.0]] for key in ("x", "y", "confidence")}
     )
     pq.write_table(rows, tmp_path / "a.parquet")
     with pytest.raises(DataError, match="expected up to 10,000,200 frames"):

@@ -146,7 +146,9 @@ def test_metrics_are_those_of_the_board(mill: Site, client: TestClient) -> None:
     mill.board.observe_latency("yard", 0.03)
     mill.board.observe_latency("yard", 1000.0)
     mill.board.sink("mqtt", 3, 2, "", refused=4)
+    mill.board.dropped_tasks({"recording": 2})
     told = client.get("/metrics")
+    assert 'stepvad_background_tasks_dropped_total{kind="recording"} 2.0' in told.text
     assert told.headers["content-type"].startswith("text/plain; version=")
     lines = told.text.splitlines()
     assert 'stepvad_frames_shed_total{camera="yard"} 7.0' in lines
