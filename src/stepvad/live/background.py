@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Literal, Protocol, get_args
 
+from stepvad.live.logs import FailureLog
 from stepvad.live.stages import Heartbeat
 
 logger = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class BackgroundTasks:
     def __init__(self, tasks: TaskQueue) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._tasks = tasks
+        self._failures = FailureLog(logger)
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -102,8 +104,8 @@ class BackgroundTasks:
                 continue
             try:
                 task.run()
-            except Exception:
-                logger.exception("a background task (%s) failed", task.kind)
+            except Exception as error:
+                self._failures.log(f"a background task ({task.kind}) failed", error)
 
     def stop(self, deadline: float) -> None:
         """Do what is left, then end."""
