@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, Protocol, get_args
 
 from stepvad.backoff import Backoff
+from stepvad.live.logs import FailureLog
 from stepvad.live.stages import Heartbeat
 from stepvad.live.storeerror import StoreError
 
@@ -93,6 +94,7 @@ class BackgroundTasks:
     def __init__(self, tasks: TaskQueue) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._tasks = tasks
+        self._failures = FailureLog(logger)
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -117,12 +119,10 @@ class BackgroundTasks:
             try:
                 task.run()
             except Exception as error:
-                if not may_pass(error):
-                    logger.exception("a background task (%s) failed", task.kind)
-                    return
                 self.heartbeat.beat()
-                if backoff.failures >= RETRIES or backoff.wait(self._stopping):
-                    logger.error("a background task (%s) failed: %s", task.kind, error)
+                last = backoff.failures >= RETRIES or not may_pass(error)
+                if last or backoff.wait(self._stopping):
+                    self._failures.log(f"a background task ({task.kind}) failed", error)
                     return
             else:
                 return

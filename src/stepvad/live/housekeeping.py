@@ -15,6 +15,7 @@ from stepvad.live.background import TaskQueue
 from stepvad.live.board import Board
 from stepvad.live.delivery import SinkDelivery
 from stepvad.live.drifting import Drifting
+from stepvad.live.logs import FailureLog
 from stepvad.live.sections import Retention
 from stepvad.live.stages import Heartbeat
 from stepvad.live.store import Store
@@ -142,6 +143,7 @@ class _Every:
 
     def __init__(self, seconds: float, task: Callable[[], None], *, at_once: bool = True) -> None:
         self._seconds, self._task = seconds, task
+        self._failures = FailureLog(logger)
         self._next = time.monotonic() + (0.0 if at_once else seconds)
 
     def run(self, now: float) -> None:
@@ -151,5 +153,5 @@ class _Every:
         self._next = now + self._seconds
         try:
             self._task()
-        except Exception:
-            logger.exception("a job that runs every %g s failed", self._seconds)
+        except Exception as error:
+            self._failures.log(f"a job that runs every {self._seconds:g} s failed", error)
