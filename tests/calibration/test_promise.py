@@ -213,7 +213,7 @@ def spoilt(directory: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 ODD = (math.nan, math.inf, -1.0, 0, "high", None, True, [1.0], 10**400)
 
 
-@pytest.mark.parametrize("value", ODD, ids=repr)
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:9])
 def test_a_threshold_that_is_no_number_above_0_is_refused(value: object, tmp_path: Path) -> None:
     changes: list[Callable[[dict[str, Any]], object]] = [
         lambda facts: facts["threshold"].update(value=value),

@@ -51,10 +51,8 @@ def test_a_pose_far_away_is_refused(frame: int, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.json: expected up to 10,000,200 frames with 2 poses"):
         read_clip(path)
     far = track(1, [0, frame], V=1)
-    rows = pa.table(
-        {"clip": ["a", "a"], "track": [1, 1], "frame": [0, frame]}
-        | {key: [[0.0], [1.0]] for key in ("x", "y", "confidence")}
-    )
+    joints = {name: [[0.0], [1.0]] for name in ("x", "y", "confidence")}
+    rows = pa.table({"clip": ["a", "a"], "track": [1, 1], "frame": [0, frame], **joints})
     pq.write_table(rows, tmp_path / "a.parquet")
     with pytest.raises(DataError, match="expected up to 10,000,200 frames"):
         read_clip(tmp_path / "a.parquet")

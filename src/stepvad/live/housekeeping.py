@@ -48,6 +48,7 @@ class Housekeeping:
         self._deliveries, self._drifting = deliveries, drifting
         self._retain = retain
         self._load: dict[str, tuple[int, int]] = {}
+        self._clock_doubt = ""
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -69,6 +70,9 @@ class Housekeeping:
 
     def _show_status(self) -> None:
         self._board.dropped_tasks(self._tasks.dropped())
+        if self._store.clock_doubt != self._clock_doubt:
+            self._clock_doubt = self._store.clock_doubt
+            self._board.sink("store", 0, 0, self._clock_doubt)
         for delivery in self._deliveries:
             lag = self._store.lag(delivery.name)
             self._board.sink(
