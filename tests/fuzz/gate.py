@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from multiprocessing import get_context
@@ -229,16 +229,16 @@ def run(
     chosen = list(readers) or list(READERS)
     each = None if files is None else -(-files // len(chosen))
     seconds = 60 * (minutes or 1) * jobs / len(chosen)
-    rows = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as directory:
         whole = Path(directory) / "seeds"
         seeds.make(whole)
         tasks = [Task(reader, whole, seed, kept, each, seconds) for reader in chosen]
-        with ProcessPoolExecutor(jobs, get_context("spawn"), max_tasks_per_child=1) as pool:
-            for row in pool.map(Task.run, tasks):
-                rows.append(row)
-                report(table([row]).splitlines()[-1])
-    return rows
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            for done in as_completed([pool.submit(task.run) for task in tasks]):
+                rows.append(done.result())
+                report(table(rows[-1:]).splitlines()[-1])
+    return sorted(rows, key=lambda row: chosen.index(row.reader))
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -106,7 +106,9 @@ def _change(holder: list[Any], rng: Random) -> None:
                 value
             )
         case 6 if isinstance(value, list):
-            container[key] = (value or [0]) * rng.choice((2, 50, 2000))
+            # long lists of long lists would take all memory of the mutator
+            is_flat = not any(isinstance(one, list | dict) for one in value)
+            container[key] = (value or [0])[:2000] * (rng.choice((2, 50, 2000)) if is_flat else 2)
         case 7:
             container[key] = rng.choice(TEXTS)
         case 8 if isinstance(container, list):
