@@ -46,6 +46,8 @@ def replacing(
             raise _unwritable(path, error, reason) from reason
         with _written(path, error):
             _sync(temporary)
+            with suppress(FileNotFoundError):
+                temporary.chmod(stat.S_IMODE(path.stat().st_mode))
             temporary.replace(path)
     finally:
         with suppress(OSError):
@@ -71,8 +73,6 @@ def _made(path: Path, mode: int) -> Path:
         _remove_old(temporary)
         temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
         _make(temporary, mode)
-    with suppress(OSError):  # there is none yet
-        temporary.chmod(stat.S_IMODE(path.stat().st_mode))
     return temporary
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,8 @@ class Model:
     origin: Origin
     ranges: NDArray[np.float32] | None = None
     """Largest activations before each large product, `(blocks - 1, width)`; not in older files."""
+    sha256: str = ""
+    """Digest of the bytes that it was read from; empty if it comes from no file."""
 
 
 def write(model: Model, path: Path) -> None:
@@ -113,7 +115,7 @@ def write_tensors(
 
 def read(path: Path) -> Model:
     """Read a model and check that it is whole."""
-    tensors, meta = read_tensors(path)
+    tensors, meta, sha256 = read_with_digest(path)
     if meta.get("method") is not None:
         raise ModelFileError(
             f"{path}: expected a model trained by score matching, got one of method "
@@ -121,7 +123,7 @@ def read(path: Path) -> Model:
             hint="read it with stepvad.baselines.load",
         )
     with whole(path, meta):
-        return model(tensors, meta)
+        return replace(model(tensors, meta), sha256=sha256)
 
 
 @contextmanager
@@ -144,6 +146,12 @@ def whole(path: Path, meta: Mapping[str, Any]) -> Iterator[None]:
 
 def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Named arrays and the JSON text beside them; nothing in the file is ever executed."""
+    tensors, meta, _ = read_with_digest(path)
+    return tensors, meta
+
+
+def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any], str]:
+    """The same, with the SHA-256 of the very bytes that were read."""
     try:
         raw = path.read_bytes()
         tensors = load(raw)
@@ -160,11 +168,11 @@ def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         ) from error
     if not isinstance(meta, dict):
         raise ModelFileError(f"{path}: expected a stepvad model, got other metadata")
-    return tensors, meta
+    return tensors, meta, hashlib.sha256(raw).hexdigest()
 
 
 def sha256(path: Path) -> str:
-    """Digest of a file, to name a model by."""
+    """Digest of a file; of a model that is loaded, take its own, which is of the same bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

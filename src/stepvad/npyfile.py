@@ -80,7 +80,7 @@ def _check_size(data: bytes) -> None:
             raise ValueError(f"version {version}")
     claimed, there = math.prod(shape) * dtype.itemsize, len(data) - file.tell()
     if dtype.hasobject:
-        raise ValueError("objects")
+        raise ValueError("Object arrays, which could run code")
     if dtype.itemsize == 0 or claimed != there or min(shape, default=0) < 0:
         raise ValueError(f"{there:,} bytes for {dtype} of shape {shape}")
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -34,6 +35,17 @@ def scores_of(stretches: list[Stretch]) -> WindowScores:
     return WindowScores(track, frame, ones, np.empty((len(A), 0), np.float32), A.astype(np.float32))
 
 
+REST = {
+    "inputs": [],
+    "windows": 0,
+    "flat_windows": 0,
+    "counts": {},
+    "failed": {},
+    "stepvad": "0",
+}
+"""What else a file of scores says of itself."""
+
+
 def write(root: Path, name: str, clips: dict[str, list[Stretch]], fps: float | None = FPS) -> None:
     """A file of scores; a clip of which there is no stretch has no window."""
     path = root / name
@@ -43,7 +55,7 @@ def write(root: Path, name: str, clips: dict[str, list[Stretch]], fps: float | N
             if stretches:
                 writer.add(ClipScores(clip, scores_of(stretches)))
         facts = {clip: {"fps": fps, "n_frames": 1000, "windows": 0} for clip in clips}
-        writer.close({"clips": facts})
+        writer.close({"clips": facts, **REST})
 
 
 CALM = 0.1
@@ -193,3 +205,37 @@ def test_a_file_of_scores_is_the_same_bytes_every_time(tmp_path: Path) -> None:
     assert [(part.clip, len(part.windows)) for part in parts] == [("x", 300), ("y", 3)]
     with (tmp_path / "a").open("rb") as file:
         assert json.dumps(scorefile.read_facts(file, "a")["clips"]["x"])
+
+
+def test_scores_that_nobody_wrote_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a.parquet", {"x": [(1, 0, 50, 2.0)]})
+    path = tmp_path / "a.parquet"
+    whole, entries = pq.read_table(path), pq.read_metadata(path).metadata
+    kept = {key: value for key, value in entries.items() if key != b"ARROW:schema"}
+    many = scorefile.FREE_ROWS * 2
+    spoilt = {
+        "twice": whole.take(pa.array([0, 0])),
+        "another order": whole.take(pa.array([1, 0])),
+        "rows in": pa.table(
+            {
+                "clip": pa.DictionaryArray.from_arrays(np.zeros(many, np.int32), ["x"]),
+                "track_id": np.zeros(many, np.int64),
+                "frame": np.arange(many),
+                "A": np.ones(many, np.float32),
+                "c": np.ones(many, np.float32),
+            }
+        ),
+        "column frame": whole.drop_columns(["frame"]),
+        "column A": whole.set_column(3, "A", pa.array(["1"] * len(whole))),
+    }
+    for words, table in spoilt.items():
+        encodings = {"frame": "DELTA_BINARY_PACKED"} if "frame" in table.column_names else None
+        pq.write_table(
+            table.replace_schema_metadata(kept),
+            path,
+            compression="zstd",
+            use_dictionary=["clip", "track_id"],
+            column_encoding=encodings,
+        )
+        with path.open("rb") as file, pytest.raises(DataError, match=words):
+            list(scorefile.read_scores(file, "a"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad import Detector
+from stepvad import Detector, modelfile
 from stepvad.archive import layout, manifest, scoring, shards
 from stepvad.archive.scorefile import read_facts
-from stepvad.archive.storage import Place
+from stepvad.archive.storage import Place, Stored
 from stepvad.errors import StepvadError
 from stepvad.formats import read_clip, write_clip
 from stepvad.poses import Clip
@@ -178,6 +179,53 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     assert found is not None
     assert found["failed"] == {}
     assert found["totals"]["clips"] == 2
+
+
+def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> shards.Task:
+    """A shard of these files."""
+    job = shards.Job(
+        poses=Place.at(str(poses)),
+        scores=Place.at(str(scores)),
+        model=model,
+        model_sha256=modelfile.sha256(model),
+        engine="onnxruntime",
+    )
+    return shards.Task(job, layout.Shard(tuple(Stored(name, 1) for name in names)))
+
+
+def test_a_file_that_cannot_be_read_is_not_held_against_others(
+    clips: list[Clip], model: Path, tmp_path: Path
+) -> None:
+    poses = tmp_path / "poses"
+    poses.mkdir()
+    write_clip(clips[0], poses / "a.parquet")
+    write_clip(clips[1], poses / "d.parquet")
+    (poses / "c.parquet").symlink_to("/proc/self/mem")  # opens, and fails when it is read
+    names = ["a.parquet", "gone.parquet", "c.parquet", "d.parquet"]
+    outcome = shards.score(task_of(poses, tmp_path / "scores", model, names))
+    assert [*outcome.failed] == ["gone.parquet", "c.parquet"]
+    assert all("expected a file that can be read" in text for text in outcome.failed.values())
+    assert outcome.facts is not None
+    assert {*outcome.facts["clips"]} == {clips[0].name, clips[1].name}
+
+
+def test_scores_that_cannot_be_written_are_not_held_against_poses(
+    clips: list[Clip], model: Path, tmp_path: Path
+) -> None:
+    poses = tmp_path / "poses"
+    poses.mkdir()
+    write_clip(clips[0], poses / "a.parquet")
+    task = task_of(poses, tmp_path / "scores", model, ["a.parquet"])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2, before[1]))
+    try:
+        outcome = shards.score(task)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert outcome.facts is None
+    assert "expected a place that can be written" in outcome.failed["a.parquet"]
+    assert "a.parquet: expected a Parquet" not in outcome.failed["a.parquet"]
+    assert not [*(tmp_path / "scores").iterdir()]
 
 
 def test_a_file_that_failed_is_tried_again_even_if_it_is_the_same(

@@ -101,7 +101,11 @@ def test_boxes_have_four_numbers_a_frame_less_the_place(tmp_path: Path) -> None:
         ("frame", np.zeros(3, np.float32), "frame with 1 axes, of kind i or u"),
         ("clip_split", np.zeros(1, np.int8), "a name and a split for every clip"),
         ("clip_names", np.array([1, 2, 3, 4]), "clip_names with 1 axes, of kind U"),
-        ("clip_names", np.array([object()]), "as an npz archive, got: Object arrays"),
+        (
+            "clip_names",
+            np.array([object()]),
+            "clip_names: expected an NPY array of numbers, got: Object arrays",
+        ),
     ],
 )
 def test_an_archive_of_other_arrays_is_refused(

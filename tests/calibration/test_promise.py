@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import genpareto, poisson
 
-from stepvad.calibration import RULES, Calibration, Counted, Scored, calibrate, file
+from stepvad.calibration import RULES, Calibration, Counted, Scored, calibrate, file, from_counts
 from stepvad.calibration.counting import levels_of, upper_rate
 from stepvad.calibration.promise import hours_to_count, strictest, threshold_for
 from stepvad.calibration.tail import PEAKS, Tails, base_level
@@ -185,6 +190,72 @@ def test_another_file_is_not_a_calibration(text: str, tmp_path: Path) -> None:
         file.read(path)
     with pytest.raises(DataError, match="expected a calibration, got: No such file"):
         file.read(tmp_path / "none.json")
+
+
+@cache
+def whole() -> Calibration:
+    counted = {name: drawn(np.random.default_rng(7), 20.0) for name in ("door", "hall")}
+    rules = Rules(threshold=1.0)
+    facts = {"model_sha256": "abc", "alerts_per_hour": 1.0, "confidence": 0.95}
+    return from_counts(counted, rules=rules, **facts)  # type: ignore[arg-type]
+
+
+def spoilt(directory: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A calibration with something else in it."""
+    path = directory / "a.calibration.json"
+    file.write(whole(), path)
+    facts = json.loads(path.read_bytes())
+    change(facts)
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    return path
+
+
+ODD = (math.nan, math.inf, -1.0, 0, "high", None, True, [1.0], 10**400)
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: repr(value)[:9])
+def test_a_threshold_that_is_no_number_above_0_is_refused(value: object, tmp_path: Path) -> None:
+    changes: list[Callable[[dict[str, Any]], object]] = [
+        lambda facts: facts["threshold"].update(value=value),
+        lambda facts: facts["threshold"].update(hours=value),
+        lambda facts: facts["rules"].update(threshold=value),
+        lambda facts: facts["cameras"]["door"].update(value=value),
+    ]
+    for change in changes:
+        with pytest.raises(DataError, match=r"a\.calibration\.json: "):
+            file.read(spoilt(tmp_path, change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"levels": [2.0, 1.0]},
+        {"levels": [math.nan] * 100},
+        {"levels": [*range(1, 20_000)]},
+        {"levels": [1.0]},
+        {"blocks": {"door": []}},
+        {"blocks": {"door": [[math.nan, []]]}},
+        {"blocks": {"door": [[1.0, [10**30]]]}},
+        {"blocks": {"door": [[1.0, [-1]]]}},
+        {"blocks": {"door": [[1.0, []]] * 300_000}},
+        {"looks": {"door": [[math.nan] * 3]}, "looks_at": ["a", "b", "c"]},
+        {"marked": {"x": {"camera": "door", "peak": math.inf}}},
+        {"model_sha256": 7},
+        {"rules": {"threshold": 1.0, "min_s": "x"}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_counts_that_nobody_counted_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.calibration\.json: ") as error:
+        file.read(spoilt(tmp_path, lambda facts: facts.update(change)))
+    assert error.value.hint
+
+
+def test_lists_in_lists_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text('{"schema": 1, "levels": ' + "[" * 100_000, encoding="utf-8")
+    with pytest.raises(DataError, match=r"deep\.json: expected a calibration"):
+        file.read(path)
 
 
 def test_footage_without_any_event_promises_what_its_hours_carry() -> None:

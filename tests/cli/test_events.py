@@ -235,3 +235,48 @@ def test_an_event_is_marked_as_normal_and_back(stepvad: Command, data: Path) -> 
     store = reopened(data)
     assert store.marked() == {}
     store.close()
+
+
+def test_messages_that_did_not_arrive_are_listed_and_sent_again(
+    stepvad: Command, data: Path, tmp_path: Path
+) -> None:
+    store = reopened(data)
+    first, second, third, *_ = store.pending("mqtt")
+    store.outbox.refused("mqtt", first.seq, "expected 2xx, got 400")
+    store.outbox.refused("mqtt", second.seq, "expected 2xx, got 413")
+    store.failed("mqtt", third.seq, "nobody answers", 0.0)
+    waiting = store.lag("mqtt")
+    shown = stepvad("events", "undelivered", data)
+    for words in ("mqtt", "refused", "waiting", "got 400", "nobody answers", str(first.seq)):
+        assert words in shown.out
+    facts = json.loads(stepvad("events", "undelivered", data, "--json").out)
+    assert facts["sinks"] == {"mqtt": {"waiting": waiting, "refused": 2}}
+    assert [(one["id"], one["state"], one["tries"]) for one in facts["messages"][:3]] == [
+        *((first.seq, "refused", None), (second.seq, "refused", None), (third.seq, "waiting", 1))
+    ]
+    assert json.loads(stepvad("events", "undelivered", data, "--sink", "file", "--json").out) == {
+        "sinks": {},
+        "messages": [],
+    }
+    (tmp_path / "site.toml").write_text(
+        f'name = "a"\nmodel = "{demo.MODEL}"\ndata = "site-data"\n'
+        '[[cameras]]\nname = "door"\nurl = "demo:"\n'
+    )
+    assert stepvad("events", "resend", tmp_path / "site.toml", second.seq).code == 0
+    assert store.pending("mqtt")[0].seq == second.seq
+    done = stepvad("events", "resend", data, "--sink", "mqtt", "--all")
+    assert "queued again: 1" in done.err
+    assert [letter.seq for letter in store.pending("mqtt")][:2] == [first.seq, second.seq]
+    assert store.dead_letters() == []
+    store.close()
+
+
+def test_what_cannot_be_sent_again_is_said(stepvad: Command, data: Path) -> None:
+    for words, problem in (
+        ((), "got neither"),
+        (("1", "--all"), "got both"),
+        (("99999",), "message 99999: expected one that was refused"),
+    ):
+        told = stepvad("events", "resend", data, *words)
+        assert told.code == 1
+        assert problem in told.err

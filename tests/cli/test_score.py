@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,24 @@ def test_csv_and_json_hold_the_score_of_every_frame(
     from_json = [math.nan if v is None else v for v in json.loads(run.out)[0]["frames"]]
     np.testing.assert_allclose(from_json, expected, rtol=1e-6)
     assert np.isnan(expected).any()
+
+
+def test_what_commands_write_is_for_its_owner_alone(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    before = os.umask(0o022)
+    try:
+        file = sorted((people / "pose" / "test").iterdir())[0]
+        stepvad("score", model, file, "-o", tmp_path / "s.csv", "--plot", tmp_path / "s.png")
+        stepvad("convert", file, tmp_path / "tracks.parquet")
+        stepvad("convert", file, tmp_path / "tracks.json")
+        stepvad("export", model, "-o", tmp_path / "model.onnx")
+        Detector.load(model).save(tmp_path / "model.safetensors")
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    names = ("s.csv", "s.png", "tracks.parquet", "tracks.json", "model.onnx", "model.safetensors")
+    assert modes == dict.fromkeys(names, 0o600)
 
 
 def test_plots_are_written_for_one_clip_and_for_many(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stepvad import executors
 from stepvad.benchmark.studies import STUDIES
 from stepvad.cli.studies import NAMES
 from tests.cli.conftest import Command
@@ -24,7 +27,18 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("results")
 
 
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing torch takes longer than such a study; tests/test_executors.py has processes."""
+
+    def run(work: Callable[[Any], Any], tasks: Sequence[Any], **_: object) -> list[Any]:
+        return [work(task) for task in tasks]
+
+    monkeypatch.setattr(executors, "run", run)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "projections"])
 def test_a_study_writes_its_table_and_its_figure(
     name: str, stepvad: Command, people: Path, results: Path, tmp_path: Path

@@ -348,3 +348,35 @@ def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
         step(shard, sent[at : at + 45])
     assert_same(heard([c for c in shard.changes if c.site != "s1"]), expected)
     assert shard.scorer.counts.failed > 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\xc1", b"\x91" * 5000, packed("w1", None)[:-2], msgpack.packb([1]), msgpack.packb({})],
+)
+def test_a_checkpoint_that_cannot_be_read_is_told(value: bytes) -> None:
+    with pytest.raises(wire.UnreadableError, match="checkpoint: expected"):
+        unpacked(value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cameras": [1]},
+        {"cameras": {"s0/cam": {}}},
+        {"floor": "x"},
+        {"stream": 7},
+        {"seen": [1]},
+    ],
+)
+def test_a_state_that_nobody_told_changes_nothing(
+    models: FleetModels, scenes: list[Clip], change: dict[str, object]
+) -> None:
+    shard = shard_of(models)
+    step(shard, deliveries(interleaved([script("s0/cam", scenes[0])]))[:50])
+    state = {**shard.state(), **change}
+    other = shard_of(models)
+    with pytest.raises(wire.UnreadableError, match="state: expected that of a shard"):
+        other.restore(state, 0.0)
+    assert not other.cameras
+    assert other.position == shard_of(models).position

@@ -34,7 +34,16 @@ def test_events_come_back_as_they_were(tmp_path: Path) -> None:
     assert "event" not in facts
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"schema": 2}', '{"schema": 1}', "7"])
+DEEP = "[" * 100_000
+ODD = [FOUND.line().replace("3.25", text) for text in ("NaN", "1e999", '"x"', "null", DEEP)]
+ODD += [FOUND.line().replace('"fps": 10.0', '"fps": 0'), FOUND.line().replace("7]", "1e999]")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{", "[]", '{"schema": 2}', '{"schema": 1}', "7", DEEP, *ODD],
+    ids=lambda text: text[:9],
+)
 def test_other_lines_are_refused_with_their_number(tmp_path: Path, line: str) -> None:
     (tmp_path / "e.jsonl").write_text(f"{FOUND.line()}\n{line}\n")
     with pytest.raises(DataError, match=r"e\.jsonl, line 2: expected an event"):

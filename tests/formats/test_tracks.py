@@ -305,7 +305,7 @@ def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:
         (header(clips={"a": {"fps": 0, "n_frames": 9}}), "metadata of clip 'a': expected fps"),
         (header(clips={"a": {"fps": "5", "n_frames": 9}}), "metadata of clip 'a': expected fps"),
         (header(clips={"a": {"fps": None, "n_frames": -9}}), "metadata of clip 'a': expected fps"),
-        (header(clips={"a": {"fps": None, "n_frames": 10**17}}), "clip a: expected 0 to 100000001"),
+        (header(clips={"a": {"fps": None, "n_frames": 10**17}}), "expected up to 10,000,"),
         (header(clips={"a": {"fps": None, "n_frames": 5}}), "expected frames below 5, got 6"),
     ],
 )
@@ -331,9 +331,10 @@ def test_damaged_poses_are_noticed(tmp_path: Path) -> None:
 
 
 def test_rows_that_the_file_promises_must_be_there() -> None:
-    file = SimpleNamespace(iter_batches=lambda **_: iter(()), metadata=SimpleNamespace(num_rows=3))
+    file = SimpleNamespace(metadata=SimpleNamespace(num_rows=3))
+    checked: Any = SimpleNamespace(file=file, batches=lambda *_, **__: iter(()))
     with pytest.raises(DataError, match="expected 3 rows, as the file says, got 0"):
-        list(trackrows.decode(file, 2, pa))
+        list(trackrows.decode(checked, 2, pa))
 
 
 def test_without_pyarrow_the_extra_is_named(

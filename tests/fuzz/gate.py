@@ -11,7 +11,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from itertools import count, takewhile
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +192,27 @@ def _keep(
     row.offenders.append((", ".join(faults), name))
 
 
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Damaged files for one reader: so many, or as many as there are seconds for."""
+
+    reader: str
+    seeds: Path
+    seed: int
+    kept: Path
+    files: int | None
+    seconds: float
+
+    def run(self) -> Row:
+        """Feed them."""
+        files = self._numbers() if self.files is None else iter(range(self.files))
+        return fuzz(self.reader, self.seeds, seed=self.seed, files=files, kept=self.kept)
+
+    def _numbers(self) -> Iterator[int]:
+        until = time.monotonic() + self.seconds
+        return takewhile(lambda _: time.monotonic() < until, count())
+
+
 def run(
     *,
     seed: int,
@@ -196,31 +220,25 @@ def run(
     minutes: float | None,
     kept: Path,
     readers: Sequence[str] = (),
+    jobs: int = 1,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
-    """Every reader in turn: so many files of all, or so many minutes."""
+    """Every reader, `jobs` at a time: so many files in all, or so many minutes."""
     from tests.fuzz import seeds
 
     chosen = list(readers) or list(READERS)
-    rows = []
+    each = None if files is None else -(-files // len(chosen))
+    seconds = 60 * (minutes or 1) * jobs / len(chosen)
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as directory:
         whole = Path(directory) / "seeds"
         seeds.make(whole)
-        for reader in chosen:
-            numbers = _numbers(files, minutes, len(chosen))
-            rows.append(fuzz(reader, whole, seed=seed, files=numbers, kept=kept))
-            report(table(rows[-1:]).splitlines()[-1])
-    return rows
-
-
-def _numbers(files: int | None, minutes: float | None, readers: int) -> Iterator[int]:
-    if files is not None:
-        yield from range(-(-files // readers))
-        return
-    until, number = time.monotonic() + 60 * (minutes or 1) / readers, 0
-    while time.monotonic() < until:
-        yield number
-        number += 1
+        tasks = [Task(reader, whole, seed, kept, each, seconds) for reader in chosen]
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            for done in as_completed([pool.submit(task.run) for task in tasks]):
+                rows.append(done.result())
+                report(table(rows[-1:]).splitlines()[-1])
+    return sorted(rows, key=lambda row: chosen.index(row.reader))
 
 
 def table(rows: Sequence[Row]) -> str:

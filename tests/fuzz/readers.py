@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -292,6 +294,41 @@ READERS: dict[str, Reader] = {
     "cli inspect model": Reader(_cli("inspect", "PATH"), {".safetensors": by_safetensors}),
     "cli score": Reader(_cli("score", "MODEL", "PATH", "-o", "CSV"), _PARQUET),
 }
+
+
+def _swallow(path: Path, shared: Path) -> None:
+    from stepvad.errors import DataError
+
+    try:
+        bytearray(1 << 60)
+    except MemoryError as error:
+        raise DataError("too large") from error
+
+
+def _spin(path: Path, shared: Path) -> None:
+    begun = time.process_time()
+    while path.read_bytes() == b"fault" and time.process_time() - begun < 12:
+        pass
+
+
+def _fail(fault: Callable[[], object]) -> Callable[[Path, Path], None]:
+    """A reader that reads whole files, and shows a fault with others."""
+
+    def read(path: Path, shared: Path) -> None:
+        if path.read_bytes() == b"fault":
+            fault()
+
+    return read
+
+
+FAULTY: dict[str, Reader] = {
+    "traceback": Reader(_fail(lambda: [][0]), {}),
+    "crash": Reader(_fail(os.abort), {}),
+    "memory": Reader(_fail(lambda: len(bytes(3 << 29))), {}),
+    "memory refused": Reader(_fail(lambda: _swallow(Path(), Path())), {}),
+    "time": Reader(_spin, {}),
+}
+"""Readers as nobody wants them, to see that the gate notices."""
 
 
 def mutated(reader: str, seed: Path, random: Any) -> bytes:

@@ -6,7 +6,7 @@ import io
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -203,7 +203,7 @@ def _store(directory: Path) -> None:
 def _fleet(directory: Path) -> None:
     from stepvad.fleet.bus import Delivery
     from stepvad.fleet.holding import packed
-    from stepvad.fleet.wire import Connection, batch_of, encode
+    from stepvad.fleet.wire import Connection, Precision, batch_of, encode
     from stepvad.poses import Pose
     from tests.fleet.messages import body, event, over
     from tests.fuzz.readers import SUBJECTS, shard
@@ -217,8 +217,8 @@ def _fleet(directory: Path) -> None:
         for slot in range(30)
     ]
     batch = batch_of(frames, connection, 0)
-    for precision in ("f4", "f2"):
-        _put(directory, "fleet poses", f"{precision}.msgpack", encode(batch, precision))  # type: ignore[arg-type]
+    for precision in get_args(Precision):
+        _put(directory, "fleet poses", f"{precision}.msgpack", encode(batch, precision))
     _put(directory, "fleet event", "new.json", body("new", event()))
     _put(directory, "fleet event", "end.json", body("end", over(event(3))))
     own = shard()

@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from stepvad.errors import StepvadError
-from tests.fuzz.readers import READERS, RefusalError
+from tests.fuzz.readers import FAULTY, READERS, RefusalError
 
 BACKSTOP = 4 << 30
 """Bytes that a file may ask for before it gets none, so that the machine lives on."""
@@ -33,7 +33,7 @@ BACKSTOP = 4 << 30
 def main() -> None:
     """Read what stdin names."""
     name, seeds = sys.argv[1], Path(sys.argv[2])
-    reader = READERS[name]
+    reader = (READERS | FAULTY)[name]
     logging.disable()
     warnings.simplefilter("ignore")
     whole = sorted((seeds / name).iterdir())

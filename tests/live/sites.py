@@ -39,24 +39,34 @@ def jumble() -> NDArray[np.float32]:
     return np.random.default_rng(3).uniform(100, 160, (17, 2)).astype(np.float32)
 
 
-def one_person(seconds: float = 9.0, *, every_s: float = 9.0, for_s: float = 2.0) -> Clip:
-    """Somebody of the demo who walks to and fro, and now and then is a jumble for a while."""
+def one_person(
+    seconds: float = 9.0,
+    *,
+    every_s: float = 9.0,
+    for_s: float = 2.0,
+    phase_s: float = 0.0,
+    rate: float = RATE,
+) -> Clip:
+    """Somebody of the demo who walks to and fro, and now and then is a jumble for a while.
+
+    Frame by frame the walk is the same at every `rate`: at a higher one it is played faster.
+    """
     track = max(read_clip(demo.POSES).tracks[1:9], key=len)
-    n = round(seconds * RATE)
+    n = round(seconds * rate)
     there = np.concatenate([np.arange(len(track)), np.arange(len(track) - 1)[::-1]])
     rows = np.resize(there, n)
     keypoints = track.keypoints[rows].copy()
-    odd = (np.arange(n) / RATE) % every_s < for_s
+    odd = (np.arange(n) / rate + phase_s) % every_s < for_s
     keypoints[odd] = jumble()
     one = Track(1, np.arange(n), keypoints, track.confidence[rows])
-    return Clip("one", RATE, n, (one,))
+    return Clip("one", rate, n, (one,))
 
 
 def pose_camera(name: str, clip: Clip, directory: Path, more: str = "") -> str:
     """A camera that plays poses, as settings."""
     write_clip(clip, directory / f"{name}.parquet")
     return (
-        f'[[cameras]]\nname = "{name}"\nurl = "{name}.parquet"\nrate = {RATE}\n'
+        f'[[cameras]]\nname = "{name}"\nurl = "{name}.parquet"\nrate = {clip.fps}\n'
         f"threshold = 20.0\nloop = true\n{more}\n"
     )
 

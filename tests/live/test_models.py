@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stepvad import baselines, modelfile
 from stepvad.calibration import file
+from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.live import demo
 from stepvad.live.models import Models
@@ -38,3 +40,27 @@ def test_a_threshold_is_the_cameras_own_or_that_of_the_calibration(tmp_path: Pat
     file.write(wrong, file.beside(alone))
     with pytest.raises(ConfigError, match="got one of another model"):
         Models().load(alone)
+
+
+def test_the_digest_is_of_the_bytes_that_were_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another model takes the place of the file as soon as it has been read."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(demo.MODEL.read_bytes())
+    wanted = modelfile.sha256(path)
+    read = Path.read_bytes
+
+    def read_and_replace(self: Path) -> bytes:
+        body = read(self)
+        if self == path:
+            self.write_bytes(b"another model")
+        return body
+
+    monkeypatch.setattr(Path, "read_bytes", read_and_replace)
+    assert Models().load(path).sha256 == wanted
+    path.write_bytes(read(demo.MODEL))
+    fitted, sha256 = baselines.load_with_digest(path)
+    assert sha256 == wanted
+    assert isinstance(fitted, Detector)
+    assert fitted.model.sha256 == wanted

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.live import process
@@ -28,7 +29,7 @@ from stepvad.live.child_messages import (
 )
 from stepvad.live.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.live.stages import Supervisor
-from stepvad.video.people import Boxes, People, no_boxes
+from stepvad.video.people import Boxes, People
 from tests.video.servers import wait_until
 
 
@@ -134,6 +135,22 @@ def test_a_child_that_is_stopped_is_replaced(talk: Talk, limits: None) -> None:
     assert talk.deaths == ["silent for 2.5 s"]
 
 
+def test_a_child_that_starts_slowly_is_waited_for(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SILENT_S", 0.01)  # no interpreter starts as fast
+    with Kept(talk):
+        wait_until(lambda: bool(talk.answers or talk.deaths), 20)
+        assert talk.answers
+
+
+def test_a_child_that_never_starts_is_replaced(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "START_S", 0.01)
+    with Kept(talk):
+        wait_until(lambda: bool(talk.deaths), 20)
+    assert talk.deaths[0] == "silent for 0.01 s"
+
+
 def test_a_child_that_stops_within_a_message_is_replaced(talk: Talk, limits: None) -> None:
     with Kept(talk, half_a_message):
         wait_until(lambda: len(talk.deaths) >= 1, 20)
@@ -149,14 +166,14 @@ def test_a_child_that_cannot_be_started_is_tried_again(
 ) -> None:
     real, left = subprocess.Popen, [3]
 
-    class Scarce(real):  # type: ignore[type-arg,valid-type,misc]  # the system's own, at times
+    class Scarce(real):  # type: ignore[valid-type,misc]  # the system's own, at times
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             if left[0]:
                 left[0] -= 1
                 raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
             super().__init__(*args, **kwargs)
 
-    monkeypatch.setattr(process.subprocess, "Popen", Scarce)
+    monkeypatch.setattr(subprocess, "Popen", Scarce)
     with Kept(talk):
         assert more_answers(talk)
     assert talk.deaths == ["could not be started: Resource temporarily unavailable"] * 3
@@ -238,12 +255,13 @@ def test_a_pickle_from_a_child_is_not_loaded(talk: Talk) -> None:
 def test_people_travel_as_numbers() -> None:
     rng = np.random.default_rng(0)
 
-    def people(n: int) -> People:
-        boxes = Boxes(rng.random((n, 4)), rng.random(n))
-        return People(boxes, rng.random((n, 17, 2)), rng.random((n, 17)))
+    def random(*shape: int) -> NDArray[np.float32]:
+        return rng.random(shape, np.float32)
 
-    nobody = People(no_boxes(), np.empty((0, 17, 2)), np.empty((0, 17)))
-    sent = [people(2), None, nobody, people(1)]
+    def people(n: int) -> People:
+        return People(Boxes(random(n, 4), random(n)), random(n, 17, 2), random(n, 17))
+
+    sent = [people(2), None, people(0), people(1)]
     data, body = encode_people(sent)
     header = decode(data)
     assert isinstance(header, PeopleHeader)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,43 @@ def test_a_mistake_is_told_with_its_line(
     assert f"line {line}" in error.problem
     assert "expected" in error.problem
     assert "got" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (".".join(["a"] * 17) + " = 1", "a key of more than 16 parts (at line 1)"),
+        ("'a' . " * 20_000 + "b = 1", "a key of more than 16 parts"),
+        ("[" + ".".join(["a"] * 20_000) + "]", "a key of more than 16 parts"),
+        ("x = {" + ".".join(["a"] * 20_000) + " = 1}", "a key of more than 16 parts"),
+        ('x = """\\""" a\n"""\n' + "a." * 20_000 + "b = 1", "16 parts (at line 3)"),
+        ("x = " + "[" * 20_000 + "]" * 20_000, "more than 16 brackets in brackets (at line 1)"),
+        ("x = " + "{a = " * 20_000, "more than 16 brackets"),
+        ('x = "' + '\\"' * 200_000, "expected TOML"),
+        ('x = """' + '\\"""' * 200_000, "expected TOML"),
+    ],
+    ids=range(9),
+)
+def test_what_goes_deep_is_refused_at_once(tmp_path: Path, line: str, words: str) -> None:
+    begun = time.process_time()
+    error = wrong(tmp_path, f"{line}\n{GOOD}")
+    assert "expected TOML, got: " in error.problem
+    assert words in error.problem
+    assert time.process_time() - begun < 5
+
+
+def test_text_and_comments_may_hold_anything(tmp_path: Path) -> None:
+    many = "a." * 100 + "[" * 100
+    text = f"# {many}\n{GOOD}".replace('name = "shop"', 'name = "shop" # ' + many)
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    assert load(path).name == "shop"
+
+
+def test_a_corner_without_a_number_is_told(tmp_path: Path) -> None:
+    error = wrong(tmp_path, GOOD.replace("[0.5, 0.9]]", "[0.5]]"))
+    assert "zones" in error.problem
+    assert "expected a value, got none" in error.problem
 
 
 def test_lines_are_right_after_long_values(tmp_path: Path) -> None:

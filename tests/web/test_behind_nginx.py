@@ -9,6 +9,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def port(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) -> 
     """The port of a proxy with a page behind it."""
     port = free_port()
     directory = tmp_path_factory.mktemp("page")
-    web = {"public_url": f"https://{NAME}:{port}", "trusted_proxies": ["127.0.0.1"]}
+    web: dict[str, Any] = {"public_url": f"https://{NAME}:{port}", "trusted_proxies": ["127.0.0.1"]}
     with (
         page_process(directory, **web) as page,
         nginx(tmp_path_factory.mktemp("nginx"), port, page.port, certificate),

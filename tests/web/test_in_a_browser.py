@@ -59,11 +59,7 @@ def chromium(
 ) -> Iterator[Page]:
     """A browser that has logged in through the form."""
     with browser(tmp_path_factory.mktemp("profile")) as page:
-        go(page, life[1].url)
-        page.wait("location.pathname === '/login'")
-        page.call("Input.insertText", text=TOKEN)
-        page.press("Enter", "Enter", "\r")
-        page.wait(f"location.pathname === '/' && {DRAWN} > 2")
+        log_in(page, life[1].url)
         yield page
 
 
@@ -82,6 +78,15 @@ def go(page: Page, url: str, *, width: int = 1280, scheme: str = "light") -> Non
     page.call("Page.navigate", url="about:blank")
     page.call("Page.navigate", url=url)
     page.wait(f"location.href.startsWith('{url}') && document.readyState === 'complete'")
+
+
+def log_in(page: Page, url: str) -> None:
+    """Through the form, until the wall moves."""
+    go(page, url)
+    page.wait("location.pathname === '/login'")
+    page.call("Input.insertText", text=TOKEN)
+    page.press("Enter", "Enter", "\r")
+    page.wait(f"location.pathname === '/' && {DRAWN} > 2")
 
 
 def resize(page: Page, width: int, scheme: str = "light") -> None:
@@ -233,26 +238,30 @@ def test_a_camera_that_is_gone_is_said_to_be(page: Page, life: tuple[Site, Serve
     assert page.run(f"{card}.querySelector('.veil').textContent") == "no route to it"
 
 
-def test_a_lost_connection_is_said_and_comes_back(
-    chromium: Page, detector: Detector, tmp_path: Path
+def test_a_lost_connection_is_said_and_a_restart_logs_nobody_out(
+    detector: Detector, tmp_path: Path
 ) -> None:
     clips = {"yard": joined_walkers(1, seed=4)}
-    with living(tmp_path, detector, clips) as (site, server):
-        go(chromium, server.url)
-        chromium.wait("location.pathname === '/' || location.pathname === '/login'")
-        chromium.wait(f"{DRAWN} > 0")
+    for part in ("site", "profile"):
+        (tmp_path / part).mkdir()
+    with (
+        living(tmp_path / "site", detector, clips) as (site, server),
+        browser(tmp_path / "profile") as page,
+    ):
+        log_in(page, server.url)
         lost = "!document.getElementById('lost').hidden"
-        assert not chromium.run(lost)
+        assert not page.run(lost)
         server.stop()
-        chromium.wait(lost)
-        assert "lost" in chromium.run("document.getElementById('lost').textContent")
-        drawn = chromium.run(DRAWN)
-        again = serve(site.app(), "127.0.0.1", server.port)
+        page.wait(lost)
+        assert "lost" in page.run("document.getElementById('lost').textContent")
+        drawn = page.run(DRAWN)
+        app = site.app(session_file=tmp_path / "site" / "sessions")
+        again = serve(app, "127.0.0.1", server.port)
         try:
-            chromium.wait(f"!({lost}) && {DRAWN} > {drawn}")
-            assert chromium.run("document.getElementById('link').textContent") == "Live"
+            page.wait(f"!({lost}) && {DRAWN} > {drawn}")
+            assert page.run("document.getElementById('link').textContent") == "Live"
         finally:
-            chromium.call("Page.navigate", url="about:blank")
+            page.call("Page.navigate", url="about:blank")
             again.stop()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person
@@ -106,8 +107,37 @@ def test_what_is_stored_is_listed_without_paths(mill: Site, client: TestClient) 
 def test_sinks_tell_their_lag(mill: Site, client: TestClient) -> None:
     mill.board.sink("mqtt", 3, 2, "refused")
     assert client.get("/api/sinks").json() == [
-        {"name": "mqtt", "lag": 3, "failures": 2, "last_error": "refused"}
+        {"name": "mqtt", "lag": 3, "failures": 2, "last_error": "refused", "refused": 0}
     ]
+
+
+def test_messages_that_were_refused_are_listed_and_sent_again(
+    mill: Site, client: TestClient
+) -> None:
+    assert client.get("/api/undelivered").json() == {"refused": 0, "messages": []}
+    mill.store.sinks = ("mqtt", "webhook:pager")
+    one = happen(mill, 1)
+    for letter in mill.store.outbox.waiting():
+        mill.store.outbox.refused(letter.sink, letter.seq, "expected 2xx, got 400")
+    told = client.get("/api/undelivered").json()
+    assert told["refused"] == len(told["messages"]) > 1
+    assert {message["sink"] for message in told["messages"]} == {"mqtt", "webhook:pager"}
+    assert {message["event_id"] for message in told["messages"]} == {one.id}
+    assert told["messages"][0]["error"] == "expected 2xx, got 400"
+    first = told["messages"][0]["id"]
+    assert client.post("/api/undelivered/resend", json={"ids": [first]}).json() == {"messages": 1}
+    assert [letter.seq for letter in mill.store.outbox.waiting()] == [first]
+    done = client.post("/api/undelivered/resend", json={"sink": "webhook:pager"}).json()
+    assert done["messages"] == len(mill.store.outbox.waiting("webhook:pager"))
+    client.post("/api/undelivered/resend", json={})
+    assert client.get("/api/undelivered").json()["refused"] == 0
+    assert client.post("/api/undelivered/resend", json={"ids": "all"}).status_code == 422
+
+
+def test_nobody_resends_messages_without_a_token(app: FastAPI) -> None:
+    stranger = TestClient(app, base_url="http://127.0.0.1")
+    assert stranger.get("/api/undelivered").status_code == 401
+    assert stranger.post("/api/undelivered/resend", json={}).status_code in (401, 403)
 
 
 def test_metrics_are_those_of_the_board(mill: Site, client: TestClient) -> None:
@@ -115,11 +145,15 @@ def test_metrics_are_those_of_the_board(mill: Site, client: TestClient) -> None:
     mill.board.count("yard", "shed", 7)
     mill.board.observe_latency("yard", 0.03)
     mill.board.observe_latency("yard", 1000.0)
-    mill.board.sink("mqtt", 3, 2, "")
+    mill.board.sink("mqtt", 3, 2, "", refused=4)
+    mill.board.dropped_tasks({"recording": 2})
     told = client.get("/metrics")
+    assert 'stepvad_background_tasks_dropped_total{kind="recording"} 2.0' in told.text
     assert told.headers["content-type"].startswith("text/plain; version=")
     lines = told.text.splitlines()
     assert 'stepvad_frames_shed_total{camera="yard"} 7.0' in lines
+    assert 'stepvad_sink_refused_total{sink="mqtt"} 4.0' in lines
+    assert 'stepvad_sink_lag{sink="mqtt"} 3.0' in lines
     assert 'stepvad_camera_up{camera="yard"} 1.0' in lines
     assert 'stepvad_camera_up{camera="gate"} 0.0' in lines
     assert 'stepvad_latency_seconds_bucket{camera="yard",le="0.02"} 0.0' in lines

@@ -16,14 +16,12 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.formats import jsonfile
 
 NAME = "manifest.json"
-MAX_BYTES = 1 << 28
-"""A million shards have some hundred bytes each."""
 FORMAT = 1
 
 
 def read(place: Place) -> dict[str, Any] | None:
     """The manifest of a place, if it has one."""
-    text = place.read(NAME, most=MAX_BYTES)
+    text = place.read(NAME)
     if text is None:
         return None
     try:

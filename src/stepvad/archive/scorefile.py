@@ -28,6 +28,8 @@ METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c")
 EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
 FORMAT = 1
+FREE_ROWS = 100_000
+"""Of any file; above that one for every byte, for scores hardly shrink."""
 ROW_GROUP = 131_072
 """Windows of a row group, and windows held in memory until they are written."""
 
@@ -143,6 +145,8 @@ def _scores(file: BinaryIO) -> Iterator[ClipScores]:
     with parquetfile.opened(file, COLUMNS, texts=["clip"], **EXTRA) as checked:
         _decoded((checked.file.metadata.metadata or {}).get(METADATA_KEY))
         _check_columns(checked.file.schema_arrow, pyarrow)
+        if checked.n_rows > FREE_ROWS + checked.size:
+            raise _unlike(f"{checked.n_rows:,} rows in {checked.size:,} bytes")
         for batch in checked.batches(ROW_GROUP):
             batch.validate(full=True)
             if any(column.null_count for column in batch.columns):
@@ -153,7 +157,15 @@ def _scores(file: BinaryIO) -> Iterator[ClipScores]:
             windows = WindowScores(track_id, frame, c, nothing, score)
             edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
             for first, end in pairwise(edges if len(codes) else []):
+                _check_order(windows, slice(first, end))
                 yield ClipScores(names[codes[first]], windows.part(slice(first, end)))
+
+
+def _check_order(windows: WindowScores, rows: slice) -> None:
+    """Refuse windows of a clip that are not in the order of tracks and frames, each once."""
+    track, frame = np.diff(windows.track_id[rows]), np.diff(windows.frame[rows])
+    if not ((track > 0) | ((track == 0) & (frame > 0))).all():
+        raise _unlike("windows twice or in another order")
 
 
 def _check_columns(schema: Any, pyarrow: Any) -> None:

@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from stepvad import modelfile, skeletons
+from stepvad import skeletons
 from stepvad.archive.cutting import Cutter
 from stepvad.archive.layout import Shard
 from stepvad.archive.scorefile import ClipScores, Writer, read_facts, writing
@@ -249,9 +249,10 @@ def _inputs(
 @lru_cache(maxsize=1)
 def _detector(model: Path, sha256: str, engine: Engine) -> Detector:
     """The model, loaded once in every process and on one thread."""
-    if modelfile.sha256(model) != sha256:
+    detector = Detector.load(model, runtime=engine, threads=1)
+    if detector.model.sha256 != sha256:
         raise StepvadError(
             f"{model}: expected the model that the run began with, got another",
             hint="leave the file alone while scores are made of it, and run again",
         )
-    return Detector.load(model, runtime=engine, threads=1)
+    return detector

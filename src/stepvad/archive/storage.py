@@ -15,6 +15,8 @@ from stepvad.atomic import remove_leftovers, replacing
 from stepvad.errors import DataError, MissingExtraError, StepvadError
 
 READ_AT_ONCE = 1 << 20
+SMALL = 1 << 28
+"""Bytes of a file that is read at once: a manifest has some hundred for each shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Place:
         with opened as file:
             yield file
 
-    def read(self, name: str, *, most: int) -> bytes | None:
+    def read(self, name: str, *, most: int = SMALL) -> bytes | None:
         """A small file, if it is there; one that is larger is refused."""
         if not self.exists(name):
             return None

@@ -46,12 +46,17 @@ def fit(
 
 def load(path: Path | str) -> Fitted:
     """Any method from its file."""
+    return load_with_digest(path)[0]
+
+
+def load_with_digest(path: Path | str) -> tuple[Fitted, str]:
+    """Any method from its file, and the SHA-256 of the very bytes that were read."""
     path = Path(path)
-    tensors, meta = modelfile.read_tensors(path)
+    tensors, meta, sha256 = modelfile.read_with_digest(path)
     with modelfile.whole(path, meta):
         if meta.get("method") is not None:
-            return DistanceDetector.of_file(tensors, meta)
-        return Detector(modelfile.model(tensors, meta))
+            return DistanceDetector.of_file(tensors, meta), sha256
+        return Detector(replace(modelfile.model(tensors, meta), sha256=sha256)), sha256
 
 
 def variant(method: Method, config: Config) -> Config:

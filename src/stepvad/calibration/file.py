@@ -75,7 +75,7 @@ def _facts(path: Path) -> dict[str, Any]:
     except RecursionError as error:
         raise DataError("expected a calibration, got lists in lists without end") from error
     if not isinstance(facts, dict):
-        raise DataError(f"expected a calibration, got {type(facts).__name__}")
+        raise DataError(f"expected a calibration, got something else ({type(facts).__name__})")
     if facts["schema"] != SCHEMA:
         raise DataError(
             f"expected a calibration of schema {SCHEMA}, got {facts['schema']!r:.40}",

@@ -59,7 +59,6 @@ def calibrate(
 
     It promises nothing that the footage cannot carry, and says how much more is needed.
     """
-    from stepvad import modelfile
     from stepvad.calibration import RULES, file
     from stepvad.calibration import calibrate as find_thresholds
     from stepvad.calibration.drift import Looks
@@ -78,7 +77,7 @@ def calibrate(
             looks[name] = Looks.join([looks[name], seen]) if name in looks else seen
         calibration = find_thresholds(
             footage,
-            model_sha256=modelfile.sha256(model),
+            model_sha256=fitted.model.sha256,
             alerts_per_hour=alerts_per_hour,
             confidence=confidence,
             rules=replace(RULES, min_s=min_seconds, gap_s=gap_seconds),

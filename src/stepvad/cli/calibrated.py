@@ -24,8 +24,11 @@ Camera = Annotated[
 ]
 
 
-def calibration_of(model: Path) -> Calibration | None:
-    """The calibration beside a model, if there is one and it is this model's."""
+def calibration_of(model: Path, sha256: str | None = None) -> Calibration | None:
+    """The calibration beside a model, if there is one and it is this model's.
+
+    `sha256` is the digest of a model that is loaded; else the file is read.
+    """
     from stepvad import modelfile
     from stepvad.calibration import file
 
@@ -33,17 +36,17 @@ def calibration_of(model: Path) -> Calibration | None:
     if not path.exists():
         return None
     made = file.read(path)
-    if made.model_sha256 != modelfile.sha256(model):
+    if made.model_sha256 != (sha256 or modelfile.sha256(model)):
         say(f"warning: {path} is of another model and left alone; calibrate again")
         return None
     return made
 
 
-def calibration_needed(model: Path, otherwise: str = "") -> Calibration:
+def calibration_needed(model: Path, otherwise: str = "", sha256: str | None = None) -> Calibration:
     """The calibration beside a model, or an error that says how to make one."""
     from stepvad.calibration import file
 
-    made = calibration_of(model)
+    made = calibration_of(model, sha256)
     if made is None:
         raise StepvadError(
             f"{file.beside(model)}: expected a calibration beside the model, got none",
@@ -54,12 +57,12 @@ def calibration_needed(model: Path, otherwise: str = "") -> Calibration:
 
 
 def rules_for(
-    model: Path, threshold: float | None, camera: str | None
+    model: Path, threshold: float | None, camera: str | None, sha256: str | None = None
 ) -> tuple[Rules, Threshold | None]:
     """How events are made, and what their threshold promises."""
     from stepvad.calibration import RULES
 
-    made = calibration_of(model)
+    made = calibration_of(model, sha256)
     if camera is not None and (made is None or camera not in made.counted):
         known = "no calibration" if made is None else ", ".join(made.counted)
         raise StepvadError(
@@ -68,7 +71,7 @@ def rules_for(
         )
     if threshold is not None:
         return replace(RULES if made is None else made.rules, threshold=threshold), None
-    made = calibration_needed(model, ", or choose a --threshold")
+    made = calibration_needed(model, ", or choose a --threshold", sha256)
     rules = made.rules if camera is None else made.rules_of(camera)
     return rules, made.threshold if camera is None else made.cameras.get(camera, made.threshold)
 

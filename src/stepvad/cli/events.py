@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, say
+from stepvad.cli.undelivered import resend, undelivered
 from stepvad.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def list_(
 
         stepvad events list --camera yard --since 2d
     """
-    with _store(data) as store:
+    with open_store(data) as store:
         found = store.events(
             camera=camera,
             since=time_of(since, "--since"),
@@ -91,7 +92,7 @@ def list_(
 @events.command()
 def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
     """Show everything about one event."""
-    with _store(data) as store:
+    with open_store(data) as store:
         record = store.event(id)
         if record is None:
             raise _unknown(id)
@@ -133,7 +134,7 @@ def export(
     if output is not None:
         check_output(output)
     begin, end = time_of(since, "--since"), time_of(until, "--until")
-    with _store(data) as store:
+    with open_store(data) as store:
         found = store.events(camera=camera, since=begin, until=end, limit=None)
         marked = store.marked()
     facts = [_facts(one, marked) for one in reversed(found)]
@@ -179,7 +180,7 @@ def delete(
             hint="say which events to delete",
         )
     begin, end = time_of(since, "--since"), time_of(until, "--until")
-    with _store(data) as store:
+    with open_store(data) as store:
         known = store.stored().cameras
         if camera is not None and camera not in known:
             raise DataError(
@@ -202,7 +203,7 @@ def delete(
 @events.command()
 def stored(*, data: Data = Here, as_json: AsJson = False) -> None:
     """List everything that the site stores about people, with its size. It holds no pixels."""
-    with _store(data) as store:
+    with open_store(data) as store:
         found = store.stored()
     others = {path: _size(path) for path in sorted(data.iterdir()) if path not in found.files}
     if as_json:
@@ -239,7 +240,7 @@ def backup(
         stepvad events backup /mnt/backup/events.db
     """
     check_output(file)
-    with _store(data) as store:
+    with open_store(data) as store:
         store.backup(file)
     say(f"{file.stat().st_size} bytes written to {file}")
 
@@ -278,13 +279,17 @@ def mark(
     data: Data = Here,
 ) -> None:
     """Say that an event was normal, or take that back."""
-    with _store(data) as store:
+    with open_store(data) as store:
         store.mark(id, "normal" if normal else None, time.time())
     say(f"{id} is {'' if normal else 'no longer '}marked as normal")
 
 
+for verb in (undelivered, resend):
+    events.command(no_args_is_help=True)(verb)
+
+
 @contextmanager
-def _store(data: Path) -> Iterator[Store]:
+def open_store(data: Path) -> Iterator[Store]:
     """The store of a site that has run."""
     from stepvad.live.store import FILE_NAME, Store
 

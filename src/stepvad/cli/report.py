@@ -56,13 +56,12 @@ def report(
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
-    from stepvad import modelfile
     from stepvad.atomic import replacing
     from stepvad.report import Case, investigate, render
 
     _check_page(output)
-    rules, promise = rules_for(model, threshold, camera)
     detector = load_detector(model)
+    rules, promise = rules_for(model, threshold, camera, detector.model.sha256)
     scorer = on_runtime(detector, runtime, threads, verbose=False)
     with progress_bars() as bars:
         clip = read_clip(poses, format, bars)
@@ -78,7 +77,7 @@ def report(
             fps=rate,
             model=detector.model,
             model_name=model.name,
-            model_sha256=modelfile.sha256(model),
+            model_sha256=detector.model.sha256,
             rules=rules,
             threshold=promise,
             incidents=incidents,

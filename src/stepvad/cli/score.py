@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -88,8 +88,10 @@ def score(
         check_output(path)
     if plot is not None:
         _check_plot(plot)
-    rules = None if events is None else rules_for(model, None, camera)[0]
-    detector = on_runtime(baselines.load(model), runtime, threads, verbose=verbose)
+    fitted, sha256 = baselines.load_with_digest(model)
+    rules = None if events is None else rules_for(model, None, camera, sha256)[0]
+    detector = on_runtime(fitted, runtime, threads, verbose=verbose)
+    where = Source(str(model.resolve()), sha256, tuple(str(path.resolve()) for path in poses))
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []
@@ -98,7 +100,7 @@ def score(
             scores = detector.score(clip, report=report)
             write_frames(scores)
             if rules is not None:
-                found += _events(clip, scores, clip.rate(fps), rules, model, poses, camera)
+                found += _events(clip, scores, clip.rate(fps), rules, where, camera)
             if plot is not None:
                 _plot(scores, plot, number)
             moments.append(_moment(scores))
@@ -114,17 +116,23 @@ def score(
         print_table("highest score of each clip", columns, moments)
 
 
+class Source(NamedTuple):
+    """What events are found with: the same for all of a run."""
+
+    model: str
+    model_sha256: str
+    poses: tuple[str, ...]
+
+
 def _events(
     clip: Clip,
     scores: Scores,
     fps: float,
     rules: Rules,
-    model: Path,
-    poses: list[Path],
+    where: Source,
     camera: str | None,
 ) -> list[FoundEvent]:
     """The events of a clip, with all that is needed to see them again."""
-    from stepvad import modelfile
     from stepvad.events import event_id, find
     from stepvad.formats.eventlines import FoundEvent
 
@@ -133,11 +141,11 @@ def _events(
             id=event_id(scores.clip, event, fps),
             clip=scores.clip,
             camera=camera,
-            model=str(model.resolve()),
-            poses=tuple(str(path.resolve()) for path in poses),
+            model=where.model,
+            poses=where.poses,
             fps=fps,
             threshold=rules.threshold,
-            model_sha256=modelfile.sha256(model),
+            model_sha256=where.model_sha256,
             event=event,
         )
         for event in find(scores.windows, fps, rules, clip)

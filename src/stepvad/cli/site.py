@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
 
 
-SESSIONS = "sessions.json"
+SESSIONS = "sessions"
 """The file beside the data that keeps who is logged in."""
 
 

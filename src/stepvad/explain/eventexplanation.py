@@ -98,7 +98,10 @@ class EventExplanation:
                 motion=_motion(facts["motion"]),
                 track=int(facts["track"]),
                 frame=int(facts["frame"]),
-                **{name: _number(facts[name]) for name in _NUMBERS},
+                score=_number(facts["score"]),
+                energy=_number(facts["energy"]),
+                confidence=_number(facts["confidence"]),
+                ghost_energy=_number(facts["ghost_energy"]),
                 scales=tuple(
                     ScaleWeight(_number(one["sigma"]), _number(one["weight"]))
                     for one in facts["scales"]
@@ -118,7 +121,6 @@ class EventExplanation:
             raise _unreadable(str(error)) from error
 
 
-_NUMBERS = ("score", "energy", "confidence", "ghost_energy")
 _ROWS = ("bones", "camera", "observed", "ghost", "heat")
 
 

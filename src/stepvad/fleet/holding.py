@@ -76,7 +76,7 @@ def unpacked(value: bytes) -> tuple[str, dict[str, Any] | None]:
     match facts:
         case {"owner": str(owner), "state": None}:
             return owner, None
-        case {"owner": str(owner), "state": {"said": int()} as state}:
+        case {"owner": str(owner), "state": dict(state)}:
             return owner, state
     raise UnreadableError("checkpoint: expected an owner and a state, got something else")
 
@@ -289,6 +289,8 @@ def _restored(shard: Shard, state: dict[str, Any] | None) -> dict[str, Any] | No
     """The state that a shard went on from; None if it begins without one."""
     if state is not None:
         try:
+            if type(state.get("said")) is not int:
+                raise UnreadableError("state: expected how many messages were said, got none")
             shard.restore(state, time.monotonic())
         except UnreadableError as error:
             logger.warning("shard %d begins without its state: %s", shard.number, error.problem)

@@ -44,18 +44,25 @@ class Checked:
     """pyarrow's."""
     columns: Sequence[str]
     _source: BinaryIO
-    _size: int
+    size: int
+    """Bytes of the file."""
     _left: int = field(init=False)
     """Bytes that may still be unpacked."""
 
     def __post_init__(self) -> None:
         """Refuse what the footer claims, before any page."""
-        self._left = bounded.most_unpacked(self._size)
+        self._left = bounded.most_unpacked(self.size)
         claimed = 0
         for group in range(self.file.metadata.num_row_groups):
             for chunk in self._chunks(group):
                 claimed += VALUE_BYTES * max(chunk.num_values, 0)
         self._check_room(claimed, self._left)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all row groups, as the footer tells."""
+        about = self.file.metadata
+        return sum(about.row_group(group).num_rows for group in range(about.num_row_groups))
 
     def batches(self, rows: int, *, threads: bool = True) -> Iterator[Any]:
         """All rows, up to so many at a time; fewer, if a row is long."""
@@ -101,13 +108,13 @@ class Checked:
         if chunk.dictionary_page_offset:  # 0 in files of some writers: none
             starts.append(chunk.dictionary_page_offset)
         at, end = min(starts), min(starts) + chunk.total_compressed_size
-        if not 0 < at <= end <= self._size:
+        if not 0 < at <= end <= self.size:
             raise _damaged(f"a column from byte {at} to {end}")
         unpacked, values = 0, 0
         while values < chunk.num_values and at < end:
             header, length = self._header(at)
             size, packed = _number(header, 2), _number(header, 3)
-            if size < 0 or packed < 0 or at + length + packed > self._size:
+            if size < 0 or packed < 0 or at + length + packed > self.size:
                 raise _damaged(f"a page of {packed} bytes at {at}")
             unpacked += size
             self._check_room(unpacked, self._left)
@@ -130,9 +137,9 @@ class Checked:
 
     def _check_room(self, needed: int, left: int) -> None:
         if needed > left:
-            most = bounded.most_unpacked(self._size)
+            most = bounded.most_unpacked(self.size)
             raise DataError(
-                f"expected rows of up to {most / 1e6:,.0f} MB in a file of {self._size:,} bytes, "
+                f"expected rows of up to {most / 1e6:,.0f} MB in a file of {self.size:,} bytes, "
                 "got more",
                 hint="write the file again without compression and dictionaries",
             )
@@ -189,14 +196,16 @@ def pyarrow_of(feature: str, extra: str) -> tuple[Any, Any]:
 
 
 def _parquet(parquet: Any, source: Path | BinaryIO, texts: Sequence[str]) -> Any:
-    return parquet.ParquetFile(
-        source,
-        read_dictionary=list(texts),
-        pre_buffer=False,
-        page_checksum_verification=True,
-        buffer_size=BUFFER,
-        thrift_container_size_limit=MAX_LISTED,
-    )
+    options: dict[str, Any] = {
+        "pre_buffer": False,
+        "page_checksum_verification": True,
+        "buffer_size": BUFFER,
+        "thrift_container_size_limit": MAX_LISTED,
+    }
+    about = parquet.ParquetFile(source, **options).metadata
+    paths = {about.schema.column(number).path for number in range(about.num_columns)}
+    there = [name for name in texts if name in paths]  # others are an error of their own
+    return parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)
 
 
 def _values(header: Fields, size: int, *, is_text: bool) -> int:

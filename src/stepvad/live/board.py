@@ -113,6 +113,8 @@ class SinkView:
     lag: int
     failures: int
     last_error: str
+    refused: int = 0
+    """Messages that became dead letters since the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +289,10 @@ class Board:
             camera = self._of(name)
             camera.view = replace(camera.view, drift=words, drifted=changed)
 
-    def sink(self, name: str, lag: int, failures: int, last_error: str) -> None:
+    def sink(self, name: str, lag: int, failures: int, last_error: str, refused: int = 0) -> None:
         """How a sink is doing."""
         with self._lock:
-            self._sinks[name] = SinkView(name, lag, failures, last_error)
+            self._sinks[name] = SinkView(name, lag, failures, last_error, refused)
 
     def dropped_tasks(self, by_kind: Mapping[str, int]) -> None:
         """Background tasks that there was no room for, since the start."""

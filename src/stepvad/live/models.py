@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stepvad import modelfile
 from stepvad.calibration import RULES, Calibration, file
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
@@ -62,7 +61,7 @@ class Models:
                     f"{path.name}",
                 )
             detector = Detector.load(path, threads=1)
-            sha256 = modelfile.sha256(path)
+            sha256 = detector.model.sha256
             self._loaded[path] = Loaded(path, detector, sha256, _calibration(path, sha256))
         return self._loaded[path]
 

@@ -36,8 +36,10 @@ OTHER_VERSION = 75
 """Exit code of a child that speaks another version: the package was upgraded under the site."""
 ALIVE_S = 1.0
 """How often a child says that it is alive."""
+START_S = 60.0
+"""Longest time from the start of a child to its first word: a busy machine imports slowly."""
 SILENT_S = 6.0
-"""A child that is silent for longer hangs."""
+"""A child that is silent for longer, once it has spoken, hangs."""
 TRANSFER_S = 6.0
 """Longest pause within a message, in either direction."""
 MOST_BYTES = 1 << 28
@@ -89,6 +91,7 @@ class ChildProcess:
         self.pipe: Connection[Any, Any] = Connection(ours.detach())
         self._heartbeat = heartbeat or Heartbeat(SILENT_S)
         self._alive_at = self._asked_at = time.monotonic()
+        self._limit_s = START_S
         try:
             self.pipe.send((form, function, args))
         except OSError:
@@ -111,11 +114,11 @@ class ChildProcess:
             ready = self.pipe.poll(max(deadline - time.monotonic(), 0.0))
             self._asked_at = now = time.monotonic()
             if not ready:
-                if now - self._alive_at > SILENT_S:
-                    raise HungError(f"silent for {SILENT_S:g} s")
+                if now - self._alive_at > self._limit_s:
+                    raise HungError(f"silent for {self._limit_s:g} s")
                 return None
             message = self.body()
-            self._alive_at = time.monotonic()
+            self._alive_at, self._limit_s = time.monotonic(), SILENT_S
             if message:  # an empty one says no more than that the child is alive
                 return message
 
@@ -267,13 +270,13 @@ def main() -> None:
     if int(version) != PROTOCOL:
         sys.exit(OTHER_VERSION)
     pipe: Connection[Any, Any] = Connection(int(fd))
+    site = ChildPipe(pipe)
+    site.say_alive()  # before anything large is imported
     try:
         form, function, args = pipe.recv()
     except GONE:
         return
     set_up(form)
-    site = ChildPipe(pipe)
-    site.say_alive()
     try:
         function(site, *args)
     except GONE:

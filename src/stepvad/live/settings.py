@@ -215,8 +215,8 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
             known = ", ".join(section.model_fields)
             return f"{name}: expected a known key, got {place[-1]!r}", f"the keys here: {known}"
         case "missing":
-            wanted = section.model_fields.get(str(place[-1]))
-            hint = f"{place[-1]}: {wanted.description}" if wanted else "give all of its values"
+            missing = section.model_fields.get(str(place[-1]))
+            hint = f"{place[-1]}: {missing.description}" if missing else "give all of its values"
             return f"{name}: expected a value, got none", hint
         case "value_error":
             message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]

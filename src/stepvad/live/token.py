@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets as random_words
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +35,4 @@ def _is_empty(path: Path) -> bool:
 def _make(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with replacing(path, ConfigError) as temporary:
-        only_mine = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(only_mine, "w") as file:
-            file.write(random_words.token_urlsafe(24) + "\n")
+        temporary.write_text(random_words.token_urlsafe(24) + "\n", encoding="utf-8")

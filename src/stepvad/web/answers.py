@@ -244,11 +244,43 @@ class Sink(_Answer):
     lag: int
     failures: int
     last_error: str
+    refused: int = Field(description="Messages refused for good since the start.")
 
     @classmethod
     def of(cls, view: SinkView) -> Sink:
         """A sink of the board."""
         return cls(**asdict(view))
+
+
+class UndeliveredMessage(_Answer):
+    """A message that did not reach its sink."""
+
+    id: int
+    sink: str
+    event_id: str
+    kind: str
+    created: float
+    error: str | None = Field(description="Why, the last time.")
+
+
+class Undelivered(_Answer):
+    """Messages that a sink refused for good, the oldest first, and how many there are."""
+
+    refused: int
+    messages: list[UndeliveredMessage]
+
+
+class Resend(_Answer):
+    """Which refused messages to queue again; all of them if neither is given."""
+
+    sink: str | None = Field(None, max_length=200)
+    ids: list[int] | None = Field(None, max_length=1000)
+
+
+class Resent(_Answer):
+    """How many messages are queued again."""
+
+    messages: int
 
 
 class Problem(BaseModel):

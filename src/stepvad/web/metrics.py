@@ -57,6 +57,7 @@ class Metrics(Collector):
             ((camera.name, camera.alerts) for camera in now.cameras),
         )
         yield from _sinks(now)
+        yield _dropped_tasks(now)
         yield from _stages(self.health)
 
 
@@ -129,11 +130,27 @@ def _sinks(now: Snapshot) -> Iterator[Metric]:
     failures = CounterMetricFamily(
         "stepvad_sink_failures", "Messages that a sink did not take.", labels=["sink"]
     )
+    refused = CounterMetricFamily(
+        "stepvad_sink_refused", "Messages that became dead letters.", labels=["sink"]
+    )
     for sink in now.sinks:
         lag.add_metric([sink.name], sink.lag)
         failures.add_metric([sink.name], sink.failures)
+        refused.add_metric([sink.name], sink.refused)
     yield lag
     yield failures
+    yield refused
+
+
+def _dropped_tasks(now: Snapshot) -> Metric:
+    dropped = CounterMetricFamily(
+        "stepvad_background_tasks_dropped",
+        "Recordings, explanations and other background work that there was no room for.",
+        labels=["kind"],
+    )
+    for kind, n in now.dropped_tasks.items():
+        dropped.add_metric([kind], n)
+    return dropped
 
 
 def _stages(health: Health) -> Iterator[Metric]:

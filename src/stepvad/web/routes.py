@@ -11,6 +11,7 @@ from fastapi import FastAPI, HTTPException, Path, Query, Response
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.live.board import Board, CameraView
+from stepvad.live.outbox import Outbox
 from stepvad.live.record import Record
 from stepvad.web import answers
 from stepvad.web.shown import Place, Shown
@@ -64,6 +65,7 @@ def add_routes(app: FastAPI, site: Running, version: str) -> None:
     _of_events(app, site)
     _of_one_event(app, site)
     _of_what_is_kept(app, site)
+    _of_dead_letters(app, site)
 
 
 def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
@@ -191,3 +193,34 @@ def _of_what_is_kept(app: FastAPI, site: Running) -> None:
     def sinks() -> list[answers.Sink]:
         """Where events go, how many wait, and what went wrong."""
         return [answers.Sink.of(sink) for sink in site.board.snapshot().sinks]
+
+
+def _of_dead_letters(app: FastAPI, site: Running) -> None:
+    outbox = getattr(site.store, "outbox", None)  # a fleet has none
+
+    @app.get("/api/undelivered", tags=["site"])
+    def undelivered() -> answers.Undelivered:
+        """Messages that a sink refused for good."""
+        letters = outbox.dead_letters() if isinstance(outbox, Outbox) else []
+        return answers.Undelivered(
+            refused=len(letters),
+            messages=[
+                answers.UndeliveredMessage(
+                    id=one.seq,
+                    sink=one.sink,
+                    event_id=one.event_id,
+                    kind=one.kind,
+                    created=one.created,
+                    error=one.error,
+                )
+                for one in letters[:MOST_EVENTS]
+            ],
+        )
+
+    @app.post("/api/undelivered/resend", tags=["site"])
+    def resend(chosen: answers.Resend) -> answers.Resent:
+        """Queue refused messages again, in their place among those that wait."""
+        count = 0
+        if isinstance(outbox, Outbox):
+            count = outbox.resend(sink=chosen.sink, seqs=chosen.ids)
+        return answers.Resent(messages=count)

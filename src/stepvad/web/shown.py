@@ -7,7 +7,7 @@ from typing import Protocol
 
 from stepvad.live.inventory import Inventory
 from stepvad.live.record import Record
-from stepvad.live.store import Deleted
+from stepvad.live.retention import Deleted
 
 
 class Address(Protocol):

@@ -54,6 +54,36 @@ export const showHealth = (cameras, sinks) => {
     list.append(item);
   }
   box.replaceChildren(sinks.length ? list : element("p", "note", "Into the event store only."));
+  showUndelivered(sinks);
+};
+
+let refused = null;
+
+const showUndelivered = async (sinks) => {
+  const now = sinks.reduce((sum, one) => sum + one.refused, 0);
+  if (now === refused) return;
+  refused = now;
+  const told = await ask("/api/undelivered");
+  if (!told) {
+    refused = null;
+    return;
+  }
+  const box = document.getElementById("undelivered");
+  box.hidden = !told.refused;
+  if (!told.refused) return;
+  const list = element("ul", "plain-list");
+  for (const one of told.messages) {
+    list.append(element("li", "", `${one.sink}: ${one.kind} of event ${one.event_id}, ${when(one.created)}: ${one.error ?? ""}`));
+  }
+  const again = element("button", "plain", "Send again");
+  again.type = "button";
+  again.addEventListener("click", async () => {
+    again.disabled = true;
+    await ask("/api/undelivered/resend", { method: "POST", body: {} });
+    refused = null;
+    await showUndelivered(sinks);
+  });
+  box.replaceChildren(element("p", "late", `${count(told.refused, "message")} refused for good`), list, again);
 };
 
 export const showStored = async () => {

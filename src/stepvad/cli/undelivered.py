@@ -1,0 +1,116 @@
+"""stepvad events undelivered and resend: messages that did not reach a sink."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stepvad.cli.terminal import AsJson, print_json, print_table, say
+from stepvad.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from stepvad.live.outbox import DeadLetter, Letter
+
+MOST = 1000
+"""Waiting messages that are listed; a sink that is down for days has more."""
+
+Site = Annotated[
+    Path, typer.Argument(metavar="SITE.toml|DATA", help="The site: its settings, or its data.")
+]
+SinkName = Annotated[str | None, typer.Option("--sink", help="Only of this sink.")]
+
+
+def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -> None:
+    """List messages that a sink refused for good, and those that still wait, with the last error.
+
+    What waits is tried again by itself. What was refused waits for you:
+
+        stepvad events undelivered site.toml
+
+        stepvad events resend site.toml --all
+    """
+    from stepvad.cli.events import open_store
+
+    with open_store(data_of(site)) as store:
+        refused = store.dead_letters(sink)
+        waiting = store.outbox.waiting(sink, MOST)
+        counts = {
+            name: {"waiting": waits, "refused": gone}
+            for name, (waits, gone) in store.outbox.counts().items()
+            if sink in (None, name)
+        }
+    letters: list[Letter | DeadLetter] = [*refused, *waiting]
+    if as_json:
+        print_json({"sinks": counts, "messages": [_facts(one) for one in letters]})
+        return
+    rows = [(name, str(one["waiting"]), str(one["refused"])) for name, one in counts.items()]
+    print_table("messages that did not arrive", ("sink", "waiting", "refused"), rows)
+    if letters:
+        columns = ("id", "sink", "state", "event", "change", "tries", "last error")
+        facts = [_facts(one) for one in letters]
+        names = ("id", "sink", "state", "event_id", "kind", "tries", "error")
+        print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
+
+
+def resend(
+    site: Site,
+    ids: Annotated[
+        list[int] | None, typer.Argument(help="Ids of refused messages, of `undelivered`.")
+    ] = None,
+    *,
+    sink: SinkName = None,
+    all: Annotated[bool, typer.Option("--all", help="All that were refused.")] = False,
+) -> None:
+    """Queue refused messages again, in their place among those that wait.
+
+    A running site sends them within seconds, another one when it starts. All of one sink:
+
+        stepvad events resend site.toml --sink webhook:pager --all
+    """
+    from stepvad.cli.events import open_store
+
+    if bool(ids) == all:
+        raise ConfigError(
+            "resend: expected ids of messages or --all, got " + ("both" if all else "neither"),
+            hint="stepvad events undelivered lists the ids",
+        )
+    with open_store(data_of(site)) as store:
+        known = {one.seq for one in store.dead_letters(sink)}
+        for id in ids or ():
+            if id not in known:
+                raise DataError(
+                    f"message {id}: expected one that was refused, got none like it",
+                    hint="stepvad events undelivered lists the ids",
+                )
+        count = store.outbox.resend(sink=sink, seqs=ids or None)
+    say(f"messages queued again: {count}")
+
+
+def data_of(site: Path) -> Path:
+    """The data directory of a site, named by itself or by the settings."""
+    if site.suffix != ".toml":
+        return site
+    from stepvad.live.settings import load
+
+    return load(site).data
+
+
+def _facts(one: Letter | DeadLetter) -> dict[str, Any]:
+    """What is listed of a message; of one that waits, how often it was tried."""
+    tries = getattr(one, "tries", None)
+    return {
+        "id": one.seq,
+        "sink": one.sink,
+        "state": "refused" if tries is None else "waiting",
+        "event_id": one.event_id,
+        "kind": one.kind,
+        "created": one.created,
+        "tries": tries,
+        "error": one.error,
+    }
+
+
+def _word(value: object) -> str:
+    return "-" if value is None else str(value)
