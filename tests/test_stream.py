@@ -18,7 +18,7 @@ from stepvad.modelfile import Model
 from stepvad.poses import Clip, Pose, Track
 from stepvad.scoring import WindowScores
 from stepvad.skeletons import STEP18, of_size
-from stepvad.stream import Stream, update_all
+from stepvad.stream import Stream, update_all, update_each
 from stepvad.windows import Counts, Windows, cut
 
 V = 3
@@ -200,3 +200,37 @@ def test_coco_poses_stream_into_a_model_of_18_joints(
     np.testing.assert_allclose(online.A[order], offline.A, rtol=1e-5, atol=1e-5)
     assert replace(counts, short_runs=0) == stream.counts
     assert stream.flat_windows == offline.flat_windows
+
+
+def test_a_frame_that_cannot_be_scored_costs_no_other_camera_its_scores(
+    detectors: dict[int, Detector],
+) -> None:
+    good, bad, alone = (Stream(detectors[4], skeleton=SKELETON) for _ in range(3))
+    for frame in range(4):
+        update_all([(good, frame, [person(1, frame)]), (bad, frame, [person(1, frame)])])
+        alone.update(frame, [person(1, frame)])
+    expected = alone.update(4, [person(1, 4)])
+    error, scores = update_each([(bad, 3, [person(1, 4)]), (good, 4, [person(1, 4)])])
+    assert isinstance(error, DataError)
+    assert not isinstance(scores, Exception)
+    np.testing.assert_allclose(scores.A, expected.A, atol=1e-5)
+    with pytest.raises(DataError, match="expected a frame after"):
+        update_all([(bad, 3, [person(1, 4)])])
+
+
+def test_windows_that_cannot_be_scored_together_are_scored_one_by_one(
+    detectors: dict[int, Detector], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [Stream(detectors[4], skeleton=SKELETON) for _ in range(3)]
+    for frame in range(3):
+        update_all([(s, frame, [person(i, frame)]) for i, s in enumerate(streams)])
+    score = Detector.score_windows
+
+    def picky(self: Detector, windows: Windows) -> WindowScores:
+        if 1 in windows.track_id:
+            raise RuntimeError("an engine that gives up")
+        return score(self, windows)
+
+    monkeypatch.setattr(Detector, "score_windows", picky)
+    found = update_each([(s, 3, [person(i, 3)]) for i, s in enumerate(streams)])
+    assert [type(one) for one in found] == [WindowScores, RuntimeError, WindowScores]

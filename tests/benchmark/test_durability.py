@@ -20,8 +20,8 @@ from stepvad.benchmark.runs import KEY
 from stepvad.benchmark.walkers import write_dataset
 from tests.processes import wait_until_nobody_is_left
 
-EXPERIMENTS = 10 if os.environ.get("STEPVAD_LONG_TESTS") else 6
-KILLS = 10 if os.environ.get("STEPVAD_LONG_TESTS") else 5
+EXPERIMENTS = 10 if os.environ.get("STEPVAD_LONG_TESTS") else 4
+KILLS = 10 if os.environ.get("STEPVAD_LONG_TESTS") else 3
 PROGRAM = """
 from sys import argv
 from pathlib import Path

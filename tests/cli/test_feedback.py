@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from stepvad import modelfile, read_clip
 from stepvad.calibration import file
+from stepvad.live.explainer import packed
+from stepvad.live.store import Store
 from tests.cli.conftest import Command
+from tests.live.records import record
+from tests.live.sites import one_person
 
 
 @pytest.fixture
@@ -99,3 +105,56 @@ def test_events_need_a_calibration(
     run = stepvad("score", model, people / "pose" / "test", "--events", tmp_path / "e.jsonl")
     assert run.code == 1
     assert "expected a calibration beside the model" in run.err
+
+
+@pytest.fixture
+def site(own: Path, tmp_path: Path) -> Path:
+    """The data of a site that found events with the model, each with its poses."""
+    sha256 = modelfile.sha256(own)
+    with closing(Store(tmp_path / "site-data" / "events.db")) as store:
+        for number in range(9):
+            one = record("yard", number, top_score=50.0 + number, tracks=(1,), model_sha256=sha256)
+            store.change("new", one)
+            store.change("end", one.ended("calm", one.start_time + 5))
+            store.put_poses(one.id, packed(one_person(6.0)))
+        other = record("yard", 9, model_sha256="f" * 64)
+        store.change("new", other)
+        store.mark(other.id, "normal", 1.0)
+    return tmp_path / "site-data"
+
+
+def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
+    stepvad: Command, own: Path, site: Path
+) -> None:
+    before = file.read(file.beside(own)).threshold.value
+    ids = [record("yard", number).id for number in range(8)]
+    assert stepvad("events", "mark", ids[0], "-d", site).code == 0
+    with closing(Store(site / "events.db")) as store:
+        for id in ids[1:]:
+            store.mark(id, "normal", 1.0)
+        with store._database.write() as connection:
+            connection.execute("DELETE FROM poses WHERE id <> ?", (ids[0],))
+    run = stepvad("feedback", own, "--site", site)
+    assert run.code == 0, run.err
+    assert "events marked as normal: 8" in run.out
+    assert "of other models, left alone: 1" in run.err
+    assert "too old to be kept: 7" in run.err
+    after = file.read(file.beside(own))
+    assert after.threshold.value > before
+    assert {name: alert.peak for name, alert in after.marked.items()} == {
+        id: 50.0 + number for number, id in enumerate(ids)
+    }
+    assert {alert.camera for alert in after.marked.values()} == {"yard"}
+    (kept,) = own.with_suffix(".normal").iterdir()
+    assert kept.stem == ids[0]
+    assert read_clip(kept).n_poses == one_person(6.0).n_poses
+    assert stepvad("events", "mark", ids[0], "--not-normal", "-d", site).code == 0
+    assert stepvad("feedback", own, "--site", site).code == 0
+    assert {*file.read(file.beside(own)).marked} == {*ids[1:]}, "a mark that was taken back"
+    assert not [*own.with_suffix(".normal").iterdir()]
+
+
+def test_a_site_has_its_own_marks(stepvad: Command, own: Path, site: Path) -> None:
+    run = stepvad("feedback", own, "--site", site, "--normal", "a")
+    assert run.code == 1
+    assert "expected the marks and poses of the site" in run.err

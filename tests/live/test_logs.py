@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from stepvad.live.logs import MOST_KINDS, RepeatFilter, Repeats
+from stepvad.errors import DataError
+from stepvad.live.logs import MOST_KINDS, FailureLog, RepeatFilter, Repeats
 
 
 def test_one_of_a_kind_passes_per_minute_and_the_rest_is_counted() -> None:
@@ -49,3 +50,23 @@ def test_a_filter_holds_repeated_lines_back(caplog: pytest.LogCaptureFixture) ->
         "bad request from here",
         "bad request from elsewhere (2 more like this since the last line)",
     ]
+
+
+def test_failures_are_one_line_a_minute_and_a_traceback_only_if_unexpected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    failures = FailureLog(logging.getLogger("tests.failing"), Repeats(clock=lambda: now))
+    for path in ("a", "b", "c"):
+        failures.log("a task failed", OSError(24, "Too many open files", path))
+    failures.log("a task failed", DataError("odd"))
+    failures.log("a task failed", KeyError("a bug"))
+    now = 60.0
+    failures.log("a task failed", OSError(24, "Too many open files", "d"))
+    assert [one.getMessage() for one in caplog.records] == [
+        "a task failed: [Errno 24] Too many open files: 'a'",
+        "a task failed: odd",
+        "a task failed: 'a bug'",
+        "a task failed: [Errno 24] Too many open files: 'd' (2 more like this since the last line)",
+    ]
+    assert [one.exc_info is not None for one in caplog.records] == [False, False, True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import closing
 from dataclasses import fields
 from typing import Any, get_args
 
@@ -81,7 +82,8 @@ def test_the_snippet_tells_a_genuine_request_from_any_other(
     monkeypatch.setenv("WEBHOOK_KEY", "a key")
     with web_server() as server:
         facts = settings.Webhook(name="a", url=server.address, secret="env:WEBHOOK_KEY")
-        Webhook(facts, site="home").send("new", message("new", None, record()))
+        with closing(Webhook(facts, site="home")) as sink:
+            sink.send("new", message("new", None, record()))
     (got,) = server.got
     assert is_genuine(got.headers, got.body, "a key")
     assert not is_genuine(got.headers, got.body, "another key")

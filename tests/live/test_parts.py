@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 from stepvad.cli import app
 from stepvad.errors import DataError
 from stepvad.formats import read_clip
-from stepvad.live import demo
+from stepvad.live import background, demo
 from stepvad.live.background import BackgroundTasks, TaskKind, TaskQueue
 from stepvad.live.explainer import packed, unpacked
 from stepvad.live.logs import Form, set_up
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
 from stepvad.live.stages import Supervisor
+from stepvad.live.storeerror import StoreError
 from tests.live.sites import camera, one_person, pose_camera, write_site
+from tests.video.servers import wait_until
 
 
 class Note:
@@ -42,6 +44,39 @@ def test_tasks_are_done_in_order_and_one_that_fails_stops_no_other() -> None:
         tasks.put(Note(done, number))
     assert supervisor.stop([stage], 5) == []
     assert len(done) == 4
+
+
+class Flaky:
+    """A task that fails some times before it works."""
+
+    kind: TaskKind = "recording"
+
+    def __init__(self, errors: list[Exception]) -> None:
+        self.errors, self.runs = errors, 0
+
+    def run(self) -> None:
+        self.runs += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def test_a_task_that_the_system_fails_is_tried_again_and_one_that_is_wrong_is_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(background, "FIRST_RETRY_S", 0.01)
+    out_of_files = DataError("event.parquet: expected a place that can be written")
+    out_of_files.__cause__ = OSError(24, "Too many open files")
+    full = StoreError("events.db: full", fault="full", remedy="make room")
+    passing, wrong = Flaky([out_of_files, full]), Flaky([ValueError("a bug")] * 5)
+    tasks, supervisor = TaskQueue(), Supervisor()
+    stage = BackgroundTasks(tasks)
+    for task in (passing, wrong):
+        tasks.put(task)
+    supervisor.start(stage)
+    wait_until(lambda: wrong.runs > 0, 10)
+    assert supervisor.stop([stage], 5) == []
+    assert (passing.runs, wrong.runs) == (3, 1)
+    assert "ValueError: a bug" in caplog.text
 
 
 def test_too_many_tasks_drop_the_oldest_of_their_kind_and_never_a_recording() -> None:

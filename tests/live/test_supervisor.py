@@ -72,6 +72,23 @@ def test_a_site_that_hangs_is_killed_and_started_again(
     assert "the site hangs" in caplog.text
 
 
+def test_a_hanging_site_that_takes_long_to_die_is_reported_once(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "HANG_S", 0.5)
+    kill, asked = subprocess.Popen.kill, list[float]()
+
+    def kill_late(process: subprocess.Popen[bytes]) -> None:  # as one that waits for its disk
+        asked.append(time.monotonic())
+        if asked[-1] - asked[0] > 2.0:
+            kill(process)
+
+    monkeypatch.setattr(subprocess.Popen, "kill", kill_late)
+    assert run("beat(); time.sleep(60 if n == 1 else 0.1)", runs) == 0
+    assert len(asked) > 2
+    assert caplog.text.count("the site hangs") == 1
+
+
 def test_a_site_that_hangs_before_its_first_heartbeat_is_killed_too(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import ssl
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from stepvad.live import settings
 from stepvad.live.delivery import SinkDelivery
+from stepvad.live.logs import set_up
 from stepvad.live.record import message
 from stepvad.live.sinks import DeliveryError, RefusedError
 from stepvad.live.sinks.webhook import STATUSES, Verdict, Webhook, cloud_event
@@ -69,6 +71,23 @@ def test_a_message_is_a_cloud_event(server: WebServer) -> None:
         "datacontenttype": "application/json",
         "data": TOLD,
     }
+
+
+def test_a_message_that_arrives_leaves_no_line_in_the_log_of_a_site(
+    server: WebServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    try:
+        set_up("text")
+        webhook(f"{server.address}/hooks/{CANARY}").send("new", TOLD)
+        logging.getLogger("stepvad.live.site").info("watches")
+    finally:
+        root.handlers, level = before
+        root.setLevel(level)
+    assert len(server.got) == 1
+    (line,) = capsys.readouterr().err.splitlines()  # the path of a webhook may be a secret
+    assert line.endswith("info: watches")
 
 
 def test_the_id_of_a_message_is_the_same_each_time_and_no_other_has_it() -> None:

@@ -38,6 +38,7 @@ def everything_logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCa
     FFmpeg's threads wait for Python's lock to log, so nothing that is timed is logged like this.
     """
     caplog.set_level(1)
+    caplog.set_level(1, logger="stepvad")
     caplog.set_level(1, logger="libav")
     level = av.logging.get_level()
     av.logging.set_level(av.logging.TRACE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -30,7 +29,9 @@ try:
     print(len(list(video)), video.counts.skipped)
 except DataError as error:
     print(error)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+# Not ru_maxrss, which begins with that of the parent.
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(int(peak.split()[1]) // 1024)
 """
 
 
@@ -84,15 +85,16 @@ def test_a_camera_that_sends_huge_pictures_says_why_it_is_offline(
 ) -> None:
     small, huge = pictures
     changes: list[StateChange] = []
-    with web_server(small * SMALL + huge * 40) as address:
-        camera = Camera("door", address, on_state=changes.append, stall_s=0.2)
+    with web_server(small * SMALL + huge * 10) as address:
+        camera = Camera("door", address, on_state=changes.append)
         for frame in camera:
             assert frame.image.shape == (48, 64, 3)
-            if frame.epoch:
-                break
+            if "online" in [change.state for change in changes[:-2]]:
+                break  # it was there, went away, and is back
     assert camera.counts.skipped > 0
-    assert [change.state for change in changes[:3]] == ["online", "offline", "online"]
-    assert re.search("[0-9]+ did not decode, .*larger than 35 megapixels", changes[1].reason)
+    lost = next(change for change in changes if "did not decode" in change.reason)
+    assert lost.state == "offline"
+    assert "larger than 35 megapixels" in lost.reason
 
 
 def write_avi(path: Path, picture: bytes, said: tuple[int, int]) -> None:

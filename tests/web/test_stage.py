@@ -71,7 +71,7 @@ def test_healthz_answers_while_every_thread_is_busy(mill: Site) -> None:
 
 def running(mill: Site) -> Server:
     server = bind(mill.app(), "127.0.0.1", 0)
-    threading.Thread(target=server.run, name="web").start()
+    threading.Thread(target=server.run, name="web", daemon=True).start()
     return server
 
 

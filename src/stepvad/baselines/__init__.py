@@ -21,7 +21,6 @@ __all__ = [
     "fit",
     "is_distance",
     "load",
-    "load_with_digest",
     "method_of",
     "variant",
 ]

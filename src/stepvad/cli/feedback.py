@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -17,7 +17,7 @@ from stepvad.errors import StepvadError
 from stepvad.progress import Report
 
 if TYPE_CHECKING:
-    from stepvad.calibration import Calibration
+    from stepvad.calibration import Calibration, Marked
     from stepvad.detector import Detector
     from stepvad.formats.eventlines import FoundEvent
     from stepvad.poses import Clip
@@ -28,9 +28,24 @@ Ids = Annotated[
 Unmarked = Annotated[list[str] | None, typer.Option(help="An event that was not normal after all.")]
 
 
+Site = Annotated[
+    Path | None,
+    typer.Option(
+        "--site", metavar="SITE.toml|DATA", help="Take the marks of a site: its settings or data."
+    ),
+]
+
+
 def feedback(
-    events: Annotated[Path, typer.Argument(help="Events as JSON lines, of `score --events`.")],
+    events: Annotated[
+        Path,
+        typer.Argument(
+            metavar="EVENTS|MODEL",
+            help="Events as JSON lines, of `score --events`; with --site the model.",
+        ),
+    ],
     *,
+    site: Site = None,
     normal: Ids = None,
     not_normal: Unmarked = None,
     model: Annotated[Path | None, typer.Option(help="The model, if it has moved.")] = None,
@@ -54,6 +69,10 @@ def feedback(
     The calibration beside the model counts them from now on, and its thresholds rise where they
     must. Their poses are kept beside the model, in model.normal/, one file for each event.
 
+    What operators marked on the page of a site, or with `stepvad events mark`:
+
+        stepvad feedback model.safetensors --site site.toml
+
     Where one kind of motion alerts again and again, let a model learn it:
 
         stepvad feedback events.jsonl --refit monday/ -o better.safetensors
@@ -65,17 +84,71 @@ def feedback(
             "--refit: expected training poses and -o MODEL, got one of the two",
             hint="stepvad feedback events.jsonl --refit TRAINING_POSES -o better.safetensors",
         )
-    found = eventlines.read(events)
-    known = _known(found, [*(normal or ()), *(not_normal or ())], events)
-    where = model if model is not None else _model(found, events)
-    detector = load_detector(where)
+    if site is not None:
+        if normal or not_normal or poses or model:
+            raise StepvadError(
+                "--site: expected the marks and poses of the site, got others beside them",
+                hint="mark events with: stepvad events mark ID, or on the page",
+            )
+        where, detector = events, load_detector(events)
+        marks = _site_marks(site, detector.model.sha256)
+    else:
+        found = eventlines.read(events)
+        known = _known(found, [*(normal or ()), *(not_normal or ())], events)
+        where = model if model is not None else _model(found, events)
+        detector = load_detector(where)
+        chosen = [known[name] for name in normal or ()]
+        with progress_bars() as report:
+            clips = _marked_clips(chosen, poses, detector, report)
+        marks = Marks({one.id: _alert(one) for one in chosen}, clips, not_normal or ())
     kept = where.with_suffix(".normal")
-    with progress_bars() as report:
-        clips = _marked_clips([known[name] for name in normal or ()], poses, detector, report)
-    _keep(kept, clips, not_normal or ())
-    _follow(where, [known[name] for name in normal or ()], not_normal or ())
+    _keep(kept, marks.clips, marks.not_normal)
+    _follow(where, detector.model.sha256, marks)
     if refit is not None and output is not None:
         _refit(detector, refit, kept, output)
+
+
+class Marks(NamedTuple):
+    """What somebody said of events."""
+
+    normal: Mapping[str, Marked]
+    clips: Mapping[str, Clip]
+    """Poses of those among the normal ones that still have them."""
+    not_normal: Sequence[str]
+
+
+def _alert(event: FoundEvent) -> Marked:
+    from stepvad.calibration import Marked
+
+    return Marked(camera=event.camera or "", peak=event.event.peak)
+
+
+def _site_marks(site: Path, sha256: str) -> Marks:
+    """The marks of a site on events that this model found; the poses as far as they are kept."""
+    from stepvad.calibration import Marked
+    from stepvad.cli.events import open_store
+    from stepvad.cli.undelivered import data_of
+    from stepvad.live.explainer import unpacked
+
+    with open_store(data_of(site)) as store:
+        records = {one.id: one for one in store.events(limit=None) if one.model_sha256 == sha256}
+        marked = [id for id in store.marked() if id in records]
+        others = len(store.marked()) - len(marked)
+        bodies = {id: body for id in marked if (body := store.poses(id)) is not None}
+    if others:
+        say(f"marked events of other models, left alone: {others}")
+    if len(bodies) < len(marked):
+        say(f"marked events whose poses are too old to be kept: {len(marked) - len(bodies)}")
+    clips = {}
+    for id, body in bodies.items():
+        clip = unpacked(body)
+        tracks = tuple(track for track in clip.tracks if track.id in records[id].tracks)
+        clips[id] = replace(clip, name=id, tracks=tracks or clip.tracks)
+    return Marks(
+        {id: Marked(camera=records[id].camera, peak=records[id].top_score) for id in marked},
+        clips,
+        [id for id in records if id not in marked],
+    )
 
 
 def _known(
@@ -131,16 +204,16 @@ def _marked_clips(
     return clips
 
 
-def _follow(model: Path, events: Sequence[FoundEvent], not_normal: Sequence[str]) -> None:
+def _follow(model: Path, sha256: str, marks: Marks) -> None:
     """Let the thresholds of the calibration follow."""
-    from stepvad.calibration import Marked, file, from_counts
+    from stepvad.calibration import file, from_counts
 
-    before = calibration_of(model)
-    if before is None or not (events or not_normal):
+    before = calibration_of(model, sha256)
+    if before is None or not (marks.normal or marks.not_normal):
         return
-    marked = {name: alert for name, alert in before.marked.items() if name not in not_normal}
-    for event in events:
-        marked[event.id] = Marked(camera=event.camera or "", peak=event.event.peak)
+    gone = {*marks.not_normal}
+    marked = {name: alert for name, alert in before.marked.items() if name not in gone}
+    marked |= marks.normal
     after = from_counts(
         before.counted,
         model_sha256=before.model_sha256,

@@ -8,7 +8,10 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Literal, Protocol, get_args
 
+from stepvad.backoff import Backoff
+from stepvad.live.logs import FailureLog
 from stepvad.live.stages import Heartbeat
+from stepvad.live.storeerror import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +21,8 @@ MOST: Mapping[TaskKind, int] = {"recording": 64, "explanation": 200, "upkeep": 6
 DEADLINE_S = 300.0
 """Longest time for one task: rebuilding a large store takes minutes on a slow disk."""
 WAIT_S = 0.25
+FIRST_RETRY_S, LONGEST_RETRY_S, RETRIES = 0.5, 5.0, 10
+"""A task that fails for a reason that may pass is tried for about half a minute."""
 
 
 class Task(Protocol):
@@ -89,6 +94,7 @@ class BackgroundTasks:
     def __init__(self, tasks: TaskQueue) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._tasks = tasks
+        self._failures = FailureLog(logger)
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -100,11 +106,32 @@ class BackgroundTasks:
                 if self._stopping.is_set():
                     return
                 continue
-            try:
-                task.run()
-            except Exception:
-                logger.exception("a background task (%s) failed", task.kind)
+            self._do(task)
 
     def stop(self, deadline: float) -> None:
         """Do what is left, then end."""
         self._stopping.set()
+
+    def _do(self, task: Task) -> None:
+        """Do a task; what may pass, such as a disk that is full, is tried for some seconds."""
+        backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
+        while True:
+            try:
+                task.run()
+            except Exception as error:
+                self.heartbeat.beat()
+                last = backoff.failures >= RETRIES or not may_pass(error)
+                if last or backoff.wait(self._stopping):
+                    self._failures.log(f"a background task ({task.kind}) failed", error)
+                    return
+            else:
+                return
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether the system or the store is behind an error, and not the task itself."""
+    if isinstance(error, StoreError):
+        return error.remedy != "give up"
+    if isinstance(error, OSError):
+        return True
+    return error.__cause__ is not None and may_pass(error.__cause__)

@@ -16,6 +16,7 @@ from stepvad.live import recorder
 from stepvad.live.background import TaskQueue
 from stepvad.live.board import Board
 from stepvad.live.explainer import EventPoses, Explainer, ExplainEvent
+from stepvad.live.logs import FailureLog
 from stepvad.live.record import Record
 from stepvad.live.stages import Heartbeat
 from stepvad.live.storeerror import StoreError
@@ -122,6 +123,7 @@ class EventWriter:
         self._stopping = threading.Event()
         self._deadline = float("inf")
         self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
+        self._failures = FailureLog(logger)
 
     def run(self) -> None:
         """Store until stopped and nothing waits, or its deadline has passed."""
@@ -162,7 +164,7 @@ class EventWriter:
         """Tell people, and make room if that is what is missing; never fail."""
         waiting = len(self._changes)
         if not self._backoff.failures:
-            logger.error("an event could not be stored, it is tried again", exc_info=error)
+            self._failures.log("an event could not be stored, it is tried again", error)
         elif waiting % ALARM == 0:
             logger.error("%d changes of events wait for the disk", waiting)
         self._board.sink("store", waiting, self._backoff.failures + 1, _words(error))

@@ -15,6 +15,7 @@ from stepvad.live.background import TaskQueue
 from stepvad.live.board import Board
 from stepvad.live.delivery import SinkDelivery
 from stepvad.live.drifting import Drifting
+from stepvad.live.logs import FailureLog
 from stepvad.live.sections import Retention
 from stepvad.live.stages import Heartbeat
 from stepvad.live.store import Store
@@ -47,6 +48,7 @@ class Housekeeping:
         self._deliveries, self._drifting = deliveries, drifting
         self._retain = retain
         self._load: dict[str, tuple[int, int]] = {}
+        self._clock_doubt = ""
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -68,6 +70,9 @@ class Housekeeping:
 
     def _show_status(self) -> None:
         self._board.dropped_tasks(self._tasks.dropped())
+        if self._store.clock_doubt != self._clock_doubt:
+            self._clock_doubt = self._store.clock_doubt
+            self._board.sink("store", 0, 0, self._clock_doubt)
         for delivery in self._deliveries:
             lag = self._store.lag(delivery.name)
             self._board.sink(
@@ -138,6 +143,7 @@ class _Every:
 
     def __init__(self, seconds: float, task: Callable[[], None], *, at_once: bool = True) -> None:
         self._seconds, self._task = seconds, task
+        self._failures = FailureLog(logger)
         self._next = time.monotonic() + (0.0 if at_once else seconds)
 
     def run(self, now: float) -> None:
@@ -147,5 +153,5 @@ class _Every:
         self._next = now + self._seconds
         try:
             self._task()
-        except Exception:
-            logger.exception("a job that runs every %g s failed", self._seconds)
+        except Exception as error:
+            self._failures.log(f"a job that runs every {self._seconds:g} s failed", error)

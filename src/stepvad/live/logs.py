@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Hashable
 from typing import Literal
 
+from stepvad.errors import StepvadError
 from stepvad.video.url import redact
 
 Form = Literal["text", "json"]
@@ -47,12 +49,17 @@ def _words(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def set_up(form: Form) -> None:
-    """Log to stderr in this form, with the credentials of addresses hidden."""
+    """Log to stderr in this form, with the credentials of addresses hidden.
+
+    Libraries log warnings only: what they say of their daily work shows addresses that are secret,
+    such as those of webhooks.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Text())
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(logging.INFO)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("stepvad").setLevel(logging.INFO)
 
 
 class Repeats:
@@ -95,6 +102,27 @@ class RepeatFilter(logging.Filter):
             return False
         record.msg = f"{str(record.msg).rstrip()}{repeated(held)}"
         return True
+
+
+class FailureLog:
+    """Logs work that failed and goes on: of each kind of error one line per minute.
+
+    What a machine does to a site, such as a full disk, is one line; only errors that nobody
+    expected come with their traceback.
+    """
+
+    def __init__(self, logger: logging.Logger, repeats: Repeats | None = None) -> None:
+        self._logger, self._repeats = logger, repeats or Repeats()
+
+    def log(self, what: str, error: Exception) -> None:
+        """Log that something failed, and why."""
+        held = self._repeats.admit((what, type(error)))
+        if held is None:
+            return
+        is_expected = isinstance(error, StepvadError | OSError | sqlite3.Error)
+        words = str(error) or type(error).__name__
+        trace = None if is_expected else error
+        self._logger.error("%s: %s%s", what, words, repeated(held), exc_info=trace)
 
 
 def repeated(held: int) -> str:

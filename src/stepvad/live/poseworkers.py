@@ -23,7 +23,7 @@ from stepvad.live.child_messages import (
     encode_people,
 )
 from stepvad.live.frame_queues import Frame, FrameQueues
-from stepvad.live.logs import Form
+from stepvad.live.logs import Form, Repeats, repeated
 from stepvad.live.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.live.sections import PoseSettings
 from stepvad.video.people import People
@@ -56,20 +56,23 @@ def find_people(site: ChildPipe, settings: PoseSettings) -> None:
         site.send(encode(Ready(str(error) or type(error).__name__)))
         return
     site.send(encode(Ready()))
+    lines = Repeats()
     while True:
         shapes = _SHAPES.validate_json(site.receive())
         images = [np.frombuffer(site.receive(), np.uint8).reshape(shape) for shape in shapes]
-        site.send(*encode_people(_look(estimator, images)))
+        site.send(*encode_people(_look(estimator, images, lines)))
 
 
-def _look(estimator: PoseEstimator, images: Sequence[Image]) -> list[People | None]:
+def _look(estimator: PoseEstimator, images: Sequence[Image], lines: Repeats) -> list[People | None]:
     """The people of every picture; None where one cannot be looked at."""
     try:
         return [*estimator.estimate(images, estimator.detect(images))]
     except (StepvadError, ValueError, RuntimeError, ArithmeticError) as error:
         if len(images) > 1:
-            return [people for image in images for people in _look(estimator, [image])]
-        logger.warning("a picture could not be looked at: %s", error)
+            return [people for image in images for people in _look(estimator, [image], lines)]
+        held = lines.admit(type(error).__name__)
+        if held is not None:
+            logger.warning("a picture could not be looked at: %s%s", error, repeated(held))
         return [None]
 
 

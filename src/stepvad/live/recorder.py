@@ -173,11 +173,6 @@ def make_room(
     return deleted
 
 
-def drop_oldest(directories: Iterable[Path]) -> Path | None:
-    """The file that `make_room` deleted, if the disk is full."""
-    return next(iter(make_room(directories, most=1)), None)
-
-
 def is_short(directory: Path, free_mb: float) -> bool:
     """Whether the disk or a quota does not allow so much more in a directory."""
     size = int(free_mb * 1e6)

@@ -13,6 +13,7 @@ from stepvad.live.drifting import EVERY_S, Drifting, LookAtBlock, latest_block
 from stepvad.live.event_writer import ChangeQueue, PendingChange
 from stepvad.live.explainer import EventPoses, ExplainedQueue
 from stepvad.live.frame_queues import Frame, FrameQueues, Lost
+from stepvad.live.logs import FailureLog
 from stepvad.live.record import EndedBy, Record
 from stepvad.live.recorder import Recorder, WriteRecording
 from stepvad.live.stages import Heartbeat
@@ -61,6 +62,7 @@ class Scorer:
         self._drift_at = time.monotonic() + EVERY_S
         self._connections: dict[str, int | None] = dict.fromkeys(watchers)
         self._stopping = threading.Event()
+        self._failures = FailureLog(logger)
 
     def run(self) -> None:
         """Score until stopped and nothing waits, then end what is open."""
@@ -119,8 +121,9 @@ class Scorer:
             if len(sound) < len(given):
                 self._board.count(camera, "skipped")
             return sound
-        except Exception:  # above all a store that cannot give an epoch: the next frame tries again
-            logger.exception("camera %s: a frame could not be scored", camera)
+        except Exception as error:
+            # above all a store that cannot give an epoch: the next frame tries again
+            self._failures.log(f"camera {camera}: a frame could not be scored", error)
             self._board.count(camera, "skipped")
             return None
 
@@ -130,7 +133,7 @@ class Scorer:
         for (watcher, frame, poses), windows in zip(group, scored, strict=True):
             if isinstance(windows, Exception):
                 camera = watcher.subject.camera
-                logger.error("camera %s: a frame could not be scored: %s", camera, windows)
+                self._failures.log(f"camera {camera}: a frame could not be scored", windows)
                 self._board.count(camera, "skipped")
                 self._lose(watcher, "camera lost")
             else:

@@ -170,6 +170,7 @@ class _Watch:
     def _wait(self, run: _Run) -> int:
         """Until the site has ended; by force if it hangs, or does not end once told to."""
         told: float | None = None
+        killed = False
         while (code := run.process.poll()) is None:
             if run.heard(0.2):
                 self._has_worked = True
@@ -179,10 +180,14 @@ class _Watch:
                     told = time.monotonic()
                     self._systemd.notify("STOPPING=1")
                 if time.monotonic() - told > STOP_S:
-                    logger.error("the site does not end and is killed")
+                    if not killed:
+                        logger.error("the site does not end and is killed")
+                    killed = True
                     run.process.kill()
             elif run.is_hanging():
-                logger.critical("the site hangs: no heartbeat for %g s; it is killed", HANG_S)
+                if not killed:  # one that waits for its disk may take long to die
+                    logger.critical("the site hangs: no heartbeat for %g s; it is killed", HANG_S)
+                killed = True
                 run.process.kill()
         return code
 

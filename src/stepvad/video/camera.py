@@ -102,6 +102,7 @@ class Camera:
         self._offline_since: float | None = None
         self._epoch = -1
         self._in_vain = 0
+        self._skipped_before = 0
         self._frames: deque[Frame] = deque()
         self._buffer = buffer
         self._changed = threading.Condition()
@@ -174,7 +175,7 @@ class Camera:
         backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while not self._stopped.is_set():
             decoded = self._counts.decoded
-            reason = self._session(log)
+            reason = self._explained(self._session(log))
             if self._stopped.is_set():
                 reason = "stopped"
             self._report("offline", reason)
@@ -188,6 +189,7 @@ class Camera:
     def _session(self, log: _CapturedLog) -> str:
         """One connection from beginning to end; the reason why it ended."""
         self._epoch += 1
+        self._skipped_before = self._counts.skipped
         try:
             with self._opened() as container:
                 return self._read(container, log)
@@ -201,6 +203,11 @@ class Camera:
             return self.url.redact(getattr(error, "strerror", None) or str(error))
         finally:
             log.forward()
+
+    def _explained(self, reason: str) -> str:
+        """Why a connection ended, and what came since its last frame."""
+        undecoded = self._counts.skipped - self._skipped_before
+        return f"{reason}: {undecoded} did not decode, {UNDECODED}" if undecoded else reason
 
     def _opened(self) -> Any:
         """The connection, to a server that may have the password; silence ends it."""
@@ -220,23 +227,22 @@ class Camera:
         stream = video_stream(container, f"camera {self.name}", hint=HINT)
         stream.thread_type = "SLICE"  # threads by frame would hold frames back
         decoder = Decoder(self._counts)
-        latest, skipped = time.monotonic(), self._counts.skipped
+        latest = time.monotonic()
         for packet in container.demux():
             log.forward()
             # Before decoding: FFmpeg hands its last packet out when it has given up waiting.
             silent_s = time.monotonic() - latest
             if packet.stream.index == stream.index:
                 for pts, image in decoder.pictures(packet):
-                    latest, skipped = time.monotonic(), self._counts.skipped
+                    latest, self._skipped_before = time.monotonic(), self._counts.skipped
                     number = self._counts.decoded - 1
                     self._keep(Frame(self.name, number, pts, time.time(), image, self._epoch))
             if self._stopped.is_set():
                 return "stopped"
             if silent_s >= self._limit_s():
                 self._counts.stalls += 1
-                reason = f"no frame for {self._limit_s():g} s"
-                return _explained(reason, self._counts.skipped - skipped)
-        return _explained("the stream ended", self._counts.skipped - skipped)
+                return f"no frame for {self._limit_s():g} s"
+        return "the stream ended"
 
     def _keep(self, frame: Frame) -> None:
         """Hand a frame over, in place of the oldest if nobody takes them."""
@@ -298,11 +304,6 @@ class _CapturedLog:
             text = self._url.redact(message.strip())
             logger.log(self._logging.adapt_level(level), "FFmpeg %s: %s", name, text)
         self._logs.clear()
-
-
-def _explained(reason: str, undecoded: int) -> str:
-    """Why a connection ended, and what came since its last frame."""
-    return f"{reason}: {undecoded} did not decode, {UNDECODED}" if undecoded else reason
 
 
 def _options(url: Url, timeout_s: float) -> dict[str, str]:

@@ -134,6 +134,12 @@ class SoakSite:
         """Messages that wait, by sink."""
         return dict(self._rows("SELECT sink, count(*) FROM outbox GROUP BY sink") or [])
 
+    def events_without_poses(self) -> int:
+        """Events that can be looked at less closely than others."""
+        query = "SELECT count(*) FROM events WHERE id NOT IN (SELECT id FROM poses)"
+        rows = self._rows(query)
+        return int(rows[0][0]) if rows else 0
+
     def _rows(self, query: str) -> list[Any] | None:
         with suppress(sqlite3.Error):
             uri = f"file:{self.data / FILE_NAME}?mode=ro"

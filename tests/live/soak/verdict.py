@@ -42,7 +42,7 @@ class Line:
 
 def of_memory(samples: Sequence[Sample]) -> Iterator[Line]:
     """Whether a site of some age holds more at the end than one of that age at the beginning."""
-    usable = [one for one in samples if one.site_age_s > YOUNG_S]
+    usable = [s for s in samples if s.site_age_s > YOUNG_S and s.fault != "idle connections"]
     if not usable:
         yield Line("memory", "no site was older than a minute")
         return

@@ -91,7 +91,8 @@ class Webhook:
         self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         """All of the address that an error may show: the rest may be a secret."""
         self._client = self._make()
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Of the thread that sends; a limit of time for a whole request needs one."""
 
     def _make(self) -> AsyncClient:
         try:
@@ -126,14 +127,17 @@ class Webhook:
 
     def close(self) -> None:
         """Close the connection."""
-        if not self._loop.is_closed():
+        if self._loop is not None:
             self._loop.run_until_complete(self._client.aclose())
             self._loop.close()
+            self._loop, self._client = None, self._make()
 
     def _within_time(self, body: bytes) -> tuple[int, float]:
         """The status of the answer, and the seconds that it asks to wait."""
         import httpx
 
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
         try:
             return self._loop.run_until_complete(
                 asyncio.wait_for(self._post(body), self._timeout_s)
