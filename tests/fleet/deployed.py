@@ -67,7 +67,9 @@ class Machine:
             text = text.replace(f"{name}.nats:6222", f"127.0.0.1:{self.cluster[name]}")
         text = text.replace("@postgres:5432/", f"@127.0.0.1:{self.database}/")
         text = text.replace("0.0.0.0:9100", f"127.0.0.1:{free_port()}")
-        text = text.replace("port = 8080", f"port = {self.page}")
+        is_published = 'host = "0.0.0.0"' in text  # the page of the fleet, not that of an edge
+        port = self.page if is_published else free_port()
+        text = text.replace("port = 8080", f"port = {port}")
         text = text.replace('host = "0.0.0.0"', 'host = "127.0.0.1"')
         text = text.replace("/run/secrets/", f"{self.fleet}/secrets/")
         text = text.replace('"/models/', f'"{self.fleet}/models/')

@@ -135,15 +135,6 @@ def test_a_child_that_is_stopped_is_replaced(talk: Talk, limits: None) -> None:
     assert talk.deaths == ["silent for 2.5 s"]
 
 
-def test_a_child_that_starts_slowly_is_waited_for(
-    talk: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process, "SILENT_S", 0.01)  # no interpreter starts as fast
-    with Kept(talk):
-        wait_until(lambda: bool(talk.answers or talk.deaths), 20)
-        assert talk.answers
-
-
 def test_a_child_that_never_starts_is_replaced(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "START_S", 0.01)
     with Kept(talk):
