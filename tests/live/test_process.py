@@ -136,10 +136,13 @@ def test_a_child_that_is_stopped_is_replaced(talk: Talk, limits: None) -> None:
 
 
 def test_a_child_that_never_starts_is_replaced(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "START_S", 0.01)
-    with Kept(talk):
+    monkeypatch.setattr(process, "START_S", 1.0)
+    with Kept(talk) as stage:
+        while stage.pid is None:
+            time.sleep(0.001)
+        os.kill(stage.pid, signal.SIGSTOP)  # before the interpreter has started
         wait_until(lambda: bool(talk.deaths), 20)
-    assert talk.deaths[0] == "silent for 0.01 s"
+    assert talk.deaths[0] == "silent for 1 s"
 
 
 def test_a_child_that_stops_within_a_message_is_replaced(talk: Talk, limits: None) -> None:
