@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,17 @@ settings.register_profile(
     "thorough", max_examples=5000, deadline=None, suppress_health_check=unhurried
 )
 settings.load_profile("fast")
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    """What a test sets up in the logs of its process ends with it."""
+    loggers = [logging.getLogger(), logging.getLogger("stepvad")]
+    before = [(logger, [*logger.handlers], logger.level) for logger in loggers]
+    yield
+    for logger, handlers, level in before:
+        logger.handlers = handlers
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")
