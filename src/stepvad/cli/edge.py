@@ -1,0 +1,68 @@
+"""What the process of an edge runs, which `stepvad fleet edge` starts."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepvad.cli.site import run_process
+
+if TYPE_CHECKING:
+    from stepvad.fleet.settings import EdgeSite
+    from stepvad.live.supervisor import HeartbeatPipe
+
+
+def main() -> None:
+    """Send what the settings say until SIGTERM; the exit code tells how it ended."""
+    parser = argparse.ArgumentParser(prog="stepvad.cli.edge")
+    parser.add_argument("--heartbeat-fd", type=int)
+    parser.add_argument("place", type=Path, help="settings")
+    run_process(_run, parser.parse_args())
+
+
+def _run(
+    options: argparse.Namespace, stop: threading.Event, parent: HeartbeatPipe | None
+) -> list[str]:
+    from stepvad.fleet.settings import load_edge
+    from stepvad.live.logs import set_up
+    from stepvad.live.site import alone
+
+    settings = load_edge(options.place)
+    set_up(settings.logs)
+    with alone(settings.data):
+        send = _send_poses if settings.fleet.publish == "poses" else _send_events
+        return send(settings, stop, parent)
+
+
+def _send_poses(
+    settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
+) -> list[str]:
+    from stepvad.cli.site import serve_page
+    from stepvad.fleet.edge import Edge, page_of
+    from stepvad.live.site import Page
+    from stepvad.live.token import token_of
+
+    def open_page(edge: Edge) -> Page:
+        return page_of(edge, serve_page, token_of(settings))
+
+    return Edge(settings).run(stop, parent, open_page if settings.web.enabled else None)
+
+
+def _send_events(
+    settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
+) -> list[str]:
+    from stepvad.cli.site import serve_page
+    from stepvad.fleet.line import Line
+    from stepvad.fleet.sink import FleetSink
+    from stepvad.live.site import Site
+
+    line = Line(settings.fleet.bus, f"edge-{settings.name}")
+    sink = FleetSink(line, site=settings.name, subjects=settings.fleet.bus.subjects)
+    serve = serve_page if settings.web.enabled else None
+    return Site(settings, serve=serve, more=[sink]).run(stop, parent)
+
+
+if __name__ == "__main__":
+    main()
