@@ -153,6 +153,8 @@ def test_an_explanation_that_comes_late_appears_by_itself(
     )
     site.explanations[one.id] = some | {"score": one.top_score}
     page.wait("!!document.querySelector('#event .stage')")
+    page.run("location.hash = 'events'")
+    page.wait(f"!{OPEN}")  # else the page asks for an event that is not there any more
     site.store.delete(ids=[one.id])
     assert all("404" in said for said in page.complaints)
     page.complaints.clear()
