@@ -77,7 +77,7 @@ def test_scores_of_a_long_clip_do_not_depend_on_the_batches(
 ) -> None:
     whole = detector.score(walkers[0])
     monkeypatch.setattr("stepvad.footage.BATCH", 7)
-    monkeypatch.setattr("stepvad.windows.PIECE", 50)
+    monkeypatch.setattr("stepvad.windows.runs.PIECE", 50)
     reports: list[Progress] = []
     parts = detector.score(walkers[0], report=reports.append)
     np.testing.assert_allclose(parts.A, whole.A, atol=1e-5)

@@ -189,6 +189,36 @@ class Clip:
         return Clip(self.name, self.fps, n_frames, self.tracks, self.skeleton)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PoseRows:
+    """Poses as columns: track, frame `(n,)`, keypoints `(n, V, 2)`, confidence `(n, V)`."""
+
+    track: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> PoseRows:
+        """A part of the rows, or the rows in another order."""
+        return PoseRows(
+            self.track[rows], self.frame[rows], self.keypoints[rows], self.confidence[rows]
+        )
+
+    @classmethod
+    def joined(cls, parts: list[PoseRows]) -> PoseRows:
+        """The rows of all parts."""
+        return cls(
+            np.concatenate([part.track for part in parts]),
+            np.concatenate([part.frame for part in parts]),
+            np.concatenate([part.keypoints for part in parts]),
+            np.concatenate([part.confidence for part in parts]),
+        )
+
+    def tracks(self) -> tuple[Track, ...]:
+        """The tracks these rows make up, sorted by id."""
+        return tracks_of(self.track, self.frame, self.keypoints, self.confidence)
+
+
 def n_frames_of(tracks: Iterable[Track]) -> int:
     """Frames up to the last pose: the clip's length where nothing else tells it."""
     return max((int(track.frames[-1]) + 1 for track in tracks if len(track)), default=0)

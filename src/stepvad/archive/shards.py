@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from stepvad import skeletons
-from stepvad.archive.cutting import Cutter
 from stepvad.archive.layout import Shard
+from stepvad.archive.rowcheck import RowCheck
 from stepvad.archive.scorefile import ClipScores, Writer, read_facts, writing
 from stepvad.archive.storage import Place
 from stepvad.config import Engine
@@ -23,8 +23,9 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.footage import BATCH
 from stepvad.formats import tracks
 from stepvad.formats.trackheader import ClipFacts
-from stepvad.formats.trackrows import Rows
 from stepvad.windows import Counts
+from stepvad.windows.cutting import in_pieces
+from stepvad.windows.runs import Repaired, runs_of
 
 KEPT_BYTES = 1 << 25
 """The most that glibc takes as a limit."""
@@ -196,8 +197,11 @@ def _score_file(place: Place, name: str, detector: Detector, writer: Writer, don
                 first = next(rows)
                 n_joints = first.confidence.shape[1]
                 skeleton = header.skeleton if header else skeletons.of_size(n_joints)
-                cutter = Cutter(facts, detector.config, skeleton, detector.skeleton)
-                _score_clip(clip, cutter, chain([first], rows), detector, writer, done)
+                check = RowCheck(facts)
+                checked = map(check, chain([first], rows))
+                runs = runs_of(checked, detector.config, skeleton, detector.skeleton)
+                _score_clip(clip, runs, detector, writer, done)
+                done.clips[clip]["n_frames"] = check.n_frames
             except DataError as error:
                 raise error.located(f"clip {clip!r}") from error
         for clip, facts in header.clips.items() if header else ():
@@ -206,22 +210,16 @@ def _score_file(place: Place, name: str, detector: Detector, writer: Writer, don
 
 
 def _score_clip(
-    clip: str,
-    cutter: Cutter,
-    parts: Iterator[Rows],
-    detector: Detector,
-    writer: Writer,
-    done: _Done,
+    clip: str, runs: Iterator[Repaired], detector: Detector, writer: Writer, done: _Done
 ) -> None:
-    """Score the windows of a clip as its rows come."""
-    indices = chain(chain.from_iterable(map(cutter.add, parts)), cutter.finish())
-    for windows in chain.from_iterable(index.batches(BATCH) for index in indices):
-        scores = detector.score_windows(windows)
-        writer.add(ClipScores(clip, scores))
-        done.clips[clip]["windows"] += len(scores)
-        done.flat += int(windows.flat.sum())
-    done.clips[clip]["n_frames"] = cutter.n_frames
-    done.counts += cutter.counts
+    """Score the windows of a clip as its runs come."""
+    for index, mended in in_pieces(runs, detector.config, detector.skeleton):
+        done.counts += mended
+        for windows in index.batches(BATCH):
+            scores = detector.score_windows(windows)
+            writer.add(ClipScores(clip, scores))
+            done.clips[clip]["windows"] += len(scores)
+            done.flat += int(windows.flat.sum())
 
 
 def _names(shard: Shard) -> list[str]:

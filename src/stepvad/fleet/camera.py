@@ -26,7 +26,7 @@ class Camera:
     epoch: int
     wall0: float
     number: int
-    """Of the connection, in the crowd."""
+    """Of the connection, among those of the assembler."""
     reorder: Reorder
     watcher: Watcher = field(init=False)
     known: Connection | None = None

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from stepvad.detector import Detector
 from stepvad.events import Kind
 from stepvad.fleet.camera import Camera
-from stepvad.fleet.crowd import Crowd
 from stepvad.fleet.wire import Batch
 from stepvad.live.record import Record
 from stepvad.scoring import WindowScores
+from stepvad.windows.assembler import WindowAssembler
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Scorer:
     """Scores frames of all cameras; those that share a detector in one call."""
 
     counts: Counts = field(default_factory=Counts)
-    _crowds: dict[int, Crowd] = field(default_factory=dict)
+    _assemblers: dict[int, WindowAssembler] = field(default_factory=dict)
     _numbers: int = 0
 
     def number(self) -> int:
@@ -94,7 +94,7 @@ class Scorer:
 
     def forget(self, camera: Camera) -> None:
         """No window of this camera goes on."""
-        self._crowd(camera.subject.detector).forget(camera.number)
+        self._assembler(camera.subject.detector).forget(camera.number)
 
     def score(self, works: Sequence[Work]) -> list[Change]:
         """What frames change; of each camera they come in order."""
@@ -104,10 +104,10 @@ class Scorer:
             groups.setdefault(key, []).append(work)
         return [change for group in groups.values() for change in self._score(group)]
 
-    def _crowd(self, detector: Detector) -> Crowd:
-        if id(detector) not in self._crowds:
-            self._crowds[id(detector)] = Crowd(detector)
-        return self._crowds[id(detector)]
+    def _assembler(self, detector: Detector) -> WindowAssembler:
+        if id(detector) not in self._assemblers:
+            self._assemblers[id(detector)] = WindowAssembler(detector.config, detector.skeleton)
+        return self._assemblers[id(detector)]
 
     def _score(self, works: Sequence[Work]) -> list[Change]:
         """What frames of cameras change that share a detector and a skeleton.
@@ -115,13 +115,13 @@ class Scorer:
         Where that fails, each camera is scored alone: the one to blame loses its frames, the
         others lose nothing.
         """
-        crowd = self._crowd(works[0].camera.subject.detector)
-        mark = crowd.mark()
+        assembler = self._assembler(works[0].camera.subject.detector)
+        mark = assembler.mark()
         try:
             frames = _Frames.of(works)
             scores, frame = self._scored(works, frames)
         except Exception:  # whatever a message brings about, other cameras go on
-            crowd.undo(mark)
+            assembler.undo(mark)
             by_camera: dict[int, list[Work]] = {}
             for work in works:
                 by_camera.setdefault(id(work.camera), []).append(work)
@@ -149,11 +149,11 @@ class Scorer:
     ) -> tuple[WindowScores, NDArray[np.int64]]:
         """Scores of the windows of new frames, and the frame that completed each."""
         detector = works[0].camera.subject.detector
-        crowd = self._crowd(detector)
+        assembler = self._assembler(detector)
         frame = np.repeat(np.arange(len(frames.slot)), frames.people)  # by person
         numbers = np.array([work.camera.number for work in works])
         scores, of, flat = [], [], 0
-        for windows, rows in crowd.push(
+        for windows, rows in assembler.push(
             numbers[frames.work[frame]],
             frames.slot[frame],
             np.concatenate([work.batch.tracks for work in works]).astype(np.int64),
@@ -169,7 +169,7 @@ class Scorer:
             scores.append(detector.score_windows(windows))
             of.append(at)
         self.counts.flat_windows += flat
-        self.counts.duplicate_poses = sum(one.duplicate_poses for one in self._crowds.values())
+        self.counts.duplicate_poses = sum(one.duplicate_poses for one in self._assemblers.values())
         if len(scores) == 1:
             return scores[0], of[0]
         nothing = np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Rows of a track file: Arrow columns become arrays and back.
+"""PoseRows of a track file: Arrow columns become arrays and back.
 
 One row is one person in one frame. `clip` is text, `track` and `frame` are whole numbers, and `x`,
 `y` and `confidence` are lists with one number per joint. pyarrow is handed in by who needs it, so
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -20,40 +19,12 @@ from numpy.typing import NDArray
 from stepvad.errors import DataError
 from stepvad.formats import limits
 from stepvad.formats.parquetfile import Checked
-from stepvad.poses import Track, tracks_of
+from stepvad.poses import PoseRows, Track
 
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
 ROWS_AT_ONCE = 65_536
-"""Rows of a row group, and rows held in memory beside the clip in hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows of one clip: track, frame `(n,)`, keypoints `(n, V, 2)`, confidence `(n, V)`."""
-
-    track: NDArray[np.int64]
-    frame: NDArray[np.int64]
-    keypoints: NDArray[np.float32]
-    confidence: NDArray[np.float32]
-
-    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Rows:
-        """A part of the rows, or the rows in another order."""
-        return Rows(self.track[rows], self.frame[rows], self.keypoints[rows], self.confidence[rows])
-
-    @classmethod
-    def joined(cls, parts: list[Rows]) -> Rows:
-        """The rows of all parts."""
-        return cls(
-            np.concatenate([part.track for part in parts]),
-            np.concatenate([part.frame for part in parts]),
-            np.concatenate([part.keypoints for part in parts]),
-            np.concatenate([part.confidence for part in parts]),
-        )
-
-    def tracks(self) -> tuple[Track, ...]:
-        """The tracks these rows make up, sorted by id."""
-        return tracks_of(self.track, self.frame, self.keypoints, self.confidence)
+"""PoseRows of a row group, and rows held in memory beside the clip in hand."""
 
 
 def schema(n_joints: int, pyarrow: Any) -> Any:
@@ -104,7 +75,7 @@ def check_columns(schema: Any, types: Any) -> None:
 
 def decode(
     checked: Checked, n_joints: int | None, pyarrow: Any, *, threads: bool = True
-) -> Iterator[tuple[str, Rows]]:
+) -> Iterator[tuple[str, PoseRows]]:
     """Stretches of rows with the name of their clip, which may go on in the next stretch.
 
     Without `n_joints` the first row tells it. Memory is bounded by the batch, not by the file.
@@ -123,7 +94,7 @@ def decode(
         )
 
 
-def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, Rows]]:
+def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
     """The stretches within one batch."""
     for name in ("clip", "track", "frame"):
         _check_nulls(batch.column(name), name)
@@ -137,7 +108,7 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
     x, y, confidence = (
         _joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS
     )
-    rows = Rows(track, frame, np.stack([x, y], axis=-1), confidence)
+    rows = PoseRows(track, frame, np.stack([x, y], axis=-1), confidence)
     for stretch in _stretches(codes):
         yield names[codes[stretch.start]], rows[stretch]
 

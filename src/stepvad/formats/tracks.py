@@ -18,8 +18,7 @@ from stepvad.atomic import replacing
 from stepvad.errors import DataError
 from stepvad.formats import limits, parquetfile, trackrows
 from stepvad.formats.trackheader import ClipFacts, Header
-from stepvad.formats.trackrows import Rows
-from stepvad.poses import Clip, Track, n_frames_of
+from stepvad.poses import Clip, PoseRows, Track, n_frames_of
 from stepvad.skeletons import COCO17
 
 METADATA_KEY = b"stepvad"
@@ -53,7 +52,7 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
 @contextmanager
 def opened(
     source: Path | BinaryIO, *, threads: bool = True
-) -> Iterator[tuple[Header | None, Iterator[tuple[str, Rows]]]]:
+) -> Iterator[tuple[Header | None, Iterator[tuple[str, PoseRows]]]]:
     """What a file says of itself, and its rows with the name of their clip, some at a time.
 
     However large the file is, no more of it than `trackrows.ROWS_AT_ONCE` rows is in memory.
@@ -143,7 +142,7 @@ def write(
         writer.add_key_value_metadata({METADATA_KEY: header.encode()})
 
 
-def _read(parts: Iterator[tuple[str, Rows]]) -> Iterator[tuple[str, Rows]]:
+def _read(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, PoseRows]]:
     """The same rows; what goes wrong while they are read is an error of the data."""
     with _readable():
         yield from parts
@@ -153,11 +152,11 @@ def _readable() -> AbstractContextManager[None]:
     return parquetfile.as_data_errors("a Parquet file of tracks", **EXTRA)
 
 
-def _grouped(parts: Iterator[tuple[str, Rows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
+def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
     """The tracks of each clip, which may span many row groups."""
     for name, group in groupby(parts, key=lambda part: part[0]):
         try:
-            yield name, Rows.joined([rows for _, rows in group]).tracks()
+            yield name, PoseRows.joined([rows for _, rows in group]).tracks()
         except DataError as error:
             raise error.located(f"clip {name!r}") from error
 

@@ -20,7 +20,7 @@ from stepvad.runtime.engines import onnxruntime_run, openvino_run
 from stepvad.runtime.graph import Graph, Shape, add_blocks
 from stepvad.runtime.telemetry import import_openvino
 from stepvad.scoring import anomaly_score, standardise_energies
-from stepvad.windows import ROUNDING, STGNF_SIZE, standardise
+from stepvad.windows.standardise import ROUNDING, STGNF_SIZE, standardise
 
 PROBES = 256
 """Windows that a new file is tried on."""

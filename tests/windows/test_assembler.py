@@ -9,11 +9,11 @@ import pytest
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
-from stepvad.fleet.crowd import Crowd
 from stepvad.live import demo
 from stepvad.poses import Pose
 from stepvad.stream import Stream
 from stepvad.windows import Windows
+from stepvad.windows.assembler import WindowAssembler
 
 Row = tuple[int, int, int, bytes, float, int]
 
@@ -51,7 +51,7 @@ def rows(camera: int, windows: Windows, arrival: list[int]) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_crowd_has_the_windows_of_streams_bit_for_bit(small_model: Detector, seed: int) -> None:
+def test_it_has_the_windows_of_streams_bit_for_bit(small_model: Detector, seed: int) -> None:
     frames = frames_of(seed, 3, small_model.config.T)
     expected: list[Row] = []
     duplicates = 0
@@ -62,7 +62,7 @@ def test_a_crowd_has_the_windows_of_streams_bit_for_bit(small_model: Detector, s
             expected += rows(camera, windows, [slot] * len(windows))
         duplicates += stream.duplicate_poses
     rng = np.random.default_rng(seed)
-    crowd = Crowd(small_model)
+    assembler = WindowAssembler(small_model.config, small_model.skeleton)
     found: list[Row] = []
     while any(frames.values()):
         taken = [
@@ -82,27 +82,27 @@ def test_a_crowd_has_the_windows_of_streams_bit_for_bit(small_model: Detector, s
             np.array([pose.confidence for _, _, pose in taken]),
         )
         if rng.random() < 0.5:  # what is taken back, at any point, leaves no trace
-            mark = crowd.mark()
-            for _ in islice(crowd.push(number, at, *people), int(rng.integers(0, 3))):
+            mark = assembler.mark()
+            for _ in islice(assembler.push(number, at, *people), int(rng.integers(0, 3))):
                 pass
-            crowd.undo(mark)
-        for windows, of in crowd.push(number, at, *people):
+            assembler.undo(mark)
+        for windows, of in assembler.push(number, at, *people):
             for i in range(3):
                 mine = np.flatnonzero(number[of] == i)
                 found += rows(i, windows.part(mine), at[of][mine].tolist())
     assert len(expected) > 300
     assert sorted(found) == sorted(expected)
-    assert crowd.duplicate_poses == duplicates > 0
+    assert assembler.duplicate_poses == duplicates > 0
 
 
-def test_a_crowd_forgets_cameras_and_people_who_left(small_model: Detector) -> None:
-    crowd = Crowd(small_model)
+def test_it_forgets_cameras_and_people_who_left(small_model: Detector) -> None:
+    assembler = WindowAssembler(small_model.config, small_model.skeleton)
     one = np.ones((1, 17, 2), np.float32)
     for frame in range(3000):
         person = np.array([frame // 2])
-        assert not [*crowd.push(np.array([5]), np.array([frame]), person, one, one[..., 0])]
-    assert len(crowd) < 200
-    crowd.forget(5)
-    assert len(crowd) == 0
+        assert not [*assembler.push(np.array([5]), np.array([frame]), person, one, one[..., 0])]
+    assert len(assembler) < 200
+    assembler.forget(5)
+    assert len(assembler) == 0
     person = np.array([2999 // 2])
-    assert not [*crowd.push(np.array([5]), np.array([3000]), person, one, one[..., 0])]
+    assert not [*assembler.push(np.array([5]), np.array([3000]), person, one, one[..., 0])]

@@ -20,29 +20,49 @@ from stepvad.windows import (
     clip_runs,
     cut,
     cut_in_pieces,
-    fill_gaps,
     standardise,
 )
+from stepvad.windows.gaps import fill_gaps
 from tests.tracks import all_windows, clip_of, config, floats, random_track
 
 
+def filled(
+    frames: list[int], keypoints: NDArray[np.float32], confidence: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """A run of these poses, filled."""
+    missed = np.diff(frames, prepend=frames[0] - 1) - 1
+    before = np.flatnonzero(missed) - 1
+    _, _, poses = fill_gaps(
+        missed, (keypoints, confidence), (keypoints[before], confidence[before])
+    )
+    return poses
+
+
 def test_a_gap_is_filled_linearly_in_place_and_confidence() -> None:
-    frames = np.array([10, 11, 15])
     keypoints = floats(0, 0, 4, 8, 12, 0).reshape(3, 1, 2)
-    filled, confidence = fill_gaps(frames, keypoints, floats(0.2, 0.4, 0.8))
+    between, confidence = filled([10, 11, 15], keypoints, floats(0.2, 0.4, 0.8))
     expected = [[0, 0], [4, 8], [6, 6], [8, 4], [10, 2], [12, 0]]
-    np.testing.assert_allclose(filled[:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(between[:, 0], expected, rtol=1e-6)
     np.testing.assert_allclose(confidence, [0.2, 0.4, 0.5, 0.6, 0.7, 0.8], rtol=1e-6)
-    assert filled.dtype == confidence.dtype == np.float32
+    assert between.dtype == confidence.dtype == np.float32
 
 
 def test_given_poses_keep_their_bits_when_a_gap_is_filled() -> None:
     track = random_track([0, 1, 4, 5, 9])
     confidence = track.confidence.mean(axis=1)
-    filled, filled_confidence = fill_gaps(track.frames, track.keypoints, confidence)
-    assert len(filled) == 10
-    np.testing.assert_array_equal(filled[track.frames], track.keypoints)
+    between, filled_confidence = filled(track.frames.tolist(), track.keypoints, confidence)
+    assert len(between) == 10
+    np.testing.assert_array_equal(between[track.frames], track.keypoints)
     np.testing.assert_array_equal(filled_confidence[track.frames], confidence)
+
+
+def test_a_gap_is_told_by_the_pose_it_leads_to_and_the_frames_up_to_it() -> None:
+    ones = np.ones((3, 2, 2), np.float32)
+    row, ahead, _ = fill_gaps(
+        np.array([0, 2, 1]), (ones, ones[:, 0, 0]), (ones[:2], ones[:2, 0, 0])
+    )
+    assert row.tolist() == [0, 1, 1, 1, 2, 2]
+    assert ahead.tolist() == [0, 2, 1, 0, 1, 0]
 
 
 def runs_of(clip: Clip, T: int) -> tuple[list[Run], Counts]:
@@ -275,7 +295,7 @@ def test_a_track_cut_in_pieces_gives_every_window_once_and_to_the_bit(
     clip = clip_of(random_track(frames), random_track([3, 4, 5, 6], id_=8, seed=2))
     settings = config(T, drop_last_window=drop)
     whole, counts = cut(clip, settings, of_size(3))
-    monkeypatch.setattr("stepvad.windows.PIECE", piece)
+    monkeypatch.setattr("stepvad.windows.runs.PIECE", piece)
     pieces = list(cut_in_pieces(clip, settings, of_size(3)))
     assert len(pieces) > 2
     assert sum((mended for _, mended in pieces), Counts()) == counts

@@ -1,4 +1,4 @@
-"""Many cameras at once, by arrays: the windows that a stream of each would have."""
+"""The windows of many cameras, whose poses come in any batches, made by arrays."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from numpy.typing import NDArray
 
-from stepvad.detector import Detector
+from stepvad.config import Config
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows import Windows, prepare
+from stepvad.windows.gaps import Poses, ends_run, fill_gaps
+from stepvad.windows.prepare import prepare
+from stepvad.windows.values import Windows
 
 AT_ONCE = 512
 """Windows made at once, at most: what fits into the processor's caches."""
@@ -22,7 +24,7 @@ NEVER = -(2**62)
 
 
 class Mark(NamedTuple):
-    """How far every track was; see `Crowd.mark`."""
+    """How far every track was; see `WindowAssembler.mark`."""
 
     slot: Mapping[int, int]
     n: NDArray[np.int64]
@@ -30,18 +32,18 @@ class Mark(NamedTuple):
     duplicate_poses: int
 
 
-class Crowd:
-    """Many cameras at once, by arrays: the windows that a `Stream` of each would have.
+class WindowAssembler:
+    """Poses of many cameras in, the windows out that a `Stream` of each would have.
 
     A camera is a number below 2^31, and track ids are of 32 bits; frames of a camera come in
     order, one or many at a time. Memory grows with the people in view.
     """
 
-    def __init__(self, detector: Detector) -> None:
-        self.detector = detector
+    def __init__(self, config: Config, skeleton: Skeleton) -> None:
+        self.config, self.skeleton = config, skeleton
         self.duplicate_poses = 0
-        self._length = length = detector.config.T
-        joints = detector.skeleton.V
+        self._length = length = config.T
+        joints = skeleton.V
         self._slot: dict[int, int] = {}
         self._free: list[int] = []
         self._keypoints = np.empty((0, 4 * length, joints, 2), dtype=np.float32)
@@ -103,7 +105,7 @@ class Crowd:
 
         They come some at a time. Of poses with one camera, frame and track the first counts.
         """
-        keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.detector.skeleton)
+        keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.skeleton)
         key = camera << 32 | track_id & 0xFFFFFFFF
         order = np.argsort(key, kind="stable")
         same = np.diff(key[order], prepend=-1) == 0
@@ -113,7 +115,7 @@ class Crowd:
             order, same = order[~again], same[~again]
             step = np.diff(frame[order], prepend=0)
         # where a person was away for long in between, what follows is a run of its own
-        broken = same & (step - 1 > self._length)
+        broken = same & ends_run(step - 1, self._length)
         runs = [order]
         if broken.any():
             turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
@@ -127,7 +129,7 @@ class Crowd:
                 part = slice(first, first + AT_ONCE)
                 rows = run[of[part]]
                 found = self._cut(at[part])
-                yield Windows.of(*found, track_id[rows], frames[part], self.detector.config), rows
+                yield Windows.of(*found, track_id[rows], frames[part], self.config), rows
 
     def _push(
         self,
@@ -148,14 +150,17 @@ class Crowd:
         before = np.concatenate([[0], frame[:-1]]) if len(frame) else frame
         before[first] = self._last[slots]
         missed = frame - before - 1
-        fresh = missed[first] > self._length
+        fresh = ends_run(missed[first], self._length)
         self._n[slots[fresh]] = 0
         missed[first[fresh]] = 0
         of = np.arange(len(key))
         if missed.any():
-            of, frame, keypoints, confidence = self._filled(
-                missed, frame, keypoints, confidence, first, slots
+            of, ahead, (keypoints, confidence) = fill_gaps(
+                missed,
+                (keypoints, confidence),
+                self._earlier(missed, keypoints, confidence, first, slots),
             )
+            frame = frame[of] - ahead
             size = np.add.reduceat(missed + 1, first)
         self._make_room(slots, size)
         ends = np.cumsum(size)
@@ -183,33 +188,22 @@ class Crowd:
         sures = sliding_window_view(self._confidence.reshape(-1), self._length)
         return spans[at].reshape(len(at), self._length, *joints), sures[at]
 
-    def _filled(
+    def _earlier(
         self,
         missed: NDArray[np.int64],
-        frame: NDArray[np.int64],
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
         first: NDArray[np.int64],
         slots: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
-        """The same poses with those that were missed in between, linear as `fill_gaps` does."""
-        known = self._n[slots] > 0
-        latest = slots[known], self._n[slots[known]] - 1
-        earlier, sure = np.roll(keypoints, 1, axis=0), np.roll(confidence, 1)
-        earlier[first[known]] = self._keypoints[latest]
-        sure[first[known]] = self._confidence[latest]
-        span = missed + 1
-        of = np.repeat(np.arange(len(frame)), span)
-        left = np.cumsum(span)[of] - np.arange(len(of)) - 1  # frames up to the pose itself
-        share = ((span[of] - left) / span[of]).astype(np.float32)
-        between = earlier[of] + (keypoints - earlier)[of] * share[:, None, None]
-        surely = sure[of] + (confidence - sure)[of] * share
-        return (
-            of,
-            frame[of] - left,
-            np.where(left[:, None, None] > 0, between, keypoints[of]),
-            np.where(left > 0, surely, confidence[of]),
-        )
+    ) -> Poses:
+        """The pose before each gap: the one given before, or the latest that is kept."""
+        gap = np.flatnonzero(missed)
+        earlier, sure = keypoints[gap - 1], confidence[gap - 1]
+        at = np.flatnonzero(missed[first])  # tracks whose first pose follows a gap
+        place = np.searchsorted(gap, first[at])
+        latest = slots[at], self._n[slots[at]] - 1
+        earlier[place], sure[place] = self._keypoints[latest], self._confidence[latest]
+        return earlier, sure
 
     def _make_room(self, slots: NDArray[np.int64], size: NDArray[np.int64]) -> None:
         """Keep of full tracks what the next window needs; longer pieces need more places."""
@@ -239,7 +233,8 @@ class Crowd:
         used = self._owner >= 0
         latest = np.full(int(self._owner.max(initial=0)) + 1, NEVER)
         np.maximum.at(latest, self._owner[used], self._last[used])
-        self._release(used & (self._last < latest[self._owner] - self._length - 1))
+        missed = latest[self._owner] - self._last - 1
+        self._release(used & ends_run(missed, self._length))
         before = len(self._n)
         if len(self._free) > before // 4 + wanted:
             return

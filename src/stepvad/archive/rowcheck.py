@@ -1,0 +1,45 @@
+"""Rows of a clip that is read some at a time are checked as tracks are."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stepvad.errors import DataError
+from stepvad.formats.trackheader import ClipFacts
+from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
+
+
+class RowCheck:
+    """Lets rows through that are in the order of tracks and frames and stay inside their clip."""
+
+    def __init__(self, facts: ClipFacts | None) -> None:
+        self.n_frames = 0 if facts is None else facts.n_frames
+        """Frames of the clip; where nothing tells, up to its last pose so far."""
+        self._is_open = facts is None
+        self._last: tuple[int, int] | None = None  # track and frame
+
+    def __call__(self, rows: PoseRows) -> PoseRows:
+        """The same rows, unless no track may have them."""
+        track, frame, keypoints = rows.track, rows.frame, rows.keypoints
+        later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(frame) > 0))
+        first = int(track[0]), int(frame[0])
+        in_order = bool(later.all()) and (self._last is None or self._last < first)
+        sound = keypoints.min() >= -MAX_COORDINATE and keypoints.max() <= MAX_COORDINATE
+        if not (in_order and sound and frame.min() >= 0 and frame.max() <= MAX_FRAME):
+            rows.tracks()  # says what is wrong, if it is not their order
+            raise DataError(
+                "expected rows in the order of tracks and frames, got others",
+                hint="write the file again with: stepvad convert",
+            )
+        self._measure(int(frame.max()))
+        self._last = int(track[-1]), int(frame[-1])
+        return rows
+
+    def _measure(self, last: int) -> None:
+        if self._is_open:
+            self.n_frames = max(self.n_frames, last + 1)
+        elif last >= self.n_frames:
+            raise DataError(
+                f"expected frames below {self.n_frames}, got {last}",
+                hint="frames count from 0; check the clip's length",
+            )

@@ -1,0 +1,35 @@
+"""The gap rule: a gap of at most T frames is filled, a longer one ends the run."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Poses = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Keypoints `(n, V, 2)` and mean confidence `(n,)`."""
+
+
+def ends_run(missed: NDArray[np.int64], T: int) -> NDArray[np.bool_]:
+    """Whether a track that was missed for this many frames is too long gone to be filled."""
+    return missed > T
+
+
+def fill_gaps(
+    missed: NDArray[np.int64], poses: Poses, earlier: Poses
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Poses]:
+    """Poses with the `missed (n,)` ones before each of them, linear in time.
+
+    `earlier` holds the pose on the far side of each gap, one where `missed` is above 0. Of each
+    pose of the result: the row of the pose it leads to, the frames that lie between, the pose.
+    """
+    (keypoints, confidence), gap = poses, np.flatnonzero(missed)
+    row = np.repeat(np.arange(len(missed)), missed + 1)
+    ahead = np.cumsum(missed + 1)[row] - np.arange(len(row)) - 1
+    keypoints, confidence = keypoints[row], confidence[row]
+    new = np.flatnonzero(ahead)
+    span = missed[row[new]] + 1
+    share = ((span - ahead[new]) / span).astype(np.float32)
+    from_keypoints, from_confidence = (np.repeat(one, missed[gap], axis=0) for one in earlier)
+    keypoints[new] = from_keypoints + (keypoints[new] - from_keypoints) * share[:, None, None]
+    confidence[new] = from_confidence + (confidence[new] - from_confidence) * share
+    return row, ahead, (keypoints, confidence)

@@ -1,0 +1,108 @@
+"""Runs of poses and every window on them, cut when a batch is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.config import Config
+from stepvad.windows.values import Windows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Consecutive frames of a track, gaps filled: keypoints `(n, V, 2)`, mean confidence `(n,)`."""
+
+    track_id: int
+    first_frame: int
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Run]) -> Run:
+        """Parts of one run that follow each other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            parts[0].track_id,
+            parts[0].first_frame,
+            np.concatenate([part.keypoints for part in parts]),
+            np.concatenate([part.confidence for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        """Number of poses n."""
+        return len(self.keypoints)
+
+    @property
+    def last_frame(self) -> int:
+        """Frame of the last pose."""
+        return self.first_frame + len(self) - 1
+
+    def part(self, first: int, end: int) -> Run:
+        """The poses from `first` up to `end`, as slices count."""
+        poses = slice(*slice(first, end).indices(len(self)))
+        first_frame = self.first_frame + poses.start
+        return Run(self.track_id, first_frame, self.keypoints[poses], self.confidence[poses])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowIndex:
+    """Every window of some runs, as views on their poses until `windows` asks for a batch."""
+
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+    start: NDArray[np.int64]
+    track_id: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    config: Config
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], config: Config, V: int) -> WindowIndex:
+        """All windows of these runs, T frames long, one frame apart."""
+        T = config.T
+        lengths = np.array([len(run) for run in runs], dtype=np.int64)
+        n_windows = np.maximum(lengths - T + 1, 0)
+        # position of each window within its run: 0, 1, … for the first run, 0, 1, … for the next
+        offset = np.arange(n_windows.sum()) - np.repeat(np.cumsum(n_windows) - n_windows, n_windows)
+        first_pose = np.cumsum(lengths) - lengths
+        first_frame = np.array([run.first_frame for run in runs], dtype=np.int64)
+        track_id = np.array([run.track_id for run in runs], dtype=np.int64)
+        empty = np.empty((0, V, 2), dtype=np.float32)
+        return cls(
+            keypoints=np.concatenate([empty, *(run.keypoints for run in runs)]),
+            confidence=np.concatenate([empty[:, 0, 0], *(run.confidence for run in runs)]),
+            start=np.repeat(first_pose, n_windows) + offset,
+            track_id=np.repeat(track_id, n_windows),
+            frame=np.repeat(first_frame, n_windows) + offset + T - 1,
+            config=config,
+        )
+
+    def __len__(self) -> int:
+        """Number of windows N."""
+        return len(self.start)
+
+    def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
+        """The windows at these rows, cut and standardised."""
+        poses = self.start[rows][:, None] + np.arange(self.config.T)  # (n, T)
+        keypoints, confidence = self._keypoints(poses), self.confidence[poses]
+        return Windows.of(keypoints, confidence, self.track_id[rows], self.frame[rows], self.config)
+
+    def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Keypoints of poses `(n, T)` as `(n, T, V, 2)`; quicker for windows beside each other."""
+        n, T = poses.shape
+        first, end = (int(poses[:, 0].min()), int(poses[:, -1].max()) + 1) if n else (0, 0)
+        if not T <= end - first <= 2 * n + T:
+            return self.keypoints[poses]
+        # joints outside, poses inside: a joint of a window is T numbers in a row
+        turned = np.ascontiguousarray(self.keypoints[first:end].transpose(2, 1, 0))
+        spans = np.lib.stride_tricks.sliding_window_view(turned, T, axis=2)  # (2, V, poses, T)
+        return spans.transpose(2, 0, 1, 3)[poses[:, 0] - first].transpose(0, 3, 2, 1)
+
+    def batches(self, size: int) -> Iterator[Windows]:
+        """All windows in order, at most `size` at a time."""
+        for first in range(0, len(self), size):
+            yield self.windows(slice(first, first + size))

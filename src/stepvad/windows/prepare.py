@@ -1,0 +1,50 @@
+"""Poses as a model sees them: its joints, all of them found, confidences in [0, 1]."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad import skeletons
+from stepvad.skeletons import Skeleton
+from stepvad.windows.values import Counts
+
+
+def prepare(
+    keypoints: NDArray[np.float32],
+    confidence: NDArray[np.float32],
+    source: Skeleton,
+    target: Skeleton,
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Counts]:
+    """Poses as a model sees them: keypoints `(n, V, 2)` and mean confidence `(n,)`.
+
+    NaN confidence counts as 0, others are clipped to [0, 1]; a joint that was not found, at (0, 0)
+    with confidence 0, goes to the middle of the joints that were.
+    """
+    counts = Counts(poses=len(keypoints))
+    if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
+        keypoints, confidence, counts = _mend(keypoints, confidence)
+    converted = skeletons.convert(confidence, source, target).astype(np.float64)
+    mean_confidence = np.ascontiguousarray(converted).mean(axis=1).astype(np.float32)
+    return skeletons.convert(keypoints, source, target), mean_confidence, counts
+
+
+def _mend(
+    keypoints: NDArray[np.float32], confidence: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Counts]:
+    """Confidences in [0, 1] and joints that were all found, and how many were not."""
+    nan = np.isnan(confidence)
+    in_range = np.clip(np.where(nan, np.float32(0), confidence), np.float32(0), np.float32(1))
+    in_range += np.float32(0)  # -0 becomes 0
+    missing = (keypoints == 0).all(axis=-1) & (in_range == 0)
+    counts = Counts(
+        poses=len(keypoints),
+        nan_confidences=int(nan.sum()),
+        clipped_confidences=int((in_range != confidence)[~nan].sum()),
+        missing_joints=int(missing.sum()),
+    )
+    if missing.any():
+        found = np.maximum((~missing).sum(axis=1, dtype=np.float32), 1)[:, None]
+        middle = keypoints.sum(axis=1) / found  # missing joints add (0, 0)
+        keypoints = np.where(missing[..., None], middle[:, None], keypoints)
+    return keypoints, in_range, counts

@@ -1,0 +1,139 @@
+"""The windows of one camera, frame by frame: the small case of the assembler, at half its price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.windows.gaps import ends_run, fill_gaps
+
+Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
+"""Keypoints `(N, T, V, 2)`, confidences `(N, T)`, track ids and last frames of new windows."""
+
+
+class TrackRings:
+    """The latest T poses of every track in rings: a new pose is written, nothing else moves.
+
+    Each ring is there twice, one after the other, so that any T consecutive poses are a slice.
+    """
+
+    def __init__(self, T: int, V: int) -> None:
+        self.T = T
+        self.n_filled = 0
+        """Poses interpolated at the last push."""
+        self._slot: dict[int, int] = {}
+        self._free: list[int] = []
+        self._keypoints = np.empty((0, 2 * T, V, 2), dtype=np.float32)
+        self._confidence = np.empty((0, 2 * T), dtype=np.float32)
+        self._last = np.empty(0, dtype=np.int64)
+        """Frame of each track's latest pose."""
+        self._length = np.empty(0, dtype=np.int64)
+        """Poses of each track since it was last missed for too long."""
+
+    def push(
+        self,
+        frame: int,
+        track_ids: Sequence[int],
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+    ) -> Found:
+        """Add a pose to each of these tracks; the windows completed, track by track."""
+        self.n_filled = 0
+        self._forget(frame)
+        slots = np.array([self._slot_of(track_id) for track_id in track_ids], dtype=np.int64)
+        missed = (self._length[slots] > 0) & (self._last[slots] < frame - 1)
+        ids = np.array(track_ids, dtype=np.int64)
+        late = []
+        if missed.any():
+            some = slots[missed], ids[missed], keypoints[missed], confidence[missed]
+            late = self._fill(frame, *some)
+        self._write(slots, keypoints, confidence, frame)
+        found = self._windows(slots, ids)
+        if not late:
+            return found
+        joined = [np.concatenate(columns) for columns in zip(*late, found, strict=True)]
+        rank = {track_id: i for i, track_id in enumerate(track_ids)}
+        by_track = np.array([rank[track_id] for track_id in joined[2].tolist()])
+        order = np.lexsort((joined[3], by_track))
+        return joined[0][order], joined[1][order], joined[2][order], joined[3][order]
+
+    def __len__(self) -> int:
+        """Tracks remembered."""
+        return len(self._slot)
+
+    def _forget(self, frame: int) -> None:
+        """Let go of tracks that were missed for more than T frames."""
+        gone = (self._length > 0) & ends_run(frame - self._last - 1, self.T)
+        if gone.any():
+            for track_id, slot in [*self._slot.items()]:
+                if gone[slot]:
+                    del self._slot[track_id]
+                    self._length[slot] = 0
+                    self._free.append(slot)
+
+    def _slot_of(self, track_id: int) -> int:
+        slot = self._slot.get(track_id)
+        if slot is None:
+            if not self._free:
+                self._grow()
+            slot = self._slot[track_id] = self._free.pop()
+        return slot
+
+    def _grow(self) -> None:
+        """Room for twice as many tracks."""
+        before = len(self._last)
+        more = max(before, 8)
+        self._free.extend(range(before + more - 1, before - 1, -1))
+        for name in ("_keypoints", "_confidence", "_last", "_length"):
+            array = getattr(self, name)
+            room = np.zeros((more, *array.shape[1:]), dtype=array.dtype)
+            setattr(self, name, np.concatenate([array, room]))
+
+    def _fill(
+        self,
+        frame: int,
+        slots: NDArray[np.int64],
+        track_id: NDArray[np.int64],
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+    ) -> list[Found]:
+        """Interpolate the missed poses of some tracks; the windows that they complete."""
+        latest = slots, (self._length[slots] - 1) % self.T
+        earlier = self._keypoints[latest], self._confidence[latest]
+        missed = frame - self._last[slots] - 1
+        row, ahead, (filled, sure) = fill_gaps(missed, (keypoints, confidence), earlier)
+        found = []
+        for back in range(int(missed.max()), 0, -1):
+            at = np.flatnonzero(ahead == back)
+            self._write(slots[row[at]], filled[at], sure[at], frame - back)
+            found.append(self._windows(slots[row[at]], track_id[row[at]]))
+        self.n_filled += int(missed.sum())
+        return found
+
+    def _write(
+        self,
+        slots: NDArray[np.int64],
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+        frame: int,
+    ) -> None:
+        place = self._length[slots] % self.T
+        for copy in (place, place + self.T):
+            self._keypoints[slots, copy] = keypoints
+            self._confidence[slots, copy] = confidence
+        self._length[slots] += 1
+        self._last[slots] = frame
+
+    def _windows(self, slots: NDArray[np.int64], track_id: NDArray[np.int64]) -> Found:
+        """The latest T poses of those of these tracks that have as many."""
+        whole = self._length[slots] >= self.T
+        slots = slots[whole, None]
+        poses = self._length[slots] % self.T + np.arange(self.T)  # (N, T)
+        return (
+            self._keypoints[slots, poses],
+            self._confidence[slots, poses],
+            track_id[whole],
+            self._last[slots[:, 0]],
+        )

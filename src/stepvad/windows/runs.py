@@ -1,0 +1,142 @@
+"""Poses in the order of tracks and frames become runs: consecutive frames, gaps filled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.config import Config
+from stepvad.errors import DataError
+from stepvad.poses import Clip, PoseRows, Track
+from stepvad.skeletons import Skeleton
+from stepvad.windows.gaps import ends_run, fill_gaps
+from stepvad.windows.index import Run
+from stepvad.windows.prepare import prepare
+from stepvad.windows.values import Counts
+
+PIECE = 32_768
+"""Poses of a run in hand at once; a longer run comes in pieces that share T - 1 poses."""
+
+Repaired = tuple[Run, Counts]
+"""A run, and what was repaired since the one before it."""
+
+
+def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> Iterator[Repaired]:
+    """The runs of a clip, as the given skeleton sees it."""
+    for track in clip.tracks:
+        try:
+            yield from runs_of(_parts(track), config, clip.skeleton, skeleton)
+        except DataError as error:
+            raise error.located(f"clip {clip.name}, track {track.id}") from error
+
+
+def _parts(track: Track) -> Iterator[PoseRows]:
+    """The poses of a track, some at a time."""
+    for first in range(0, len(track), PIECE):
+        part = slice(first, first + PIECE)
+        frames, keypoints = track.frames[part], track.keypoints[part]
+        yield PoseRows(np.full(len(frames), track.id), frames, keypoints, track.confidence[part])
+
+
+def runs_of(
+    parts: Iterable[PoseRows], config: Config, source: Skeleton, target: Skeleton
+) -> Iterator[Repaired]:
+    """The runs of poses that come by track and frame, any number at a time.
+
+    Runs, and the pieces of long ones, do not depend on how many poses come at a time.
+    """
+    builder = _Builder(config, source, target)
+    for part in parts:
+        for run in builder.add(part):
+            yield run, builder.taken_counts()
+    for run in builder.end_run(ends_track=True):
+        yield run, builder.taken_counts()
+
+
+class _Builder:
+    """The run in hand: what waits to be joined to its tail."""
+
+    def __init__(self, config: Config, source: Skeleton, target: Skeleton) -> None:
+        self._counts = Counts()
+        self._config, self._source, self._target = config, source, target
+        self._last: tuple[int, int] | None = None  # track and frame
+        self._waiting: list[tuple[NDArray[np.int64], Run]] = []
+        self._n_waiting = 0
+        self._tail: Run | None = None
+
+    def taken_counts(self) -> Counts:
+        """What was repaired since the last call."""
+        counts, self._counts = self._counts, Counts()
+        return counts
+
+    def add(self, rows: PoseRows) -> Iterator[Run]:
+        """The runs, or pieces of one, that are complete with further poses."""
+        keypoints, confidence, mended = prepare(
+            rows.keypoints, rows.confidence, self._source, self._target
+        )
+        self._counts += mended
+        track, frame = rows.track, rows.frame
+        last = (track[0] - 1, 0) if self._last is None else self._last
+        other_track = np.diff(track, prepend=last[0]) != 0
+        missed = np.diff(frame, prepend=last[1]) - 1
+        begins = other_track | ends_run(missed, self._config.T)
+        edges = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(track)]
+        for first, end in pairwise(edges):
+            if begins[first]:
+                yield from self.end_run(ends_track=bool(other_track[first]))
+            part = slice(first, end)
+            run = Run(int(track[first]), int(frame[first]), keypoints[part], confidence[part])
+            yield from self._grow(frame[part], run)
+        self._last = int(track[-1]), int(frame[-1])
+
+    def end_run(self, *, ends_track: bool) -> Iterator[Run]:
+        """What is in hand, when no pose of this run follows."""
+        if self._waiting:
+            yield self._joined(ends_run=True, ends_track=ends_track)
+        self._tail = None
+
+    def _grow(self, frames: NDArray[np.int64], run: Run) -> Iterator[Run]:
+        """Further poses of the run in hand."""
+        first = 0
+        while first < len(run):
+            if self._n_waiting == PIECE:
+                yield self._joined(ends_run=False, ends_track=False)
+            end = min(first + PIECE - self._n_waiting, len(run))
+            self._waiting.append((frames[first:end], run.part(first, end)))
+            self._n_waiting += end - first
+            first = end
+
+    def _joined(self, *, ends_run: bool, ends_track: bool) -> Run:
+        """All windows that the waiting poses complete, behind the tail of their run."""
+        frames = np.concatenate([some for some, _ in self._waiting])
+        poses = Run.joined([run for _, run in self._waiting])
+        self._waiting, self._n_waiting = [], 0
+        run, n_new = _extended(self._tail, poses, frames)
+        T, drops_last = self._config.T, self._config.drop_last_window and ends_track
+        self._counts += Counts(
+            filled_poses=n_new - len(frames), short_runs=int(ends_run and len(run) < T)
+        )
+        self._tail = run.part(-max(T - 1, 1), len(run))
+        return run.part(-(n_new + T - 1), len(run) - drops_last)
+
+
+def _extended(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[Run, int]:
+    """A run with further poses, seen in `frames`, at its end; and how many it grew by."""
+    before = int(frames[0]) - 1 if tail is None else tail.last_frame
+    missed = np.diff(frames, prepend=before) - 1
+    if missed.any():
+        poses = _filled(tail, poses, missed)
+    return (poses if tail is None else Run.joined([tail, poses])), len(poses)
+
+
+def _filled(tail: Run | None, poses: Run, missed: NDArray[np.int64]) -> Run:
+    """The poses with those that were missed before each of them."""
+    gap = np.flatnonzero(missed)
+    keypoints, confidence = poses.keypoints[gap - 1], poses.confidence[gap - 1]
+    if tail is not None and missed[0]:
+        keypoints[0], confidence[0] = tail.keypoints[-1], tail.confidence[-1]
+    _, _, filled = fill_gaps(missed, (poses.keypoints, poses.confidence), (keypoints, confidence))
+    return Run(poses.track_id, poses.first_frame - int(missed[0]), *filled)

@@ -1,0 +1,108 @@
+"""Windows X ∈ R^(2×V×T) in batches, and what was repaired on the way to them (Sec. 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from operator import add, attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.config import Config
+from stepvad.errors import DataError
+from stepvad.skeletons import Skeleton
+from stepvad.windows.standardise import standardise
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was mended on the way from poses to windows, so that nothing is mended silently."""
+
+    poses: int = 0
+    """Poses read."""
+    nan_confidences: int = 0
+    """Confidences that were NaN and count as 0."""
+    clipped_confidences: int = 0
+    """Confidences outside [0, 1], clipped."""
+    missing_joints: int = 0
+    """Joints at (0, 0) with confidence 0, put at the middle of the pose's other joints."""
+    filled_poses: int = 0
+    """Poses interpolated inside a gap of at most T frames."""
+    short_runs: int = 0
+    """Stretches of a track with fewer than T frames, which give no window."""
+
+    def __add__(self, other: Counts) -> Counts:
+        """The counts of both together."""
+        # not by dataclasses.astuple, which copies deeply: a stream adds with every frame
+        return Counts(*map(add, _each_count(self), _each_count(other)))
+
+
+_each_count = attrgetter(*(field.name for field in fields(Counts)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """A batch of N standardised windows.
+
+    `x (N, 2, V, T)`, mean confidence `c (N,)`, `track_id (N,)`, last frame covered `frame (N,)`,
+    and `flat (N,)`: whether the window had too little spread to be scaled by it.
+    """
+
+    x: NDArray[np.float32]
+    c: NDArray[np.float32]
+    track_id: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    flat: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        """Check that all arrays speak of the same N windows."""
+        if self.x.ndim != 4 or self.x.shape[1] != 2:
+            raise DataError(
+                f"windows: x must have shape (N, 2, V, T), got {self.x.shape}",
+                hint="put the two coordinates on the second axis",
+            )
+        for name in ("c", "track_id", "frame", "flat"):
+            shape = getattr(self, name).shape
+            if shape != (len(self),):
+                raise DataError(
+                    f"windows: {name} must have shape ({len(self)},), got {shape}",
+                    hint="give one value per window",
+                )
+
+    @classmethod
+    def of(
+        cls,
+        keypoints: NDArray[np.float32],
+        confidence: NDArray[np.float32],
+        track_id: NDArray[np.int64],
+        frame: NDArray[np.int64],
+        config: Config,
+    ) -> Windows:
+        """Windows of keypoints `(N, T, V, 2)` and mean confidences of poses `(N, T)`."""
+        x, flat = standardise(keypoints.transpose(0, 3, 2, 1), config)
+        c = confidence.astype(np.float64).mean(axis=1).astype(np.float32)
+        return cls(x, c, track_id, frame, flat)
+
+    def __len__(self) -> int:
+        """Number of windows N."""
+        return len(self.x)
+
+    def part(self, rows: NDArray[np.int64]) -> Windows:
+        """Some of them, in the order given."""
+        return Windows(
+            self.x[rows], self.c[rows], self.track_id[rows], self.frame[rows], self.flat[rows]
+        )
+
+    def check(self, config: Config, skeleton: Skeleton) -> None:
+        """Refuse windows cut with other settings or another skeleton."""
+        expected = (2, skeleton.V, config.T)
+        if self.x.shape[1:] != expected:
+            raise DataError(
+                f"windows: expected x of shape (N, {', '.join(map(str, expected))}), "
+                f"got {self.x.shape}",
+                hint="cut them with the detector's own settings and skeleton",
+            )
+
+    def weight(self, config: Config) -> NDArray[np.float32]:
+        """c(x) as it weighs loss and score, `(N,)`: ones where confidence is switched off."""
+        return self.c if config.confidence else np.ones_like(self.c)
