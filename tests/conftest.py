@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 from stepvad.benchmark import walkers as kinematic
 from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
-from stepvad.scoring import WindowScores
 from stepvad.windows import Windows
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests import ONNX Runtime themselves

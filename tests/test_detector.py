@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad import Clip, Config, DataError, Detector, MissingExtraError, Track
-from stepvad.folded import weight_shapes
 from stepvad.formats.labels import FrameLabels
-from stepvad.pcspace import PCSpace
+from stepvad.model.folded import weight_shapes
+from stepvad.model.pcspace import PCSpace
+from stepvad.model.scoring import anomaly_score
 from stepvad.progress import Progress
-from stepvad.scoring import anomaly_score
 from stepvad.skeletons import STEP18, Skeleton, of_size
 from stepvad.windows import WindowIndex, clip_runs, cut
 
@@ -76,7 +76,7 @@ def test_scores_of_a_long_clip_do_not_depend_on_the_batches(
     detector: Detector, walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = detector.score(walkers[0])
-    monkeypatch.setattr("stepvad.footage.BATCH", 7)
+    monkeypatch.setattr("stepvad.model.footage.BATCH", 7)
     monkeypatch.setattr("stepvad.windows.runs.PIECE", 50)
     reports: list[Progress] = []
     parts = detector.score(walkers[0], report=reports.append)
@@ -197,7 +197,7 @@ def test_windows_too_many_to_keep_are_projected_when_they_are_needed(
     walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Detector.fit(walkers, CONFIG)
-    monkeypatch.setattr("stepvad.projection.KEPT_BYTES", 0)
+    monkeypatch.setattr("stepvad.model.projection.KEPT_BYTES", 0)
     stages: set[str] = set()
     cut = Detector.fit(walkers, CONFIG, report=lambda p: stages.add(p.stage))
     assert "projecting" not in stages
@@ -270,7 +270,7 @@ def test_energies_that_do_not_vary_are_refused(
         shapes = weight_shapes(CONFIG).items()
         return {name: np.zeros(shape, np.float32) for name, shape in shapes}, 1
 
-    monkeypatch.setattr("stepvad.training.train", untrained)
+    monkeypatch.setattr("stepvad.model.training.train", untrained)
     with pytest.raises(DataError, match="expected energies that vary") as error:
         Detector.fit(walkers, CONFIG)
     assert error.value.hint

@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 
 from stepvad import Clip, Config, Detector
 from stepvad.distillation import PROFILES, Student, distill, teacher_scores
-from stepvad.folded import fold
-from stepvad.scoring import aggregate
+from stepvad.model.folded import fold
+from stepvad.model.scoring import aggregate
 from stepvad.windows import cut
 
 TEACHER = Config(K=12, width=64, max_steps=60, ema_warmup=True, learning_rate=2e-3)
@@ -76,8 +76,8 @@ def work_of(config: Config) -> int:
     entry = config.K * config.width * (1 if config.network == "vanilla" else 2)
     by_hand = entry + config.L * ((config.blocks - 1) * config.width**2 + config.width)
     if config.width < 600:
-        from stepvad.energy import Energy
-        from stepvad.training import to_numpy
+        from stepvad.model.energy import Energy
+        from stepvad.model.training import to_numpy
 
         assert fold(to_numpy(Energy(config).state_dict()), config).work == by_hand
     return by_hand

@@ -20,11 +20,12 @@ import numpy as np
 import pytest
 
 import stepvad
-from stepvad import Config, autoencoder, baselines, explain
+from stepvad import Config, baselines, explain
 from stepvad.benchmark import walkers
-from stepvad.folded import weight_shapes
 from stepvad.formats.labels import shanghaitech
-from stepvad.modelfile import NETWORK, Model, Origin
+from stepvad.model import autoencoder
+from stepvad.model.folded import weight_shapes
+from stepvad.model.modelfile import NETWORK, Model, Origin
 from stepvad.windows import Counts
 from tests.benchmark.layouts import write_layouts
 from tests.pages import ROOT, Block, blocks, pages, run

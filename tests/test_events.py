@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from stepvad.errors import ConfigError
 from stepvad.events import LATE_S, Change, Event, Rules, Watch, event_id, find, that_matter
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.scoring import WindowScores
 from stepvad.skeletons import COCO17
 
 RULES = Rules(threshold=2.0, release=0.5, min_s=0.2, gap_s=1.0)

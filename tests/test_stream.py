@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
-from stepvad.modelfile import Model
+from stepvad.model.modelfile import Model
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, Track
-from stepvad.scoring import WindowScores
 from stepvad.skeletons import STEP18, of_size
 from stepvad.stream import Stream, update_all, update_each
 from stepvad.windows import Counts, Windows, cut

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         StepvadError,
     )
     from stepvad.formats import read_clip, read_clips, write_clip, write_clips
+    from stepvad.model.scoring import Scores, WindowScores
     from stepvad.poses import Clip, Pose, Track
-    from stepvad.scoring import Scores, WindowScores
     from stepvad.skeletons import Skeleton
     from stepvad.stream import Stream, update_all
     from stepvad.windows import Windows
@@ -35,12 +35,12 @@ _HOME = {
     "MissingExtraError": "errors",
     "ModelFileError": "errors",
     "Pose": "poses",
-    "Scores": "scoring",
+    "Scores": "model.scoring",
     "Skeleton": "skeletons",
     "StepvadError": "errors",
     "Stream": "stream",
     "Track": "poses",
-    "WindowScores": "scoring",
+    "WindowScores": "model.scoring",
     "Windows": "windows",
     "read_clip": "formats",
     "read_clips": "formats",

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import modelfile, projection
 from stepvad.config import Compute, Config
 from stepvad.errors import DataError, MissingExtraError
-from stepvad.folded import Weights, fold
-from stepvad.footage import Footage, score_clip
-from stepvad.modelfile import Model, Origin
-from stepvad.pcspace import Moments
+from stepvad.model import modelfile, projection
+from stepvad.model.folded import Weights, fold
+from stepvad.model.footage import Footage, score_clip
+from stepvad.model.modelfile import Model, Origin
+from stepvad.model.pcspace import Moments
+from stepvad.model.projection import Projected
+from stepvad.model.runtime import Network, Runtime
+from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
-from stepvad.projection import Projected
-from stepvad.runtime import Network, Runtime
-from stepvad.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 
@@ -81,7 +81,7 @@ class Detector:
         compilation and runtime. Needs the train extra.
         """
         try:
-            from stepvad import training
+            from stepvad.model import training
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
         fit = _Fit.start(clips, projection_clips, config, compute.runtime, report)

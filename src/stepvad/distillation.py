@@ -14,16 +14,16 @@ from torch.nn import functional as F
 
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.energy import Energy
 from stepvad.errors import DataError
-from stepvad.folded import fold
-from stepvad.footage import BATCH, Footage
-from stepvad.modelfile import Model, Origin
+from stepvad.model.energy import Energy
+from stepvad.model.folded import fold
+from stepvad.model.footage import BATCH, Footage
+from stepvad.model.modelfile import Model, Origin
+from stepvad.model.projection import Projected
+from stepvad.model.scoring import aggregate, standardise_energies
+from stepvad.model.training import to_numpy
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
-from stepvad.projection import Projected
-from stepvad.scoring import aggregate, standardise_energies
-from stepvad.training import to_numpy
 
 Profile = Literal["tiny", "small"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import ConfigError
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
-from stepvad.scoring import WindowScores
 
 Kind = Literal["new", "update", "end"]
 SLACK_S = 1e-6

@@ -8,8 +8,8 @@ import numpy as np
 
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
-from stepvad.scoring import WindowScores
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows import Counts, Windows, prepare
 from stepvad.windows.rings import Found, TrackRings

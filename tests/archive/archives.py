@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from stepvad import Config
-from stepvad.folded import weight_shapes
 from stepvad.formats import write_clip
-from stepvad.modelfile import Model, Origin, write
-from stepvad.pcspace import PCSpace
+from stepvad.model.folded import weight_shapes
+from stepvad.model.modelfile import Model, Origin, write
+from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows import Counts

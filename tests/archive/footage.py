@@ -17,10 +17,10 @@ from stepvad import executors
 from stepvad.benchmark import boxtracks
 from stepvad.benchmark.mocap.bodies import coco17
 from stepvad.config import Config
-from stepvad.folded import fold, weight_shapes
 from stepvad.formats import read_clips, write_clip
-from stepvad.modelfile import Model, Origin, write
-from stepvad.pcspace import Moments, PCSpace
+from stepvad.model.folded import fold, weight_shapes
+from stepvad.model.modelfile import Model, Origin, write
+from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, modelled
 from stepvad.windows import Counts, cut

@@ -16,7 +16,7 @@ from stepvad.archive.scorefile import ClipScores
 from stepvad.archive.storage import Place
 from stepvad.errors import DataError, StepvadError
 from stepvad.events import Event, Rules
-from stepvad.scoring import WindowScores
+from stepvad.model.scoring import WindowScores
 
 FPS = 10.0
 Stretch = tuple[int, int, int, float]

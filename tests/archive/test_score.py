@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad import Detector, modelfile
+from stepvad import Detector
 from stepvad.archive import layout, manifest, scoring, shards
 from stepvad.archive.scorefile import read_facts
 from stepvad.archive.storage import Place, Stored
 from stepvad.errors import StepvadError
 from stepvad.formats import read_clip, write_clip
+from stepvad.model import modelfile
 from stepvad.poses import Clip
 from stepvad.progress import Progress
 from tests.archive.archives import contents, write_model

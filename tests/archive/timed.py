@@ -20,8 +20,8 @@ from typing import Any
 
 from stepvad.archive import shards
 from stepvad.archive.shards import Outcome, Task
-from stepvad.pcspace import PCSpace
-from stepvad.runtime import Network
+from stepvad.model.pcspace import PCSpace
+from stepvad.model.runtime import Network
 
 
 @dataclass(frozen=True, slots=True)

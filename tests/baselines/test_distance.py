@@ -22,8 +22,8 @@ from stepvad.benchmark.protocol import Scorer, evaluate
 from stepvad.config import Config, DistanceMethod
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError, StepvadError
-from stepvad.modelfile import Origin, read_tensors, write_tensors
-from stepvad.pcspace import PCSpace
+from stepvad.model.modelfile import Origin, read_tensors, write_tensors
+from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
 from stepvad.windows import Counts, Windows, cut
@@ -135,7 +135,7 @@ def test_mahalanobis_whitens_whatever_the_settings_say(
 def test_knn_searches_all_training_windows(
     walkers: list[Clip], k: int, whiten: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepvad.footage.BATCH", 100)
+    monkeypatch.setattr("stepvad.model.footage.BATCH", 100)
     detector = DistanceDetector.fit("knn", walkers[:2], replace(CONFIG, whiten=whiten), k=k)
     train, _ = windows_of(walkers[:2])
     centred = train - train.mean(axis=0)
@@ -211,7 +211,7 @@ def test_scores_of_a_long_clip_do_not_depend_on_the_batches(
     knn: DistanceDetector, walkers: list[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = knn.score(walkers[2])
-    monkeypatch.setattr("stepvad.footage.BATCH", 7)
+    monkeypatch.setattr("stepvad.model.footage.BATCH", 7)
     np.testing.assert_allclose(knn.score(walkers[2]).A, whole.A, rtol=1e-5)
 
 

@@ -15,9 +15,9 @@ from stepvad.cli.fit import MethodName
 from stepvad.cli.inspect import METHODS as WORDS
 from stepvad.config import Config, Network, Projection
 from stepvad.detector import Detector
-from stepvad.encoder import Encoder
 from stepvad.formats.labels import FrameLabels
-from stepvad.pcspace import PCSpace
+from stepvad.model.encoder import Encoder
+from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows import cut

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from stepvad.benchmark.agreement import agreement, top_overlap
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.detector import Detector
-from stepvad.runtime import Runtime, available
+from stepvad.model.runtime import Runtime, available
 from tests.cli.conftest import Command
 from tests.cli.conftest import model as model
 from tests.cli.conftest import people as people

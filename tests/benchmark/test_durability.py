@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad.atomic import LEFTOVER_S, remove_leftovers
 from stepvad.benchmark.runs import KEY
 from stepvad.benchmark.walkers import write_dataset
+from stepvad.files.atomic import LEFTOVER_S, remove_leftovers
 from tests.processes import wait_until_nobody_is_left
 
 EXPERIMENTS = 10 if os.environ.get("STEPVAD_LONG_TESTS") else 4

@@ -20,9 +20,9 @@ from stepvad.benchmark.protocol import (
     tabulate_dataset,
 )
 from stepvad.config import Config
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.progress import Progress
-from stepvad.scoring import Scores, WindowScores
 
 
 class AnkleSpeed:

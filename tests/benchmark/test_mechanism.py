@@ -16,9 +16,9 @@ from stepvad.benchmark.experiment import Experiment, Jittered
 from stepvad.benchmark.mocap.dataset import Size, make
 from stepvad.benchmark.protocol import Scorer
 from stepvad.config import Config
-from stepvad.footage import score_clip
+from stepvad.model.footage import score_clip
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.scoring import Scores, WindowScores
 from stepvad.windows import Windows
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]

@@ -11,9 +11,9 @@ from stepvad.benchmark import pictures
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.protocol import ScoredClip
 from stepvad.errors import DataError
-from stepvad.footage import Footage
 from stepvad.formats.labels import FrameLabels
-from stepvad.pcspace import Moments, PCSpace
+from stepvad.model.footage import Footage
+from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import BOX, COCO17, STEP18
 from stepvad.windows import Counts, cut

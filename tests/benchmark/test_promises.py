@@ -9,7 +9,7 @@ from stepvad.benchmark import promises
 from stepvad.benchmark.promises import at_threshold, keep_promises, percentile_of_frames
 from stepvad.calibration import RULES, Counted, Scored
 from stepvad.formats.labels import FrameLabels
-from stepvad.scoring import WindowScores
+from stepvad.model.scoring import WindowScores
 from tests.calibration.test_promise import drawn
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from stepvad import scoring
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.metrics import auroc
 from stepvad.benchmark.protocol import (
@@ -22,7 +21,8 @@ from stepvad.benchmark.protocol import (
 )
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
-from stepvad.scoring import Scores, WindowScores
+from stepvad.model import scoring
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.windows import Counts
 
 

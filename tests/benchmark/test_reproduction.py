@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad import training
 from stepvad.benchmark import paper, protocol, reproduction
 from stepvad.benchmark.datasets import Split, open_dataset
 from stepvad.benchmark.experiment import Experiment, validation_auroc
@@ -22,6 +21,7 @@ from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
+from stepvad.model import training
 from tests.benchmark.layouts import LEFT_OUT, write_layouts
 
 DIRECTORIES: dict[paper.Name, str] = {

@@ -16,8 +16,8 @@ from stepvad.benchmark.speed.subjects import raw_windows
 from stepvad.benchmark.speed.worker import work
 from stepvad.config import Config
 from stepvad.detector import Detector
+from stepvad.model.runtime import choose, usable
 from stepvad.poses import Clip
-from stepvad.runtime import choose, usable
 from tests.cli.conftest import Command
 from tests.cli.conftest import stepvad as stepvad
 

@@ -20,7 +20,7 @@ from stepvad.calibration.promise import hours_to_count, strictest, threshold_for
 from stepvad.calibration.tail import PEAKS, Tails, base_level
 from stepvad.errors import ConfigError, DataError
 from stepvad.events import Rules, find
-from stepvad.scoring import WindowScores
+from stepvad.model.scoring import WindowScores
 
 LEVELS = np.geomspace(2.0, 40.0, 100)
 

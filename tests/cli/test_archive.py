@@ -12,7 +12,7 @@ from stepvad.archive import scoring
 from stepvad.calibration import Scored, calibrate
 from stepvad.calibration import file as calibration_file
 from stepvad.formats import write_clip
-from stepvad.modelfile import sha256
+from stepvad.model.modelfile import sha256
 from tests.archive.archives import write_model
 from tests.cli.conftest import Command
 

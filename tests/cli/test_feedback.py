@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stepvad import modelfile, read_clip
+from stepvad import read_clip
 from stepvad.calibration import file
 from stepvad.live.explainer import packed
 from stepvad.live.store import Store
+from stepvad.model import modelfile
 from tests.cli.conftest import Command
 from tests.live.records import record
 from tests.live.sites import one_person

@@ -207,7 +207,7 @@ def test_ctrl_c_before_the_first_epoch_says_that_nothing_was_kept(
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stepvad.training.run_epoch", interrupted)
+    monkeypatch.setattr("stepvad.model.training.run_epoch", interrupted)
     run = stepvad("fit", people / "pose" / "train", "-o", tmp_path / "m", *QUICK)
     assert run.code == 130
     assert "nothing was kept" in run.err

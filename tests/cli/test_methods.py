@@ -14,7 +14,7 @@ from stepvad.baselines import DistanceDetector, Method
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.protocol import evaluate
 from stepvad.detector import Detector
-from stepvad.modelfile import space_tensors
+from stepvad.model.modelfile import space_tensors
 from tests.cli.conftest import QUICK, Command
 
 METHODS: tuple[Method, ...] = get_args(Method)

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad import Clip, Detector, Track, modelfile, read_clip, write_clip, write_clips
+from stepvad import Clip, Detector, Track, read_clip, write_clip, write_clips
 from stepvad.calibration import Scored, calibrate, file
 from stepvad.events import Rules
 from stepvad.formats.labels import shanghaitech
-from stepvad.scoring import WindowScores
+from stepvad.model import modelfile
+from stepvad.model.scoring import WindowScores
 from stepvad.video import writing
 from stepvad.video.timeline import TRUTH
 from tests.cli.conftest import Command

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad import Clip, Detector, events, modelfile, read_clip, write_clip
+from stepvad import Clip, Detector, events, read_clip, write_clip
 from stepvad.calibration import Calibration, Scored, calibrate, file
 from stepvad.events import Rules
-from stepvad.scoring import WindowScores
+from stepvad.model import modelfile
+from stepvad.model.scoring import WindowScores
 from tests.cli.conftest import Command
 from tests.report.pages import motions, read
 

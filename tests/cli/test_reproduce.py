@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from stepvad import executors, training
+from stepvad import executors
 from stepvad.benchmark.sweep import Task
 from stepvad.config import Config
+from stepvad.model import training
 from tests.benchmark.layouts import write_layouts
 from tests.cli.conftest import Command
 

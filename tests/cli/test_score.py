@@ -15,7 +15,7 @@ import pytest
 
 from stepvad import Clip, Detector, read_clips, write_clips
 from stepvad.cli.engine import RuntimeName
-from stepvad.runtime import Runtime
+from stepvad.model.runtime import Runtime
 from tests.cli.conftest import Command
 
 

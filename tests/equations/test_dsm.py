@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from torch import Tensor, nn
 
-from stepvad import dsm
 from stepvad.config import Config
-from stepvad.energy import Energy
-from stepvad.folded import fold
+from stepvad.model import dsm
+from stepvad.model.energy import Energy
+from stepvad.model.folded import fold
+from stepvad.model.training import TrainingSet, train
 from stepvad.progress import silent
-from stepvad.training import TrainingSet, train
 
 logger = logging.getLogger(__name__)
 

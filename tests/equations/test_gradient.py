@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from stepvad import dsm, gradient
 from stepvad.config import Compute, Config, Network
-from stepvad.energy import Energy
 from stepvad.errors import ConfigError
+from stepvad.model import dsm, gradient
+from stepvad.model.energy import Energy
 
 CONFIG = Config(K=5, width=24, blocks=3, sigma_width=8, batch_size=32)
 SIGMAS = torch.tensor(CONFIG.sigmas, dtype=torch.float64)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stepvad import skeletons
 from stepvad.config import Config
 from stepvad.errors import DataError
-from stepvad.pcspace import Moments, PCSpace
+from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.skeletons import COCO17, STEP18
 from stepvad.windows import standardise
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.config import Aggregation
-from stepvad.scoring import (
+from stepvad.model.scoring import (
     Floor,
     Placement,
     Scores,

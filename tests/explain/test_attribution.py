@@ -12,7 +12,7 @@ from stepvad.config import Aggregation
 from stepvad.detector import Detector
 from stepvad.explain import attribution, ghosts
 from stepvad.explain.attribution import Attribution, attribute
-from stepvad.pcspace import PCSpace
+from stepvad.model.pcspace import PCSpace
 from stepvad.windows import WindowIndex, Windows
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.encoder import Encoder
 from stepvad.errors import ConfigError, DataError
 from stepvad.explain import explain, explain_event, ghosts, highest
 from stepvad.explain.attribution import attribute
 from stepvad.explain.explanation import Explanation
-from stepvad.pcspace import PCSpace
+from stepvad.model.encoder import Encoder
+from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17, STEP18
 from stepvad.windows import cut

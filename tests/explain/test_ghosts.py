@@ -9,7 +9,7 @@ from stepvad.detector import Detector
 from stepvad.explain import ghosts
 from stepvad.explain.attribution import attribute
 from stepvad.explain.parts import rank
-from stepvad.pcspace import PCSpace
+from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import COCO17, STEP18, Skeleton
 from stepvad.windows import WindowIndex, standardise
 

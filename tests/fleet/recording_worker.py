@@ -13,7 +13,7 @@ import time
 
 from stepvad.cli import main
 from stepvad.detector import Detector
-from stepvad.scoring import WindowScores
+from stepvad.model.scoring import WindowScores
 from stepvad.windows import Windows
 from tests.fleet.quiet import digests
 

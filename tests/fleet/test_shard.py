@@ -24,8 +24,8 @@ from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, Told
 from stepvad.live import demo
 from stepvad.live.watcher import Changed, Watcher
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
-from stepvad.scoring import WindowScores
 from stepvad.windows import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script, renumbered, script
 from tests.fleet.quiet import assert_same, digests, quiet

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad import bounded, npyfile
 from stepvad.errors import DataError
+from stepvad.files import bounded, npyfile
 from stepvad.formats import files, limits, read_clip, read_clips, tracks, write_clip
 from stepvad.poses import Clip
 from stepvad.skeletons import of_size

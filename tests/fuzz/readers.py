@@ -56,7 +56,7 @@ def _checkpoint(path: Path, shared: Path) -> None:
     import numpy as np
 
     from stepvad.config import Compute, Config
-    from stepvad.training import State, TrainingSet, load_checkpoint
+    from stepvad.model.training import State, TrainingSet, load_checkpoint
     from tests.fuzz.seeds import CONFIG
 
     config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
@@ -123,10 +123,10 @@ def _motions(path: Path, shared: Path) -> None:
 
 
 def _archive_poses(path: Path, shared: Path) -> None:
-    from stepvad import modelfile
     from stepvad.archive import shards
     from stepvad.archive.layout import SUFFIX, Shard
     from stepvad.archive.storage import Place
+    from stepvad.model import modelfile
 
     model = shared / "model.safetensors"
     place = Place.at(str(path.parent))

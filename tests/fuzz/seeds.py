@@ -16,8 +16,8 @@ from stepvad.calibration.counting import Scored
 from stepvad.config import Config
 from stepvad.events import Event, Rules
 from stepvad.formats import eventlines, write_clip, write_clips
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.scoring import WindowScores
 from stepvad.skeletons import of_size
 
 V = 3
@@ -56,8 +56,8 @@ def _put(directory: Path, reader: str, name: str, data: bytes) -> None:
 
 def _models(directory: Path) -> None:
     from stepvad import baselines
+    from stepvad.model.training import TrainingSet, train
     from stepvad.progress import silent
-    from stepvad.training import TrainingSet, train
 
     places = {
         name: directory / "model" / f"{name}.safetensors" for name in ("step", "knn", "mahalanobis")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from stepvad import baselines, modelfile
+from stepvad import baselines
 from stepvad.calibration import file
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.live import demo
 from stepvad.live.models import Models
+from stepvad.model import modelfile
 from tests.live.sites import camera
 
 

@@ -15,8 +15,8 @@ from stepvad.events import Rules
 from stepvad.formats.labels import FrameLabels
 from stepvad.live.record import Record
 from stepvad.live.watcher import Changed, Subject, Watcher, box_of, inside
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, Track
-from stepvad.scoring import WindowScores
 from stepvad.stream import update_all
 from stepvad.windows import Windows, cut
 

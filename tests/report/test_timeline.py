@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
+from stepvad.model.scoring import WindowScores
 from stepvad.report import timeline
 from stepvad.report.timeline import BINS, HEIGHT, Scale, downsample
-from stepvad.scoring import WindowScores
 from tests.report.pages import read
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.scoring import Scores, WindowScores
 from stepvad.windows import Counts
 
 SIZE = (480, 360)

@@ -15,8 +15,8 @@ from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
 from stepvad.archive.storage import Place
 from stepvad.errors import DataError, StepvadError
 from stepvad.events import Event, Rules, find
+from stepvad.model.scoring import WindowScores
 from stepvad.progress import Progress, Report, silent
-from stepvad.scoring import WindowScores
 
 WITHIN_S = 3.0
 """Events of both models no farther apart than this are the same one, as within one model."""

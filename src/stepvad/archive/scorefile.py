@@ -21,8 +21,8 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.formats import jsonfile, parquetfile
 from stepvad.formats.trackrows import named
 from stepvad.formats.tracks import located
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import MAX_FPS
-from stepvad.scoring import WindowScores
 
 METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c")

@@ -7,7 +7,7 @@ from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad import executors, modelfile
+from stepvad import executors
 from stepvad.archive import manifest, shards
 from stepvad.archive.layout import SUFFIX, Shard, directory
 from stepvad.archive.layout import shards as shards_of
@@ -17,6 +17,7 @@ from stepvad.config import Engine, Runtime
 from stepvad.detector import Detector
 from stepvad.errors import StepvadError
 from stepvad.executors import Executor
+from stepvad.model import modelfile
 from stepvad.progress import Progress, Report, silent
 
 MEGABYTE = 1_000_000

@@ -20,9 +20,9 @@ from stepvad.archive.storage import Place
 from stepvad.config import Engine
 from stepvad.detector import Detector
 from stepvad.errors import DataError, StepvadError
-from stepvad.footage import BATCH
 from stepvad.formats import tracks
 from stepvad.formats.trackheader import ClipFacts
+from stepvad.model.footage import BATCH
 from stepvad.windows import Counts
 from stepvad.windows.cutting import in_pieces
 from stepvad.windows.runs import Repaired, runs_of

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from stepvad import bounded
-from stepvad.atomic import remove_leftovers, replacing
 from stepvad.errors import DataError, MissingExtraError, StepvadError
+from stepvad.files import bounded
+from stepvad.files.atomic import remove_leftovers, replacing
 
 READ_AT_ONCE = 1 << 20
 SMALL = 1 << 28

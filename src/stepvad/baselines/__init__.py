@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeGuard, get_args
 
-from stepvad import modelfile
 from stepvad.baselines.distance import DistanceDetector
 from stepvad.config import Config, DistanceMethod, Method
 from stepvad.detector import Detector
+from stepvad.model import modelfile
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 

@@ -10,15 +10,15 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import modelfile, projection
 from stepvad.baselines.neighbours import Neighbours
 from stepvad.config import Config, DistanceMethod
 from stepvad.errors import ConfigError, DataError
-from stepvad.footage import Footage, score_clip
-from stepvad.modelfile import Origin, Space
+from stepvad.model import modelfile, projection
+from stepvad.model.footage import Footage, score_clip
+from stepvad.model.modelfile import Origin, Space
+from stepvad.model.scoring import Scores, WindowScores, anomaly_score
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
-from stepvad.scoring import Scores, WindowScores, anomaly_score
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 

@@ -14,8 +14,8 @@ from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset
 from stepvad.config import Engine
 from stepvad.detector import Detector
+from stepvad.model.runtime import available
 from stepvad.progress import Report, silent
-from stepvad.runtime import available
 
 REFERENCE: Engine = "numpy"
 TOP = 0.01

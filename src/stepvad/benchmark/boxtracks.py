@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import npyfile
 from stepvad.errors import DataError
+from stepvad.files import npyfile
 from stepvad.formats import files
 from stepvad.formats.labels import SHANGHAITECH_NOT_HUMAN, FrameLabels
 from stepvad.poses import Clip, Track, n_frames_of

@@ -16,7 +16,7 @@ from stepvad.benchmark.protocol import Selection
 from stepvad.benchmark.runs import Run
 from stepvad.config import Config
 from stepvad.errors import ConfigError
-from stepvad.scoring import Placement
+from stepvad.model.scoring import Placement
 
 VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "step": (Experiment(), "STEP"),

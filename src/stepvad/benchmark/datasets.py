@@ -15,8 +15,8 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.formats import classes
 from stepvad.formats import labels as truth
 from stepvad.formats.labels import FrameLabels
+from stepvad.model.scoring import Smoothing
 from stepvad.poses import Clip
-from stepvad.scoring import Smoothing
 from stepvad.skeletons import COCO17
 
 Layout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes"]

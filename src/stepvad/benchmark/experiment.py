@@ -19,10 +19,10 @@ from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.config import Aggregation, Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
-from stepvad.footage import score_clip
+from stepvad.model.footage import score_clip
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
-from stepvad.scoring import Scores, WindowScores
 from stepvad.windows import Windows
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from stepvad.benchmark.datasets import Dataset
 from stepvad.config import Compute, Config
 from stepvad.errors import MissingExtraError
-from stepvad.folded import Weights, fold
-from stepvad.footage import BATCH, Footage
+from stepvad.model.folded import Weights, fold
+from stepvad.model.footage import BATCH, Footage
+from stepvad.model.runtime import Network
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
-from stepvad.runtime import Network
 
 TIMED_BATCHES = 4
 """Batches of windows that are cut and scored."""
@@ -81,7 +81,7 @@ def forecast(
 ) -> Forecast:
     """Read the data set, and time a few steps and scores; nothing is kept."""
     try:
-        from stepvad import training
+        from stepvad.model import training
     except ImportError as error:
         raise MissingExtraError("fit", "train") from error
     report(Progress("reading", 0, 0, "training clips"))

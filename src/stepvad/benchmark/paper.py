@@ -10,7 +10,7 @@ from typing import Literal
 from stepvad.benchmark.datasets import Split
 from stepvad.benchmark.metrics import Name as Metric
 from stepvad.config import Method
-from stepvad.scoring import Placement
+from stepvad.model.scoring import Placement
 
 Name = Literal["ubnormal", "shanghaitech", "msad"]
 """Data sets of the paper."""

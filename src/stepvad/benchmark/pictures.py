@@ -13,9 +13,9 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.protocol import ScoredClip
 from stepvad.config import Config
 from stepvad.errors import DataError
-from stepvad.footage import BATCH, Footage
 from stepvad.formats.labels import FrameLabels
-from stepvad.pcspace import Moments, PCSpace
+from stepvad.model.footage import BATCH, Footage
+from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton

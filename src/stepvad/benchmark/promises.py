@@ -16,9 +16,9 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.events import Rules, find
 from stepvad.formats.labels import FrameLabels
+from stepvad.model.scoring import frame_scores, stretches
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
-from stepvad.scoring import frame_scores, stretches
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import scoring
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.frames import FrameScores
 from stepvad.config import Aggregation, Config
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
+from stepvad.model import scoring
+from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
-from stepvad.scoring import Floor, Placement, Scores, Smoothing
 from stepvad.windows import Counts
 
 Method = Literal["detector", "persons", "confidence", "random"]

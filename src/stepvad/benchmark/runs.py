@@ -13,8 +13,8 @@ import numpy as np
 from stepvad.benchmark.protocol import ScoredClip
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.formats.labels import FrameLabels
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.scoring import Scores, WindowScores
 from stepvad.windows import Counts
 
 try:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from stepvad import skeletons, windows
 from stepvad.config import Config
 from stepvad.formats.labels import FrameLabels
+from stepvad.model.scoring import stretches
 from stepvad.poses import Clip, Track
-from stepvad.scoring import stretches
 
 CONFIDENCE_BINS = 10
 """Bins of the histogram of confidence, from 0 to 1."""

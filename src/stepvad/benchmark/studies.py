@@ -18,9 +18,9 @@ from stepvad.benchmark.sweep import Place, sweep
 from stepvad.config import Aggregation, Compute, Config
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
+from stepvad.model.scoring import Placement
 from stepvad.plots.curves import Scale
 from stepvad.progress import Progress, Report, silent
-from stepvad.scoring import Placement
 
 METHODS = ("step", "raw", "knn")
 AGGREGATIONS: tuple[Aggregation, ...] = ("max", "sum", "top2", "top3")

@@ -10,13 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from stepvad import executors
-from stepvad.atomic import remove_leftovers, replacing
 from stepvad.benchmark import protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.config import Compute
 from stepvad.detector import Detector
 from stepvad.executors import Executor
+from stepvad.files.atomic import remove_leftovers, replacing
 from stepvad.progress import Progress, Report, silent
 
 

@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 from stepvad.errors import DataError
 from stepvad.events import Rules, find, that_matter
-from stepvad.scoring import WindowScores
+from stepvad.model.scoring import WindowScores
 
 BLOCK_S = 300.0
 """Footage is cut into blocks of so many seconds, which are taken to be independent."""

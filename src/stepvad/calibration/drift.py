@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.footage import score_clip
+from stepvad.model.footage import score_clip
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
-from stepvad.scoring import Scores, WindowScores
 from stepvad.windows import Windows
 
 BLOCK_S = 30.0

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import bounded
-from stepvad.atomic import replacing
 from stepvad.calibration import Calibration, Counted, Threshold
 from stepvad.calibration.drift import Looks
 from stepvad.calibration.feedback import Marked
 from stepvad.calibration.promise import HOW
 from stepvad.errors import DataError, StepvadError
 from stepvad.events import Rules
+from stepvad.files import bounded
+from stepvad.files.atomic import replacing
 
 SCHEMA = 1
 SUFFIX = ".calibration.json"

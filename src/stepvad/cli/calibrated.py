@@ -29,8 +29,8 @@ def calibration_of(model: Path, sha256: str | None = None) -> Calibration | None
 
     `sha256` is the digest of a model that is loaded; else the file is read.
     """
-    from stepvad import modelfile
     from stepvad.calibration import file
+    from stepvad.model import modelfile
 
     path = file.beside(model)
     if not path.exists():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stepvad.benchmark.datasets import Dataset
     from stepvad.benchmark.intervals import Interval
     from stepvad.benchmark.protocol import Evaluation, Method, Row, ScoredClip, Selection
-    from stepvad.scoring import Placement
+    from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
     "latest": "online",

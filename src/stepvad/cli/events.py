@@ -141,7 +141,7 @@ def export(
     if output is None:
         _write(facts, format, sys.stdout)
         return
-    from stepvad.atomic import replacing
+    from stepvad.files.atomic import replacing
 
     with replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         _write(facts, format, file)

@@ -32,7 +32,7 @@ def export(
 
     The file is tried on synthetic windows before it is written, and its deviation is printed.
     """
-    from stepvad.runtime.export import export as write
+    from stepvad.model.runtime.export import export as write
 
     check_output(output)
     fitted = load_detector(model)

@@ -101,8 +101,8 @@ def forget(
 
 
 async def _migrate(settings: Settings) -> None:
+    from stepvad.files.secrets import secret
     from stepvad.fleet.postgres import connect
-    from stepvad.secrets import secret
 
     async with connect(secret(settings.events.dsn)) as kept:
         steps = await kept.migrate()
@@ -110,8 +110,8 @@ async def _migrate(settings: Settings) -> None:
 
 
 async def _forget(settings: Settings, wanted: Wanted, *, scrub: bool) -> None:
+    from stepvad.files.secrets import secret
     from stepvad.fleet.postgres import connect
-    from stepvad.secrets import secret
 
     async with connect(secret(settings.events.dsn)) as kept:
         done = await kept.delete(wanted)
@@ -121,11 +121,11 @@ async def _forget(settings: Settings, wanted: Wanted, *, scrub: bool) -> None:
 
 
 async def _write(settings: Settings) -> None:
+    from stepvad.files.secrets import secret
     from stepvad.fleet.connecting import connected_until
     from stepvad.fleet.postgres import connect
     from stepvad.fleet.writer import Writer, checked
     from stepvad.fleet.writer_metrics import serve
-    from stepvad.secrets import secret
 
     told = settings.events
     stopping = asyncio.Event()
@@ -144,11 +144,11 @@ async def _write(settings: Settings) -> None:
 
 
 def _serve(settings: Settings) -> None:
+    from stepvad.files.secrets import secret
     from stepvad.fleet.shelf import Shelf
     from stepvad.live.board import Board
     from stepvad.live.limits import raise_file_limit
     from stepvad.live.stages import Supervisor
-    from stepvad.secrets import secret
     from stepvad.web import STOP_S, bind, create_app
 
     if settings.web.token is None:

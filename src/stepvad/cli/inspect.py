@@ -69,7 +69,8 @@ def inspect(
         _inspect_drift(path, drift, format, fps, as_json=as_json)
         return
     if path.suffix == ".safetensors":
-        from stepvad import baselines, modelfile
+        from stepvad import baselines
+        from stepvad.model import modelfile
 
         fitted = baselines.load(path)
         method = baselines.method_of(fitted)

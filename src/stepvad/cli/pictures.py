@@ -138,7 +138,7 @@ def reconstruction(
     from stepvad.benchmark import pictures
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.config import Config
-    from stepvad.footage import Footage
+    from stepvad.model.footage import Footage
 
     check_picture(output)
     if table is not None:

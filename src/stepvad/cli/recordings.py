@@ -15,13 +15,13 @@ from queue import SimpleQueue
 from typing import Literal
 from urllib.parse import urlsplit
 
-from stepvad import modelfile
-from stepvad.atomic import replacing
 from stepvad.cli.terminal import notes_of, say
 from stepvad.errors import DataError, MissingExtraError, StepvadError
+from stepvad.files.atomic import replacing
 from stepvad.formats import file_stem, tracks
+from stepvad.model import modelfile
+from stepvad.model.runtime import threads_of
 from stepvad.progress import Report
-from stepvad.runtime import threads_of
 from stepvad.video.camera import Camera
 from stepvad.video.extract import (
     Extraction,

@@ -56,7 +56,7 @@ def report(
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
-    from stepvad.atomic import replacing
+    from stepvad.files.atomic import replacing
     from stepvad.report import Case, investigate, render
 
     _check_page(output)

@@ -61,6 +61,6 @@ def runtimes(
 
 def engine_of(name: str, width: int) -> Engine:
     """The engine that a user named, if it is one and there."""
-    from stepvad.runtime import choose
+    from stepvad.model.runtime import choose
 
     return choose(cast("Runtime", name), width=width)  # it checks

@@ -28,8 +28,8 @@ from stepvad.errors import MissingExtraError, StepvadError
 if TYPE_CHECKING:
     from stepvad.events import Rules
     from stepvad.formats.eventlines import FoundEvent
+    from stepvad.model.scoring import Scores
     from stepvad.poses import Clip
-    from stepvad.scoring import Scores
 
 ROWS_AT_ONCE = 65_536
 
@@ -183,7 +183,7 @@ def _csv(path: Path | None) -> Iterator[Callable[[Scores], None]]:
     if path is None:
         yield lambda scores: None
         return
-    from stepvad.atomic import replacing
+    from stepvad.files.atomic import replacing
 
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")

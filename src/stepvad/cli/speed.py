@@ -140,7 +140,7 @@ def _number(value: float, places: int) -> str:
 
 
 def _write_csv(lines: Sequence[Line], path: Path) -> None:
-    from stepvad.atomic import replacing
+    from stepvad.files.atomic import replacing
 
     rows = [asdict(line) for line in lines]
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
-from stepvad.atomic import replacing
+from stepvad.files.atomic import replacing
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.explain.ghosts import standardised
-from stepvad.pcspace import PCSpace
-from stepvad.scoring import scale_weights
+from stepvad.model.pcspace import PCSpace
+from stepvad.model.scoring import scale_weights
 
 NODES = 16
 """Points on the line that the gradient is taken at first; doubled until the parts add up."""

@@ -16,9 +16,9 @@ from stepvad.explain import ghosts, parts, words
 from stepvad.explain.attribution import Attribution, attribute
 from stepvad.explain.parts import Part
 from stepvad.explain.words import Finding
-from stepvad.pcspace import PCSpace
+from stepvad.model.pcspace import PCSpace
+from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.scoring import Scores
 from stepvad.skeletons import Skeleton
 from stepvad.windows import WindowIndex, cut, place
 

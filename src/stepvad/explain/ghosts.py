@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.explain.parts import BODY, parts_of
-from stepvad.pcspace import PCSpace
-from stepvad.scoring import standardise_energies
+from stepvad.model.pcspace import PCSpace
+from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton
 
 GOAL = 0.0

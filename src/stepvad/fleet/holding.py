@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.fleet.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
 from stepvad.fleet.scoring import Change
 from stepvad.fleet.shard import Dead, Shard
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
+from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.fleet.background import CLOSE_S, Background
 from stepvad.fleet.bus import Bus, UnavailableError
+from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import BusSettings

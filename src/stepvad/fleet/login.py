@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stepvad.errors import ConfigError
+from stepvad.files.secrets import secret
 from stepvad.fleet.settings import BusSettings, Tls
-from stepvad.secrets import secret
 
 
 def login(settings: BusSettings) -> dict[str, Any]:

@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Iterable
 
-from stepvad.backoff import Backoff
 from stepvad.fleet.buffer import Buffer
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.line import Line
 from stepvad.live.stages import Heartbeat
+from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from stepvad.backoff import Backoff
 from stepvad.fleet.bus import Delivery, Position, UnavailableError
 from stepvad.fleet.subjects import EVENTS, POSES
+from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

@@ -16,7 +16,7 @@ from stepvad.events import Kind
 from stepvad.fleet.camera import Camera
 from stepvad.fleet.wire import Batch
 from stepvad.live.record import Record
-from stepvad.scoring import WindowScores
+from stepvad.model.scoring import WindowScores
 from stepvad.windows.assembler import WindowAssembler
 
 logger = logging.getLogger(__name__)

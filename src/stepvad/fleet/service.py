@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from stepvad.backoff import Backoff
 from stepvad.errors import ConfigError
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.connecting import connected_until
@@ -22,6 +21,7 @@ from stepvad.fleet.settings import Settings
 from stepvad.fleet.tally import Metrics, Tally
 from stepvad.fleet.tasks import rest
 from stepvad.fleet.worker import Worker
+from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

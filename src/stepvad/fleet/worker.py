@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.fleet.bus import Bus, ConflictError, Delivery, UnavailableError
 from stepvad.fleet.holding import Holding, Letter, take
@@ -22,6 +21,7 @@ from stepvad.fleet.shard import Pace, Shard
 from stepvad.fleet.subjects import shard_of
 from stepvad.fleet.tally import Tally
 from stepvad.fleet.tasks import end
+from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

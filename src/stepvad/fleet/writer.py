@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepvad.backoff import Backoff
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.fleet.bus import Bus, Consumer, Delivery, UnavailableError
 from stepvad.fleet.changes import Change, change_of
@@ -17,6 +16,7 @@ from stepvad.fleet.postgres import Events, NoDatabaseError
 from stepvad.fleet.postgres_errors import is_data
 from stepvad.fleet.subjects import Subjects, unescaped
 from stepvad.fleet.tasks import end, rest
+from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EventsSettings

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stepvad.atomic import replacing
 from stepvad.errors import DataError
+from stepvad.files.atomic import replacing
 from stepvad.formats.jsonfile import Repeated, shown, whole_number
 from stepvad.formats.triplets import Order, Person, clip_of
 from stepvad.poses import MAX_FRAME, Clip, Track

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.atomic import replacing
 from stepvad.errors import DataError
+from stepvad.files.atomic import replacing
 from stepvad.formats import files, limits
 from stepvad.formats.jsonfile import whole_number
 from stepvad.formats.labels import FrameLabels, find
-from stepvad.scoring import stretches
+from stepvad.model.scoring import stretches
 
 COLUMNS = ("clip", "class", "first", "last")
 """A clip, what happens, and the first and last frame of it."""

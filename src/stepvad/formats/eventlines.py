@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stepvad.atomic import replacing
 from stepvad.errors import DataError
 from stepvad.events import Event
+from stepvad.files.atomic import replacing
 from stepvad.formats import files, limits
 from stepvad.poses import MAX_FPS
 

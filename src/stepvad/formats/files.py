@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepvad import bounded
 from stepvad.errors import DataError
+from stepvad.files import bounded
 
 
 def read_bytes(path: Path, *, most: int) -> bytes:

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import npyfile
 from stepvad.errors import ConfigError, DataError
+from stepvad.files import npyfile
 from stepvad.formats import files, limits
 
 SHANGHAITECH_NOT_HUMAN = ("01_0130", "01_0135", "01_0136", "06_0144", "06_0145", "12_0152")

@@ -14,8 +14,8 @@ from io import SEEK_END
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stepvad import bounded
 from stepvad.errors import DataError, MissingExtraError
+from stepvad.files import bounded
 from stepvad.formats import limits
 
 BUFFER = 1 << 18

@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from stepvad import skeletons
-from stepvad.atomic import replacing
 from stepvad.errors import DataError
+from stepvad.files.atomic import replacing
 from stepvad.formats import limits, parquetfile, trackrows
 from stepvad.formats.trackheader import ClipFacts, Header
 from stepvad.poses import Clip, PoseRows, Track, n_frames_of

@@ -8,10 +8,10 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Literal, Protocol, get_args
 
-from stepvad.backoff import Backoff
 from stepvad.live.logs import FailureLog
 from stepvad.live.stages import Heartbeat
 from stepvad.live.storeerror import StoreError
+from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

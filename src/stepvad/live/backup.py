@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepvad.atomic import replacing
 from stepvad.errors import DataError
+from stepvad.files.atomic import replacing
 from stepvad.live.database import Database
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from stepvad.files.secrets import secret
 from stepvad.live.models import Models
 from stepvad.live.posefiles import open_scene
 from stepvad.live.sections import CameraSettings, Settings
 from stepvad.live.tls import server_tls
-from stepvad.secrets import secret
 from stepvad.stream import Stream
 from stepvad.video.models import model_file
 from stepvad.video.source import open_video

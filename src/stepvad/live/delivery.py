@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from stepvad.backoff import Backoff
 from stepvad.live.outbox import Letter
 from stepvad.live.sinks import DeliveryError, RefusedError, Sink
 from stepvad.live.stages import Heartbeat
 from stepvad.live.store import Store
+from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
     from stepvad.live.sinks.mqtt import State

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from stepvad.backoff import Backoff
 from stepvad.events import Kind
 from stepvad.live import recorder
 from stepvad.live.background import TaskQueue
@@ -20,6 +19,7 @@ from stepvad.live.logs import FailureLog
 from stepvad.live.record import Record
 from stepvad.live.stages import Heartbeat
 from stepvad.live.storeerror import StoreError
+from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

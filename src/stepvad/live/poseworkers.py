@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import TypeAdapter
 
-from stepvad.backoff import Backoff
 from stepvad.errors import StepvadError
 from stepvad.live.board import Board
 from stepvad.live.camera_states import CameraStates
@@ -26,6 +25,7 @@ from stepvad.live.frame_queues import Frame, FrameQueues
 from stepvad.live.logs import Form, Repeats, repeated
 from stepvad.live.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.live.sections import PoseSettings
+from stepvad.supervision.backoff import Backoff
 from stepvad.video.people import People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator, open_estimator

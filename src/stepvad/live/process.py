@@ -24,9 +24,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from stepvad.backoff import Backoff
 from stepvad.live.logs import Form, set_up
 from stepvad.live.stages import PAUSED_S, Heartbeat
+from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.atomic import remove_leftovers
 from stepvad.errors import StepvadError
+from stepvad.files.atomic import remove_leftovers
 from stepvad.formats import write_clip
 from stepvad.poses import Clip, Pose, tracks_of
 from stepvad.skeletons import COCO17, Skeleton

@@ -18,8 +18,8 @@ from stepvad.live.record import EndedBy, Record
 from stepvad.live.recorder import Recorder, WriteRecording
 from stepvad.live.stages import Heartbeat
 from stepvad.live.watcher import Changed, Watcher
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose
-from stepvad.scoring import WindowScores
 from stepvad.stream import update_each
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from stepvad.secrets import is_reference
+from stepvad.files.secrets import is_reference
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.tls import PORTS, Tls
 from stepvad.video.url import SCHEMES, SECRET_NAME, Url

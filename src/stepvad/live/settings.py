@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from stepvad.errors import ConfigError
+from stepvad.files.secrets import secret
 from stepvad.live import tomltext
 from stepvad.live.sections import (
     CameraSettings,
@@ -24,7 +25,6 @@ from stepvad.live.sections import (
     Web,
     Webhook,
 )
-from stepvad.secrets import secret
 from stepvad.video.url import redact
 
 __all__ = [

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
-from stepvad.backoff import Backoff
 from stepvad.live.stages import PAUSED_S
+from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 

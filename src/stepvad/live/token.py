@@ -6,10 +6,10 @@ import secrets as random_words
 from contextlib import suppress
 from pathlib import Path
 
-from stepvad.atomic import replacing
 from stepvad.errors import ConfigError
+from stepvad.files.atomic import replacing
+from stepvad.files.secrets import secret
 from stepvad.live.sections import Settings
-from stepvad.secrets import secret
 
 TOKEN = "token"
 """The file beside the data that keeps a token nobody chose."""

@@ -14,8 +14,8 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.events import Change, Event, Kind, Rules, Watch
 from stepvad.live.record import Box, EndedBy, Record, event_id
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
-from stepvad.scoring import WindowScores
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream
 from stepvad.video.people import People

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepvad.atomic import replacing
 from stepvad.errors import MissingExtraError
+from stepvad.files.atomic import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.model.scoring import Scores, person_scores, stretches
 from stepvad.plots import style
-from stepvad.scoring import Scores, person_scores, stretches
 
 PERSON_COLOUR = "#999999"
 WORST_COLOUR = style.BLUE

@@ -8,9 +8,9 @@ from stepvad import events
 from stepvad.detector import Detector
 from stepvad.events import Event, Rules
 from stepvad.explain.look import Look, look_at
+from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
-from stepvad.scoring import Scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,12 +20,12 @@ from stepvad.calibration import Threshold
 from stepvad.events import Event, Rules
 from stepvad.explain import Explanation
 from stepvad.explain.look import Look
-from stepvad.modelfile import Model
+from stepvad.model.modelfile import Model
+from stepvad.model.scoring import Scores
 from stepvad.plots import style
 from stepvad.report import timeline
 from stepvad.report.incidents import Incident
 from stepvad.report.strip import strip
-from stepvad.scoring import Scores
 from stepvad.video.timeline import clock
 
 SHA256_SHOWN = 12

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.model.scoring import WindowScores, stretches
 from stepvad.report.incidents import Incident
-from stepvad.scoring import WindowScores, stretches
 from stepvad.video.timeline import clock
 
 BINS = 1000

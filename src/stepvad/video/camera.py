@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stepvad.backoff import Backoff
 from stepvad.errors import ConfigError, DataError
+from stepvad.supervision.backoff import Backoff
 from stepvad.video.source import (
     BOUNDED,
     UNDECODED,

@@ -11,8 +11,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad.atomic import PUBLIC, replacing
 from stepvad.errors import ModelFileError
+from stepvad.files.atomic import PUBLIC, replacing
 
 DETECTOR, POSE = "yolox-nano", "rtmpose-s"
 """The networks that are taken where none are named: small, and published by their makers."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stepvad.errors import MissingExtraError, ModelFileError
-from stepvad.runtime.engines import Graph, onnxruntime_graph, openvino_graph
+from stepvad.model.runtime.engines import Graph, onnxruntime_graph, openvino_graph
 
 Kind = Literal["yolox", "rtmdet", "movenet", "simcc"]
 """How a network is fed and read: two kinds of person detector, two of pose network."""

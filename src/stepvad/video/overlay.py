@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from stepvad import skeletons
 from stepvad.errors import DataError
+from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
-from stepvad.scoring import Scores
 from stepvad.video import drawing
 from stepvad.video.drawing import Image, Scale, chip, ink_on, paste, track_colours
 from stepvad.video.source import VideoFile

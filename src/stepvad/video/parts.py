@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from stepvad import bounded, npyfile
-from stepvad.atomic import remove_leftovers, replacing
 from stepvad.errors import DataError
+from stepvad.files import bounded, npyfile
+from stepvad.files.atomic import remove_leftovers, replacing
 from stepvad.video.people import Boxes, People
 
 PART_FRAMES = 50

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepvad.scoring import WindowScores, stretches
+from stepvad.model.scoring import WindowScores, stretches
 from stepvad.video.drawing import (
     DARK,
     LIGHT,

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.secrets import secret_line
+from stepvad.files.secrets import secret_line
 from stepvad.video.tls import Tls
 
 SCHEMES = ("rtsp", "rtsps", "http", "https")

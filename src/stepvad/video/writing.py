@@ -8,8 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from stepvad.atomic import replacing
 from stepvad.errors import StepvadError
+from stepvad.files.atomic import replacing
 from stepvad.video.drawing import Image, opencv
 from stepvad.video.source import pyav
 

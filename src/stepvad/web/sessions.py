@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from stepvad.atomic import replacing
 from stepvad.errors import StepvadError
+from stepvad.files.atomic import replacing
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Poses of any number of cameras in, standardised windows out (Sec. 3, Sec. 4.1).
 
-`prepare` repairs poses, `gaps` holds the only gap rule, `standardise` scales a window. `cutting` cuts
-a clip from the `runs` of its tracks; `assembler` takes batches of many cameras, `rings` the frames
-of one.
+`prepare` repairs poses, `gaps` holds the only gap rule, `standardise` scales a window. `cutting`
+cuts a clip from the `runs` of its tracks; `assembler` takes batches of many cameras, `rings` the
+frames of one.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from stepvad.benchmark.mocap import truth
 from stepvad.benchmark.mocap.catalogue import KINDS
 from stepvad.benchmark.mocap.motions import FPS, HIP_JOINTS
 from stepvad.benchmark.mocap.truth import Sign
-from stepvad.scoring import stretches
+from stepvad.model.scoring import stretches
 from tests.benchmark.mocap.people import (
     Floats,
     index,

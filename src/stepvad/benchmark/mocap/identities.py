@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.mocap.motions import Floats
 from stepvad.benchmark.mocap.truth import Mask
+from stepvad.model.scoring import stretches
 from stepvad.poses import Track
-from stepvad.scoring import stretches
 
 FORGET_S, FORGET = 0.4, 0.5
 """After a gap of this length a person gets a new id with this chance."""

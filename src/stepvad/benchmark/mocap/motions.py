@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad import npyfile
 from stepvad.benchmark.mocap import catalogue
 from stepvad.errors import DataError
+from stepvad.files import npyfile
 from stepvad.formats import files
 
 Floats = NDArray[np.float64]

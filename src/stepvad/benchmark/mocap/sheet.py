@@ -10,9 +10,9 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.mocap.cameras import SIZE
 from stepvad.benchmark.mocap.catalogue import KINDS
 from stepvad.formats.labels import FrameLabels
+from stepvad.model.scoring import stretches
 from stepvad.plots.scene_sheet import Strip, draw_scenes
 from stepvad.poses import Clip
-from stepvad.scoring import stretches
 
 MOMENTS = (0.05, 0.35, 0.65, 0.95)
 """Where in the event its pictures are taken; one is taken half a second before and after."""

@@ -12,7 +12,7 @@ from stepvad.benchmark.mocap.catalogue import KINDS, Half, Kind
 from stepvad.benchmark.mocap.motions import FPS, Archive, Floats, Motion, unbroken
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.errors import DataError
-from stepvad.scoring import stretches
+from stepvad.model.scoring import stretches
 
 MIN_NORMAL_S = 2.0
 """Shorter stretches of normal motion are not used."""

@@ -30,7 +30,7 @@ from stepvad.benchmark.mocap.motions import (
     WRISTS,
     Floats,
 )
-from stepvad.scoring import stretches
+from stepvad.model.scoring import stretches
 
 Mask = NDArray[np.bool_]
 Sign = Literal[

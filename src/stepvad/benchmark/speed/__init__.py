@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from stepvad import modelfile
 from stepvad.benchmark.speed.subjects import Kind, Scores, Subject, raw_windows, subjects
 from stepvad.benchmark.speed.worker import Worker
+from stepvad.model import modelfile
 from stepvad.progress import Progress, Report, silent
 
 __all__ = ["PAPER", "PEOPLE", "THREADS", "Line", "Subject", "compare", "run", "subjects"]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
-from stepvad.runtime import Engine, available, precision_of, usable
-from stepvad.scoring import anomaly_score, standardise_energies
+from stepvad.model.runtime import Engine, available, precision_of, usable
+from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.windows import cut, standardise
 
 Kind = Literal["naive", "engine", "bare"]
@@ -101,14 +101,14 @@ def _products(detector: Detector, N: int) -> Callable[[], None]:
         case "numpy":
             return lambda: _numpy_products(folded.W, rows.reshape(-1, width))
         case "onnxruntime" | "onnxruntime-int8" as engine:
-            from stepvad.runtime.engines import onnxruntime_run
-            from stepvad.runtime.graph import products_model
+            from stepvad.model.runtime.engines import onnxruntime_run
+            from stepvad.model.runtime.graph import products_model
 
             int8 = engine == "onnxruntime-int8"
             run = onnxruntime_run(products_model(folded, int8=int8), threads)
         case "openvino" | "openvino-bfloat16" | "openvino-int8" as engine:
-            from stepvad.runtime.engines import openvino_run
-            from stepvad.runtime.graph import products_model
+            from stepvad.model.runtime.engines import openvino_run
+            from stepvad.model.runtime.graph import products_model
 
             model = products_model(folded, int8=engine == "openvino-int8")
             run = openvino_run(model, threads, bfloat16=engine == "openvino-bfloat16")

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from stepvad.energy import Energy
-from stepvad.modelfile import Model
+from stepvad.model.energy import Energy
+from stepvad.model.modelfile import Model
 
 
 def naive_energies(model: Model) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.speed.subjects import Scores, Subject
 from stepvad.detector import Detector
-from stepvad.runtime.telemetry import import_onnxruntime, import_openvino
+from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
 SHORTEST_S = 0.02
 """Calls are repeated within one reading until they take this long."""

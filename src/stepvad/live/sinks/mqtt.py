@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepvad.errors import MissingExtraError
+from stepvad.files.secrets import secret
 from stepvad.live.sinks import DeliveryError, homeassistant
-from stepvad.secrets import secret
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessageInfo

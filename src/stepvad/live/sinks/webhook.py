@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from stepvad.errors import MissingExtraError
+from stepvad.files.secrets import secret
 from stepvad.live.sinks import DeliveryError, RefusedError
-from stepvad.secrets import secret
 from stepvad.video.url import HIDDEN, redact
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from stepvad.energy import Energy
+from stepvad.model.energy import Energy
 
 
 class Gradient(Protocol):

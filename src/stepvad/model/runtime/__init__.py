@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from stepvad.config import Engine, Runtime
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
-from stepvad.folded import Blocks, Folded
-from stepvad.runtime.engines import Precision
+from stepvad.model.folded import Blocks, Folded
+from stepvad.model.runtime.engines import Precision
 
 __all__ = [
     "ENGINES",
@@ -131,10 +131,10 @@ def _refusal(engine: Engine) -> StepvadError:
 def _has_bfloat16(library: str) -> bool:
     """Whether the processor multiplies bfloat16; importing a library to ask it takes a while."""
     if library == "openvino":
-        from stepvad.runtime.engines import openvino_has_bfloat16
+        from stepvad.model.runtime.engines import openvino_has_bfloat16
 
         return openvino_has_bfloat16()
-    from stepvad.runtime.torch_engine import torch_has_bfloat16
+    from stepvad.model.runtime.torch_engine import torch_has_bfloat16
 
     return torch_has_bfloat16()
 
@@ -157,14 +157,14 @@ def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
         case "numpy":
             return folded.blocks
         case "onnxruntime" | "onnxruntime-int8":
-            from stepvad.runtime.engines import onnxruntime_blocks
+            from stepvad.model.runtime.engines import onnxruntime_blocks
 
             return onnxruntime_blocks(folded, threads, precision_of(engine))
         case "openvino" | "openvino-bfloat16" | "openvino-int8":
-            from stepvad.runtime.engines import openvino_blocks
+            from stepvad.model.runtime.engines import openvino_blocks
 
             return openvino_blocks(folded, threads, precision_of(engine))
         case "torch" | "torch-bfloat16":
-            from stepvad.runtime.torch_engine import torch_blocks
+            from stepvad.model.runtime.torch_engine import torch_blocks
 
             return torch_blocks(folded, bfloat16=engine == "torch-bfloat16")

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepvad import dsm, gradient, modelfile
 from stepvad.config import Compute, Config
-from stepvad.dsm import Gradient
-from stepvad.energy import Energy
 from stepvad.errors import ModelFileError, StepvadError
-from stepvad.folded import Weights
+from stepvad.model import dsm, gradient, modelfile
+from stepvad.model.dsm import Gradient
+from stepvad.model.energy import Energy
+from stepvad.model.folded import Weights
 from stepvad.progress import Progress, Report
 
 CHECKPOINT_S = 300.0

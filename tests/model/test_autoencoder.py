@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from stepvad import autoencoder
-from stepvad.autoencoder import KL_WEIGHT, LEARNING_RATE, Autoencoder, train
 from stepvad.config import Config, Projection
-from stepvad.encoder import Encoder
+from stepvad.model import autoencoder
+from stepvad.model.autoencoder import KL_WEIGHT, LEARNING_RATE, Autoencoder, train
+from stepvad.model.encoder import Encoder
 from stepvad.progress import Progress, silent
 
 D = 12

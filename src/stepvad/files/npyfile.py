@@ -16,8 +16,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from stepvad import bounded
 from stepvad.errors import DataError
+from stepvad.files import bounded
 
 MAGIC = npy.MAGIC_PREFIX
 SUFFIX = ".npy"

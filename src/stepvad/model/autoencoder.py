@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stepvad.config import Config
-from stepvad.encoder import Encoder
+from stepvad.model.encoder import Encoder
 from stepvad.progress import Progress, Report
 
 HIDDEN = 512

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from stepvad.config import Compute, Config
-from stepvad.dsm import Gradient
-from stepvad.energy import Block, Energy, PlainBlock
+from stepvad.model.dsm import Gradient
+from stepvad.model.energy import Block, Energy, PlainBlock
 
 BFLOAT16_FROM = 128
 """Width from which products in bfloat16 are worth their conversions."""

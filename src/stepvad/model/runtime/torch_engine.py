@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stepvad.folded import Array, Blocks, Folded
+from stepvad.model.folded import Array, Blocks, Folded
 
 
 def torch_blocks(folded: Folded, *, bfloat16: bool) -> Blocks:

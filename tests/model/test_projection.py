@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad import autoencoder, projection, training
 from stepvad.config import Config, Projection
 from stepvad.detector import Detector
-from stepvad.encoder import Encoder
 from stepvad.errors import ConfigError, DataError, ModelFileError
-from stepvad.folded import weight_shapes
-from stepvad.footage import Footage
 from stepvad.formats.labels import FrameLabels
-from stepvad.modelfile import Space, space_tensors
-from stepvad.pcspace import PCSpace
+from stepvad.model import autoencoder, projection, training
+from stepvad.model.encoder import Encoder
+from stepvad.model.folded import weight_shapes
+from stepvad.model.footage import Footage
+from stepvad.model.modelfile import Space, space_tensors
+from stepvad.model.pcspace import PCSpace
+from stepvad.model.training import TrainingSet
 from stepvad.poses import Clip, Track
 from stepvad.progress import Progress, silent
 from stepvad.skeletons import STEP18, of_size
-from stepvad.training import TrainingSet
 from stepvad.windows import cut
 
 CONFIG = Config(T=3, K=5, width=8, sigma_width=4, blocks=2, L=3, max_steps=6, batch_size=64)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.atomic import LEFTOVER_S, PUBLIC, replacing
 from stepvad.errors import DataError
+from stepvad.files.atomic import LEFTOVER_S, PUBLIC, replacing
 
 
 def mode(path: Path) -> int:

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ModelFileError, StepvadError
-from stepvad.modelfile import FORMAT, read_tensors, write_tensors
+from stepvad.model.modelfile import FORMAT, read_tensors, write_tensors
+from stepvad.model.training import TrainingSet, train
 from stepvad.poses import Clip, Track
 from stepvad.progress import silent
 from stepvad.skeletons import of_size
-from stepvad.training import TrainingSet, train
 
 V = 3
 CONFIG = Config(T=2, K=4, width=8, blocks=2, sigma_width=4, L=3, max_steps=2)

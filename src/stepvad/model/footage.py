@@ -10,10 +10,10 @@ from importlib.metadata import version
 from stepvad import skeletons
 from stepvad.config import Config
 from stepvad.errors import DataError
-from stepvad.modelfile import Origin
+from stepvad.model.modelfile import Origin
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
-from stepvad.scoring import Scores, WindowScores
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Counts, Run, WindowIndex, Windows, clip_runs, cut_in_pieces
 

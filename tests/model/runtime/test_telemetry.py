@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.runtime.telemetry import import_openvino
+from stepvad.model.runtime.telemetry import import_openvino
 
 VARIABLES = ("ORT_DISABLE_TELEMETRY", "CI", "TF_BUILD", "JENKINS_URL")
 """Any of these would keep an engine quiet by itself."""
 WORK = """
 import sys
 from pathlib import Path
-from stepvad import Detector, modelfile
+from stepvad import Detector
+from stepvad.model import modelfile
 from stepvad.benchmark.walkers import make_clips
 from stepvad.live import demo
-from stepvad.runtime.export import export
+from stepvad.model.runtime.export import export
 
 asked = []
 sys.addaudithook(lambda name, _: name.startswith("socket.") and asked.append(name))

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config
-from stepvad.encoder import Encoder
 from stepvad.errors import ConfigError, DataError, MissingExtraError
-from stepvad.footage import BATCH, Footage
-from stepvad.modelfile import Space
-from stepvad.pcspace import Moments, PCSpace
+from stepvad.model.encoder import Encoder
+from stepvad.model.footage import BATCH, Footage
+from stepvad.model.modelfile import Space
+from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
 
@@ -88,7 +88,7 @@ def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent)
 def _fit_encoder(parts: Sequence[Footage], D: int, config: Config, report: Report) -> Encoder:
     """An encoder whose latents are whitened over the windows it was trained on."""
     try:
-        from stepvad import autoencoder
+        from stepvad.model import autoencoder
     except ImportError as error:
         raise MissingExtraError("fit", "train") from error
     if config.batch_size < 2:

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.atomic import replacing
-from stepvad.encoder import Encoder
 from stepvad.errors import MissingExtraError, StepvadError
-from stepvad.folded import fold
-from stepvad.modelfile import Model
-from stepvad.pcspace import PCSpace
-from stepvad.runtime.engines import onnxruntime_run, openvino_run
-from stepvad.runtime.graph import Graph, Shape, add_blocks
-from stepvad.runtime.telemetry import import_openvino
-from stepvad.scoring import anomaly_score, standardise_energies
+from stepvad.files.atomic import replacing
+from stepvad.model.encoder import Encoder
+from stepvad.model.folded import fold
+from stepvad.model.modelfile import Model
+from stepvad.model.pcspace import PCSpace
+from stepvad.model.runtime.engines import onnxruntime_run, openvino_run
+from stepvad.model.runtime.graph import Graph, Shape, add_blocks
+from stepvad.model.runtime.telemetry import import_openvino
+from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.windows.standardise import ROUNDING, STGNF_SIZE, standardise
 
 PROBES = 256

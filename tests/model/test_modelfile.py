@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from stepvad import Config, Detector, ModelFileError, __version__
-from stepvad.modelfile import (
+from stepvad.model.modelfile import (
     FORMAT,
     KEY,
     Model,

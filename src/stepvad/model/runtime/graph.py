@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from stepvad.folded import Folded
+from stepvad.model.folded import Folded
 
 OPSET = 20
 """The first with GELU as one operator."""

@@ -16,12 +16,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from stepvad import runtime
 from stepvad.benchmark.agreement import top_overlap
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, MissingExtraError
-from stepvad.folded import ROWS
-from stepvad.runtime import ENGINES, Engine, choose, threads_of, usable
+from stepvad.model import runtime
+from stepvad.model.folded import ROWS
+from stepvad.model.runtime import ENGINES, Engine, choose, threads_of, usable
 from stepvad.windows import Windows
 
 HERE = [engine for engine in ENGINES if usable(engine)]
@@ -156,7 +156,7 @@ def test_a_trained_network_has_no_denormals_when_it_scores(
         seen.append(gelu(a))
         return seen[-1]
 
-    from stepvad import folded
+    from stepvad.model import folded
 
     gelu = folded.gelu
     monkeypatch.setattr(folded, "gelu", recording)
@@ -217,7 +217,7 @@ def test_threads_are_those_asked_for_or_omp_num_threads_or_all_cores(
 
 
 def test_the_log_says_what_scores(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="stepvad.runtime")
+    caplog.set_level(logging.INFO, logger="stepvad.model.runtime")
     replace(trained(), runtime="auto", threads=1)
     assert "scoring with onnxruntime, threads: 1" in caplog.messages
 
@@ -225,8 +225,8 @@ def test_the_log_says_what_scores(trained: Trained, caplog: pytest.LogCaptureFix
 def test_the_default_runtime_imports_neither_torch_nor_openvino(trained: Trained) -> None:
     code = (
         "import sys\n"
-        "from stepvad.runtime import choose\n"
-        "import stepvad.detector, stepvad.runtime.engines\n"
+        "from stepvad.model.runtime import choose\n"
+        "import stepvad.detector, stepvad.model.runtime.engines\n"
         "choose('auto', width=1024)\n"
         "print({'torch', 'openvino'} & set(sys.modules))"
     )

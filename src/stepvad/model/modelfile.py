@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from stepvad.atomic import replacing
 from stepvad.config import Config
-from stepvad.encoder import Encoder
 from stepvad.errors import ModelFileError, StepvadError
-from stepvad.folded import Weights, weight_shapes
-from stepvad.pcspace import PCSpace
+from stepvad.files.atomic import replacing
+from stepvad.model.encoder import Encoder
+from stepvad.model.folded import Weights, weight_shapes
+from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Counts
 

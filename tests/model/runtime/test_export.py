@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import StepvadError
+from stepvad.model.runtime import export as exporting
+from stepvad.model.runtime import usable
+from stepvad.model.runtime.export import export, probes
 from stepvad.poses import Clip, Track
-from stepvad.runtime import export as exporting
-from stepvad.runtime import usable
-from stepvad.runtime.export import export, probes
 from stepvad.skeletons import STEP18
 from stepvad.windows import Windows, standardise
 from tests.pages import ROOT

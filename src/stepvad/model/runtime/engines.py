@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
-from stepvad.folded import Array, Blocks, Folded
-from stepvad.runtime.graph import blocks_model
-from stepvad.runtime.telemetry import import_onnxruntime, import_openvino
+from stepvad.model.folded import Array, Blocks, Folded
+from stepvad.model.runtime.graph import blocks_model
+from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Run = Callable[[Sequence[Array]], Array]

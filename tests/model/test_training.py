@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from stepvad import Config, ModelFileError, StepvadError
-from stepvad.energy import Energy
-from stepvad.progress import Progress, silent
-from stepvad.training import (
+from stepvad.model.energy import Energy
+from stepvad.model.training import (
     Batch,
     State,
     TrainingSet,
@@ -22,6 +21,7 @@ from stepvad.training import (
     train,
     update_ema,
 )
+from stepvad.progress import Progress, silent
 
 CONFIG = Config(K=3, width=12, sigma_width=5, blocks=2, L=4, epochs=4, batch_size=32, seed=7)
 
@@ -290,7 +290,7 @@ def test_the_seed_decides_the_first_weights_and_the_noise() -> None:
 def test_a_training_without_validation_resumes_to_the_same_bytes(
     tmp_path: Path, stop_at: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepvad.training.CHECKPOINT_S", seconds)
+    monkeypatch.setattr("stepvad.model.training.CHECKPOINT_S", seconds)
     checkpoint = tmp_path / "c"
     config = replace(CONFIG, block_jitter=0.05)
     steps: list[int] = []

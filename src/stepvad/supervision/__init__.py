@@ -1,0 +1,1 @@
+"""What keeps long-running work going: pauses between tries."""
