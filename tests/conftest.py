@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from stepvad.benchmark import walkers as kinematic
 from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
+from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
 from stepvad.windows import Windows
@@ -34,7 +35,13 @@ settings.register_profile(
 settings.load_profile("fast")
 
 
-MEASURED = ("tests/live/", "tests/cli/", "tests/fleet/test_edge")
+MEASURED = (
+    "tests/site/",
+    "tests/intake/",
+    "tests/supervision/",
+    "tests/cli/",
+    "tests/fleet/test_edge",
+)
 """Tests whose processes count for coverage: those of a site and an edge, which run nowhere else."""
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
@@ -66,6 +73,12 @@ def _logs_as_they_were() -> Iterator[None]:
     for logger, handlers, level in before:
         logger.handlers = handlers
         logger.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Detector:
+    """A model of people who walk and stand."""
+    return Detector.load(demo.MODEL, threads=1)
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from stepvad.live import settings
-from stepvad.live.board import Board
-from stepvad.live.stages import Health, StageHealth
+from stepvad.intake.status import Board
+from stepvad.settings import file as settings
+from stepvad.supervision.stages import Health, StageHealth
 from stepvad.web.metrics import render
 from tests.pages import ROOT
 

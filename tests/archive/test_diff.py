@@ -15,7 +15,7 @@ from stepvad.archive.diff import Difference, Side, compare, gained_and_lost
 from stepvad.archive.scorefile import ClipScores
 from stepvad.archive.storage import Place
 from stepvad.errors import DataError, StepvadError
-from stepvad.events import Event, Rules
+from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import WindowScores
 
 FPS = 10.0

@@ -14,7 +14,7 @@ from stepvad.calibration import Calibration, Counted, file
 from stepvad.calibration.drift import SURE, Looks, compare, look
 from stepvad.calibration.promise import Threshold
 from stepvad.errors import DataError
-from stepvad.events import Rules
+from stepvad.incidents.events import Rules
 
 NAMES = tuple(f"number {n}" for n in range(20))
 

@@ -7,7 +7,7 @@ import pytest
 
 from stepvad.calibration import RULES, Counted, Marked, from_counts
 from stepvad.calibration.feedback import cut_out, repeated, with_marked
-from stepvad.events import Event
+from stepvad.incidents.events import Event
 from stepvad.poses import Clip, Track
 
 LEVELS = np.geomspace(1.0, 4.0, 50)

@@ -19,7 +19,7 @@ from stepvad.calibration.counting import levels_of, upper_rate
 from stepvad.calibration.promise import hours_to_count, strictest, threshold_for
 from stepvad.calibration.tail import PEAKS, Tails, base_level
 from stepvad.errors import ConfigError, DataError
-from stepvad.events import Rules, find
+from stepvad.incidents.events import Rules, find
 from stepvad.model.scoring import WindowScores
 
 LEVELS = np.geomspace(2.0, 40.0, 100)

@@ -14,12 +14,12 @@ from stepvad.detector import Detector
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
 from stepvad.formats import read_clip, write_clip
-from stepvad.live import demo
-from stepvad.live.record import Record
-from stepvad.live.store import Store
+from stepvad.incidents.record import Record
+from stepvad.intake import demo
+from stepvad.site.store.eventstore import Store
 from tests.cli.conftest import Command
-from tests.live.records import explanation, record
-from tests.live.sites import one_person
+from tests.site.records import explanation, record
+from tests.site.sites import one_person
 
 SINKS = ("mqtt",)
 

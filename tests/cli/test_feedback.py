@@ -10,12 +10,12 @@ import pytest
 
 from stepvad import read_clip
 from stepvad.calibration import file
-from stepvad.live.explainer import packed
-from stepvad.live.store import Store
 from stepvad.model import modelfile
+from stepvad.site.explainer import packed
+from stepvad.site.store.eventstore import Store
 from tests.cli.conftest import Command
-from tests.live.records import record
-from tests.live.sites import one_person
+from tests.site.records import record
+from tests.site.sites import one_person
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 
 from stepvad import Clip, Detector, Track, read_clip, write_clip, write_clips
 from stepvad.calibration import Scored, calibrate, file
-from stepvad.events import Rules
 from stepvad.formats.labels import shanghaitech
+from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
 from stepvad.video import writing

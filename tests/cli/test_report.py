@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad import Clip, Detector, events, read_clip, write_clip
+from stepvad import Clip, Detector, read_clip, write_clip
 from stepvad.calibration import Calibration, Scored, calibrate, file
-from stepvad.events import Rules
+from stepvad.incidents import events
+from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
 from stepvad.model.scoring import WindowScores
 from tests.cli.conftest import Command

@@ -20,7 +20,7 @@ from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.nats import NatsBus, connected
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, Told
-from stepvad.live import demo
+from stepvad.intake import demo
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker
 from tests.video.servers import SLOWER, free_port

@@ -6,11 +6,11 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from stepvad.events import Kind
 from stepvad.fleet.bus import Delivery
 from stepvad.fleet.changes import ID, Change, change_of
-from stepvad.live.record import Record, message
-from tests.live.records import record
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record, message
+from tests.site.records import record
 
 CAMERA = "north/yard"
 

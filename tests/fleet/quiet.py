@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from stepvad.detector import Detector
-from stepvad.events import Rules
 from stepvad.fleet.wire import Told
-from stepvad.live import demo
-from stepvad.live.models import Models
-from stepvad.live.watcher import Changed, Subject, Watcher
+from stepvad.incidents.camera import CameraEvents, Changed, Subject
+from stepvad.incidents.events import Rules
+from stepvad.intake import demo
+from stepvad.intake.models import Models
 from stepvad.stream import Stream
 from stepvad.windows import Windows
 from tests.fleet.fleets import SIZE, THRESHOLD, Heard, Script
@@ -79,7 +79,7 @@ def quiet(scripts: Sequence[Script], *, without: Iterable[tuple[str, int]] = ())
     return run
 
 
-def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> Watcher:
+def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> CameraEvents:
     subject = Subject(
         camera=name,
         rate=rate,
@@ -89,7 +89,7 @@ def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int
         model_sha256=sha256,
         zones={},
     )
-    return Watcher(subject, lambda: epoch)
+    return CameraEvents(subject, lambda: epoch)
 
 
 def assert_same(heard: Heard, expected: Quiet) -> None:

@@ -10,15 +10,15 @@ import pytest
 from stepvad.fleet.nats import connected
 from stepvad.fleet.postgres import Wanted, connect
 from stepvad.formats import write_clip
-from stepvad.live import demo
-from stepvad.live.record import Record
+from stepvad.incidents.record import Record
+from stepvad.intake import demo
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.fleets import RATE, THRESHOLD, WorkerProcess, script
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.quiet import quiet
 from tests.fleet.roles import Role, bus_section
-from tests.live.sites import NO_PAGE, write_site
+from tests.site.sites import NO_PAGE, write_site
 from tests.video.servers import wait_until
 
 pytestmark = [pytest.mark.slow, needs_postgres]

@@ -12,7 +12,7 @@ import pytest
 
 from stepvad.fleet.settings import BusSettings, EventsSettings, FleetSettings
 from stepvad.fleet.wire import Batch, Connection, encode
-from stepvad.live.sections import Retention
+from stepvad.settings.sections import Retention
 from tests.pages import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks" / "capacity.md"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from stepvad.errors import DataError
 from stepvad.fleet.changes import change_of, of_fleet
 from stepvad.fleet.wire import encode_claim
-from stepvad.live.record import event_id
+from stepvad.incidents.record import event_id
 from tests.fleet.messages import body, change, delivery, event, over
-from tests.live.records import record
+from tests.site.records import record
 
 
 def test_a_message_tells_whose_event_it_is_and_what_it_is_now() -> None:

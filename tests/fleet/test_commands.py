@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.fleet.postgres import Wanted, connect
-from stepvad.live.record import Record
+from stepvad.incidents.record import Record
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import needs_postgres
 

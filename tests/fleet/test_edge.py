@@ -15,11 +15,11 @@ from stepvad.fleet.changes import of_fleet
 from stepvad.fleet.nats import connected
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.fleet.wire import Batch, decode, decode_event
-from stepvad.live.record import Record
-from stepvad.live.store import FILE_NAME, Store
+from stepvad.incidents.record import Record
+from stepvad.site.store.eventstore import FILE_NAME, Store
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.roles import Role, bus_section
-from tests.live.sites import NO_PAGE, RATE, one_person, pose_camera, write_site
+from tests.site.sites import NO_PAGE, RATE, one_person, pose_camera, write_site
 from tests.video.servers import wait_until
 
 pytestmark = pytest.mark.slow

@@ -22,15 +22,15 @@ from stepvad.fleet.sink import FleetSink
 from stepvad.fleet.subjects import POSES, Subjects
 from stepvad.fleet.wire import decode_event
 from stepvad.formats import write_clip
-from stepvad.live.record import Record, message
-from stepvad.live.sinks import DeliveryError
-from stepvad.live.stages import Heartbeat
+from stepvad.incidents.record import Record, message
+from stepvad.incidents.sink import DeliveryError
 from stepvad.skeletons import Skeleton
+from stepvad.supervision.stages import Heartbeat
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.fleets import listen
 from tests.fleet.roles import bus_section
-from tests.live.records import record
-from tests.live.sites import NO_PAGE, one_person, pose_camera, write_site
+from tests.site.records import record
+from tests.site.sites import NO_PAGE, one_person, pose_camera, write_site
 from tests.video.servers import free_port, wait_until
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from stepvad.fleet.nats import connected
 from stepvad.fleet.postgres import Wanted, connect
-from stepvad.live.record import Record
+from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.disks import Disk, small_disk

@@ -15,7 +15,7 @@ from stepvad.fleet.models import FleetModels
 from stepvad.fleet.nats import connected
 from stepvad.fleet.settings import ModelSettings, Settings
 from stepvad.fleet.worker import Worker
-from stepvad.live import demo
+from stepvad.intake import demo
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD
 from tests.video.servers import SLOWER, free_port

@@ -10,12 +10,12 @@ from stepvad.fleet.buffer import Buffer
 from stepvad.fleet.packing import Label, Packer, Parcel
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import MAX_BYTES, Batch, decode
-from stepvad.live.frame_queues import Frame
-from stepvad.live.watcher import MOST_PEOPLE, box_of
+from stepvad.incidents.camera import MOST_PEOPLE, box_of
+from stepvad.intake.frame_queues import Frame
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17
 from stepvad.video.people import Boxes, People
-from tests.live.sites import one_person
+from tests.site.sites import one_person
 
 FRAMES = [*one_person(3.0).by_frame()]
 

@@ -20,7 +20,7 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.postgres import Events, connect
 from stepvad.fleet.settings import Settings
 from stepvad.fleet.shelf import Shelf
-from stepvad.live.board import Board
+from stepvad.intake.status import Board
 from stepvad.web import create_app, serve
 from tests.browser import CHROMIUM, browser
 from tests.fleet.messages import change, event, over

@@ -16,7 +16,7 @@ from stepvad.fleet.bus import Position, UnavailableError
 from stepvad.fleet.nats import NatsBus, connected
 from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
 from stepvad.fleet.subjects import EVENTS, POSES
-from stepvad.live import demo
+from stepvad.intake import demo
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server
 from tests.fleet.roles import Role
@@ -28,7 +28,7 @@ from tests.fleet.secured import (
     secure,
     secured_broker,
 )
-from tests.live.sites import NO_PAGE, one_person, pose_camera, write_site
+from tests.site.sites import NO_PAGE, one_person, pose_camera, write_site
 from tests.video.servers import wait_until
 
 if TYPE_CHECKING:
@@ -159,7 +159,11 @@ def test_an_answer_of_the_broker_cannot_be_sent_to_another_sites_subject(
     before = count(server, "stepvad.poses.*.south.*")
 
     async def trick(client: Client) -> None:
-        for reply in ("stepvad.poses.3.south.door", "stepvad.events.1", "_INBOX.worker.x"):
+        for reply in (
+            "stepvad.poses.3.south.door",
+            "stepvad.events.1",
+            "_INBOX.worker.x",
+        ):
             await client.publish("stepvad.poses.1.north.trick", b"x", reply=reply)
 
     attempt(server, "edge-north", trick)

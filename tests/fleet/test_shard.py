@@ -22,8 +22,8 @@ from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.shard import Pace, Shard
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, Told
-from stepvad.live import demo
-from stepvad.live.watcher import Changed, Watcher
+from stepvad.incidents.camera import CameraEvents, Changed
+from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
 from stepvad.windows import Windows
@@ -334,14 +334,14 @@ def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
     models: FleetModels, scenes: list[Clip], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripts = [script(f"s{i}/cam", scenes[1]) for i in range(3)]
-    expected, see = quiet([scripts[0], scripts[2]]), Watcher.see
+    expected, see = quiet([scripts[0], scripts[2]]), CameraEvents.see
 
-    def broken(watcher: Watcher, slot: int, *rest: Any) -> list[Changed]:
+    def broken(watcher: CameraEvents, slot: int, *rest: Any) -> list[Changed]:
         if watcher.subject.camera == "s1/cam" and slot % 50 == 40:
             raise RuntimeError("poison")
         return see(watcher, slot, *rest)
 
-    monkeypatch.setattr(Watcher, "see", broken)
+    monkeypatch.setattr(CameraEvents, "see", broken)
     shard = shard_of(models)
     sent = deliveries(interleaved(scripts))
     for at in range(0, len(sent), 45):

@@ -20,7 +20,7 @@ from stepvad.fleet.subjects import Subjects, escaped, shard_of, unescaped
 from stepvad.fleet.wire import Batch, UnreadableError
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, STEP18
-from tests.live.records import record
+from tests.site.records import record
 
 DATA = Path(__file__).parent / "data"
 CONNECTION = wire.Connection(

@@ -16,7 +16,7 @@ from stepvad.fleet.models import FleetModels
 from stepvad.fleet.nats import connected
 from stepvad.fleet.settings import ModelSettings, Settings, WorkerSettings, load, load_worker
 from stepvad.fleet.worker import Worker
-from stepvad.live import demo
+from stepvad.intake import demo
 from stepvad.poses import Clip
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD, Player, listen, script

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from stepvad.events import Kind
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.nats import NatsBus, connected
 from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
@@ -16,7 +15,8 @@ from stepvad.fleet.settings import EventsSettings
 from stepvad.fleet.wire import encode_claim
 from stepvad.fleet.writer import Counts, Writer, checked
 from stepvad.fleet.writer_metrics import WriterMetrics
-from stepvad.live.record import Record
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.messages import body, event, over, worse
 from tests.fleet.postgres import PostgresServer, needs_postgres, postgres_server

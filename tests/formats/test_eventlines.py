@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.events import Event
 from stepvad.formats import eventlines
 from stepvad.formats.eventlines import FoundEvent
+from stepvad.incidents.events import Event
 
 EVENT = Event(first_s=1.0, last_s=2.5, tracks=(4, 7), peak=3.25, peak_s=2.0, peak_track=7)
 FOUND = FoundEvent(

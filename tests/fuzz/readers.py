@@ -182,7 +182,7 @@ def _event_lines(path: Path, shared: Path) -> None:
 
 
 def _site(path: Path, shared: Path) -> None:
-    from stepvad.live.settings import describe, load
+    from stepvad.settings.file import describe, load
 
     describe(load(path))
 
@@ -194,7 +194,7 @@ def _fleet(path: Path, shared: Path) -> None:
 
 
 def _backup(path: Path, shared: Path) -> None:
-    from stepvad.live.restore import restore
+    from stepvad.site.store.restore import restore
 
     onto = path.parent / "restored"
     shutil.rmtree(onto, ignore_errors=True)
@@ -220,7 +220,7 @@ def _fleet_event(path: Path, shared: Path) -> None:
 def _fleet_models() -> Any:
     from stepvad.fleet.models import FleetModels
     from stepvad.fleet.settings import ModelSettings
-    from stepvad.live import demo
+    from stepvad.intake import demo
 
     return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=0.01)])
 

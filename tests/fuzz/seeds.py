@@ -14,8 +14,8 @@ from stepvad.calibration import calibrate
 from stepvad.calibration import file as calibration_file
 from stepvad.calibration.counting import Scored
 from stepvad.config import Config
-from stepvad.events import Event, Rules
 from stepvad.formats import eventlines, write_clip, write_clips
+from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
@@ -190,8 +190,8 @@ def _archive(directory: Path) -> None:
 
 
 def _store(directory: Path) -> None:
-    from stepvad.live.store import Store
-    from tests.live.records import SINKS, fill
+    from stepvad.site.store.eventstore import Store
+    from tests.site.records import SINKS, fill
 
     store = Store(directory / "shared" / "events.db", SINKS, clock=lambda: 10.0)
     fill(store, 5)

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepvad import events
 from stepvad.calibration import Threshold
 from stepvad.detector import Detector
 from stepvad.explain import explain
 from stepvad.explain.motion import HEAT, PER_PIXEL
+from stepvad.incidents import events
 from stepvad.plots import style
 from stepvad.poses import Clip, Track
 from stepvad.report import Case, render

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.video.url import Url, redact
+from stepvad.files.redaction import redact
+from stepvad.video.url import Url
 
 CANARY = "canary-Zq7/x@y:w"
 QUOTED = "canary-Zq7%2Fx%40y%3Aw"

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from stepvad.detector import Detector
-from stepvad.events import Change, Event, Rules, Watch
 from stepvad.explain.look import look_at
-from stepvad.live.record import Record, event_id
+from stepvad.incidents.events import Change, Event, Rules, Watch
+from stepvad.incidents.record import Record, event_id
 from stepvad.poses import Clip
 from stepvad.stream import Stream
 from stepvad.web import ServerThread, serve

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepvad.live.limits import raise_file_limit
-from stepvad.live.logs import set_up
-from stepvad.live.settings import Web
-from stepvad.live.stages import Supervisor
+from stepvad.settings.file import Web
+from stepvad.supervision.limits import raise_file_limit
+from stepvad.supervision.logs import set_up
+from stepvad.supervision.stages import Supervisor
 from stepvad.web import bind
 from tests.pages import ROOT
 from tests.video.servers import wait_until

@@ -13,11 +13,11 @@ import numpy as np
 from fastapi import FastAPI
 
 from stepvad.errors import DataError
-from stepvad.live.board import Board
-from stepvad.live.record import Record, event_id
-from stepvad.live.settings import CameraSettings, Settings, Web
-from stepvad.live.store import Store
+from stepvad.incidents.record import Record, event_id
+from stepvad.intake.status import Board
 from stepvad.poses import Pose
+from stepvad.settings.file import CameraSettings, Settings, Web
+from stepvad.site.store.eventstore import Store
 from stepvad.web import create_app
 
 TOKEN = "a-token-of-this-test-0123456789"

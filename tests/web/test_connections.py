@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from websockets.sync.client import connect
 
-from stepvad.live.limits import raise_file_limit
+from stepvad.supervision.limits import raise_file_limit
 from stepvad.web import ServerThread, connections, serve
 from stepvad.web.connections import REQUEST_S
 from stepvad.web.server import MOST_CONNECTIONS

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.live.logs import Repeats
+from stepvad.supervision.logs import Repeats
 from stepvad.web.failures import ErrorLog
 from tests.web.sites import BEARER, HERE, Site, happen
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from stepvad.live.settings import Web
+from stepvad.settings.file import Web
 from stepvad.web.attempts import MOST_WRONG_EACH
 from tests.web.sites import TOKEN, Site, site
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from fastapi.testclient import TestClient
 
-from stepvad.live.stages import Health, Stage, StageHealth, Supervisor
+from stepvad.supervision.stages import Health, Stage, StageHealth, Supervisor
 from stepvad.web import Server, bind
 from tests.video.servers import SLOWER, wait_until
 from tests.web.sites import BEARER, HERE, Site, happen

@@ -16,7 +16,7 @@ import pytest
 from websockets.sync.client import connect
 
 from stepvad.errors import ConfigError
-from stepvad.live.tls import server_tls
+from stepvad.settings.tls import server_tls
 from stepvad.web import ServerThread, connections, serve
 from tests.video.servers import SLOWER, wait_until
 from tests.web.certificates import Certificate, make_certificate

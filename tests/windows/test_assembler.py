@@ -9,18 +9,12 @@ import pytest
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
-from stepvad.live import demo
 from stepvad.poses import Pose
 from stepvad.stream import Stream
 from stepvad.windows import Windows
 from stepvad.windows.assembler import WindowAssembler
 
 Row = tuple[int, int, int, bytes, float, int]
-
-
-@pytest.fixture(scope="module")
-def small_model() -> Detector:
-    return Detector.load(demo.MODEL, threads=1)
 
 
 def frames_of(seed: int, cameras: int, length: int) -> dict[int, list[tuple[int, list[Pose]]]]:

@@ -14,7 +14,7 @@ from stepvad.archive.layout import SUFFIX, camera_of, date_of, directory
 from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
 from stepvad.archive.storage import Place
 from stepvad.errors import DataError, StepvadError
-from stepvad.events import Event, Rules, find
+from stepvad.incidents.events import Event, Rules, find
 from stepvad.model.scoring import WindowScores
 from stepvad.progress import Progress, Report, silent
 

@@ -14,8 +14,8 @@ from stepvad.calibration.promise import threshold_for
 from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.events import Rules, find
 from stepvad.formats.labels import FrameLabels
+from stepvad.incidents.events import Rules, find
 from stepvad.model.scoring import frame_scores, stretches
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent

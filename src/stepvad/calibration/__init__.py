@@ -10,7 +10,7 @@ from stepvad.calibration.drift import Looks
 from stepvad.calibration.feedback import Marked, with_marked
 from stepvad.calibration.promise import Threshold, threshold_for
 from stepvad.errors import DataError
-from stepvad.events import Rules
+from stepvad.incidents.events import Rules
 
 __all__ = [
     "RULES",

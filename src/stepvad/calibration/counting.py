@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from stepvad.errors import DataError
-from stepvad.events import Rules, find, that_matter
+from stepvad.incidents.events import Rules, find, that_matter
 from stepvad.model.scoring import WindowScores
 
 BLOCK_S = 300.0

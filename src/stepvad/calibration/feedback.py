@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.calibration.counting import Counted
-from stepvad.events import Event
+from stepvad.incidents.events import Event
 from stepvad.poses import Clip, Track
 
 SHARE = 0.05

@@ -16,9 +16,9 @@ from stepvad.calibration.drift import Looks
 from stepvad.calibration.feedback import Marked
 from stepvad.calibration.promise import HOW
 from stepvad.errors import DataError, StepvadError
-from stepvad.events import Rules
 from stepvad.files import bounded
 from stepvad.files.atomic import replacing
+from stepvad.incidents.events import Rules
 
 SCHEMA = 1
 SUFFIX = ".calibration.json"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Scored, Threshold
     from stepvad.calibration.drift import Looks
     from stepvad.detector import Detector
-    from stepvad.events import Rules
+    from stepvad.incidents.events import Rules
 
 Camera = Annotated[
     str | None, typer.Option(help="The camera of the clip, if the calibration has several.")

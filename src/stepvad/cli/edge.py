@@ -11,7 +11,7 @@ from stepvad.cli.site import run_process
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite
-    from stepvad.live.supervisor import HeartbeatPipe
+    from stepvad.supervision.supervisor import HeartbeatPipe
 
 
 def main() -> None:
@@ -26,8 +26,8 @@ def _run(
     options: argparse.Namespace, stop: threading.Event, parent: HeartbeatPipe | None
 ) -> list[str]:
     from stepvad.fleet.settings import load_edge
-    from stepvad.live.logs import set_up
-    from stepvad.live.site import alone
+    from stepvad.site.app import alone
+    from stepvad.supervision.logs import set_up
 
     settings = load_edge(options.place)
     set_up(settings.logs)
@@ -41,8 +41,8 @@ def _send_poses(
 ) -> list[str]:
     from stepvad.cli.site import serve_page
     from stepvad.fleet.edge import Edge, page_of
-    from stepvad.live.site import Page
-    from stepvad.live.token import token_of
+    from stepvad.settings.token import token_of
+    from stepvad.site.app import Page
 
     def open_page(edge: Edge) -> Page:
         return page_of(edge, serve_page, token_of(settings))
@@ -56,7 +56,7 @@ def _send_events(
     from stepvad.cli.site import serve_page
     from stepvad.fleet.line import Line
     from stepvad.fleet.sink import FleetSink
-    from stepvad.live.site import Site
+    from stepvad.site.app import Site
 
     line = Line(settings.fleet.bus, f"edge-{settings.name}")
     sink = FleetSink(line, site=settings.name, subjects=settings.fleet.bus.subjects)

@@ -19,8 +19,8 @@ from stepvad.cli.undelivered import resend, undelivered
 from stepvad.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from stepvad.live.record import Record
-    from stepvad.live.store import Store
+    from stepvad.incidents.record import Record
+    from stepvad.site.store.eventstore import Store
 
 events = typer.Typer(no_args_is_help=True, help="What a site has stored: look, export, delete.")
 
@@ -258,8 +258,8 @@ def restore(
     one file, events.db.before-restore, which takes the place of an earlier one. Events deleted
     since the backup was made are there again.
     """
-    from stepvad.live.restore import restore as put_back
-    from stepvad.live.store import FILE_NAME
+    from stepvad.site.store.eventstore import FILE_NAME
+    from stepvad.site.store.restore import restore as put_back
 
     if (data / FILE_NAME).exists() and not yes:
         _ask(f"Replace all events in {data} by those of {file}?")
@@ -291,7 +291,7 @@ for verb in (undelivered, resend):
 @contextmanager
 def open_store(data: Path) -> Iterator[Store]:
     """The store of a site that has run."""
-    from stepvad.live.store import FILE_NAME, Store
+    from stepvad.site.store.eventstore import FILE_NAME, Store
 
     store = Store(data / FILE_NAME, create=False)
     try:
@@ -327,7 +327,7 @@ def _write(facts: list[dict[str, Any]], format: str, file: TextIO) -> None:
         return
     from dataclasses import fields
 
-    from stepvad.live.record import Record
+    from stepvad.incidents.record import Record
 
     names = [field.name for field in fields(Record)]
     writer = csv.DictWriter(file, [*names, "marked"], lineterminator="\n")

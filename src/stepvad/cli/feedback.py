@@ -128,7 +128,7 @@ def _site_marks(site: Path, sha256: str) -> Marks:
     from stepvad.calibration import Marked
     from stepvad.cli.events import open_store
     from stepvad.cli.undelivered import data_of
-    from stepvad.live.explainer import unpacked
+    from stepvad.site.explainer import unpacked
 
     with open_store(data_of(site)) as store:
         records = {one.id: one for one in store.events(limit=None) if one.model_sha256 == sha256}

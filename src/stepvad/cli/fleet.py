@@ -82,7 +82,7 @@ def lag(
 def _load(path: Path) -> Settings:
     check_fleet()
     from stepvad.fleet.settings import load
-    from stepvad.live.logs import set_up
+    from stepvad.supervision.logs import set_up
 
     settings = load(path)
     set_up(settings.logs)

@@ -27,8 +27,8 @@ def edge(
     check_fleet()
     from stepvad.fleet.login import login
     from stepvad.fleet.settings import load_edge
-    from stepvad.live.logs import set_up
-    from stepvad.live.supervisor import supervise
+    from stepvad.supervision.logs import set_up
+    from stepvad.supervision.supervisor import supervise
 
     found = load_edge(settings)
     set_up(found.logs)

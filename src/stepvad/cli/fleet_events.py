@@ -47,7 +47,7 @@ def events(
     """
     check_fleet()
     from stepvad.fleet.settings import load
-    from stepvad.live.logs import set_up
+    from stepvad.supervision.logs import set_up
 
     if migrate and serve:
         raise ConfigError("events: expected --migrate or --serve, got both")
@@ -146,9 +146,9 @@ async def _write(settings: Settings) -> None:
 def _serve(settings: Settings) -> None:
     from stepvad.files.secrets import secret
     from stepvad.fleet.shelf import Shelf
-    from stepvad.live.board import Board
-    from stepvad.live.limits import raise_file_limit
-    from stepvad.live.stages import Supervisor
+    from stepvad.intake.status import Board
+    from stepvad.supervision.limits import raise_file_limit
+    from stepvad.supervision.stages import Supervisor
     from stepvad.web import STOP_S, bind, create_app
 
     if settings.web.token is None:

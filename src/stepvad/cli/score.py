@@ -26,8 +26,8 @@ from stepvad.cli.terminal import (
 from stepvad.errors import MissingExtraError, StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.events import Rules
     from stepvad.formats.eventlines import FoundEvent
+    from stepvad.incidents.events import Rules
     from stepvad.model.scoring import Scores
     from stepvad.poses import Clip
 
@@ -133,8 +133,8 @@ def _events(
     camera: str | None,
 ) -> list[FoundEvent]:
     """The events of a clip, with all that is needed to see them again."""
-    from stepvad.events import event_id, find
     from stepvad.formats.eventlines import FoundEvent
+    from stepvad.incidents.events import event_id, find
 
     return [
         FoundEvent(

@@ -17,12 +17,12 @@ from stepvad.errors import StepvadError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stepvad.live.board import Board
-    from stepvad.live.sections import Settings
-    from stepvad.live.site import Explain, Mark, Page
-    from stepvad.live.stages import Supervisor
-    from stepvad.live.store import Store
-    from stepvad.live.supervisor import HeartbeatPipe
+    from stepvad.intake.status import Board
+    from stepvad.settings.sections import Settings
+    from stepvad.site.app import Explain, Mark, Page
+    from stepvad.site.store.eventstore import Store
+    from stepvad.supervision.stages import Supervisor
+    from stepvad.supervision.supervisor import HeartbeatPipe
 
     Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
 
@@ -43,11 +43,11 @@ def main() -> None:
 
 def run_process(run: Run, options: argparse.Namespace) -> None:
     """Run a site or an edge as a process that its supervisor can trust to end."""
-    from stepvad.live.limits import raise_file_limit
-    from stepvad.live.process import die_with_parent
-    from stepvad.live.stages import STUCK
-    from stepvad.live.storeerror import StoreError
-    from stepvad.live.supervisor import REFUSED, HeartbeatPipe
+    from stepvad.site.store.errors import StoreError
+    from stepvad.supervision.limits import raise_file_limit
+    from stepvad.supervision.process import die_with_parent
+    from stepvad.supervision.stages import STUCK
+    from stepvad.supervision.supervisor import REFUSED, HeartbeatPipe
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -73,10 +73,10 @@ def run_process(run: Run, options: argparse.Namespace) -> None:
 def _run(
     options: argparse.Namespace, stop: threading.Event, parent: HeartbeatPipe | None
 ) -> list[str]:
-    from stepvad.live import demo
-    from stepvad.live.logs import set_up
-    from stepvad.live.settings import load
-    from stepvad.live.site import Site, alone
+    from stepvad.intake import demo
+    from stepvad.settings.file import load
+    from stepvad.site.app import Site, alone
+    from stepvad.supervision.logs import set_up
 
     settings = demo.settings(options.place, options.port) if options.demo else load(options.place)
     set_up(settings.logs)

@@ -11,7 +11,7 @@ from stepvad.cli.terminal import AsJson, print_json, print_table, say
 from stepvad.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from stepvad.live.outbox import DeadLetter, Letter
+    from stepvad.site.store.outbox import DeadLetter, Letter
 
 MOST = 1000
 """Waiting messages that are listed; a sink that is down for days has more."""
@@ -92,7 +92,7 @@ def data_of(site: Path) -> Path:
     """The data directory of a site, named by itself or by the settings."""
     if site.suffix != ".toml":
         return site
-    from stepvad.live.settings import load
+    from stepvad.settings.file import load
 
     return load(site).data
 

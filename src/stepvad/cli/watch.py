@@ -54,9 +54,9 @@ def watch(
     if check:
         _check(settings)
         return
-    from stepvad.live.logs import set_up
-    from stepvad.live.settings import load
-    from stepvad.live.supervisor import supervise
+    from stepvad.settings.file import load
+    from stepvad.supervision.logs import set_up
+    from stepvad.supervision.supervisor import supervise
 
     set_up(load(settings).logs)
     raise typer.Exit(supervise([*_site(), str(settings)]))
@@ -67,8 +67,8 @@ def _site() -> list[str]:
 
 
 def _demo(port: int, *, exact: bool) -> int:
-    from stepvad.live.logs import set_up
-    from stepvad.live.supervisor import supervise
+    from stepvad.supervision.logs import set_up
+    from stepvad.supervision.supervisor import supervise
 
     set_up("text")
     with tempfile.TemporaryDirectory(prefix="stepvad-demo-") as data:
@@ -87,8 +87,8 @@ def _is_free(port: int) -> bool:
 
 
 def _check(path: Path) -> None:
-    from stepvad.live.checking import check
-    from stepvad.live.settings import describe, load
+    from stepvad.settings.file import describe, load
+    from stepvad.site.checking import check
 
     settings = load(path)
     typer.echo(describe(settings))

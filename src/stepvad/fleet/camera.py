@@ -9,8 +9,8 @@ from typing import Any
 
 from stepvad.fleet.reorder import Reorder
 from stepvad.fleet.wire import Batch, Connection
-from stepvad.live.record import Record
-from stepvad.live.watcher import Subject, Watcher
+from stepvad.incidents.camera import CameraEvents, Subject
+from stepvad.incidents.record import Record
 from stepvad.poses import MAX_FPS
 
 PAST = 8
@@ -28,7 +28,7 @@ class Camera:
     number: int
     """Of the connection, among those of the assembler."""
     reorder: Reorder
-    watcher: Watcher = field(init=False)
+    events: CameraEvents = field(init=False)
     known: Connection | None = None
     """What its latest message said of the connection: it fits this camera."""
     past: tuple[int, ...] = ()
@@ -54,7 +54,7 @@ class Camera:
 
     def __post_init__(self) -> None:
         """Watch a connection from its beginning."""
-        self.watcher = self._watcher()
+        self.events = self._events()
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class Camera:
         self.needed.clear()
         self.held_since, self.told = None, None
         self.is_over = self.is_lost = False
-        self.watcher = self._watcher()
+        self.events = self._events()
 
     def state(self) -> dict[str, Any]:
         """What a successor needs, as plain values."""
@@ -105,8 +105,8 @@ class Camera:
             "over": self.is_over,
             "lost": self.is_lost,
         }
-        if not self.watcher.is_idle:
-            facts["watcher"] = self.watcher.state()
+        if not self.events.is_idle:
+            facts["watcher"] = self.events.state()
             facts["told"] = None if self.told is None else self.told.to_json()
         return facts
 
@@ -129,12 +129,12 @@ class Camera:
             is_lost=facts["lost"],
         )
         if "watcher" in facts:
-            made.watcher.restore(facts["watcher"])
+            made.events.restore(facts["watcher"])
             made.told = None if facts["told"] is None else Record.from_json(facts["told"])
         return made
 
-    def _watcher(self) -> Watcher:
-        made = Watcher(self.subject, lambda: self.epoch, kept_s=0.0)
+    def _events(self) -> CameraEvents:
+        made = CameraEvents(self.subject, lambda: self.epoch, kept_s=0.0)
         made.begin(self.wall0)
         return made
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from stepvad.errors import DataError
-from stepvad.events import Kind
 from stepvad.fleet.bus import Delivery
 from stepvad.fleet.wire import decode_event
-from stepvad.live.record import Record, camera_key, event_id
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record, camera_key, event_id
 
 RANKS: Mapping[Kind, int] = {kind: rank for rank, kind in enumerate(get_args(Kind))}
 MAX_BYTES = 1 << 20

@@ -15,20 +15,19 @@ from stepvad.fleet.line import Line
 from stepvad.fleet.packing import Label, Packer, Parcel
 from stepvad.fleet.publishing import Publisher
 from stepvad.fleet.settings import EdgeSite
-from stepvad.live.board import Board
-from stepvad.live.frame_queues import Frame, FrameQueues, Lost
-from stepvad.live.intake import Intake
-from stepvad.live.pipeline import POSES_S, SOURCES_S
-from stepvad.live.posefiles import Scene
-from stepvad.live.site import CHECK_S, PAGE_S
-from stepvad.live.stages import Heartbeat, Stage, Supervisor
-from stepvad.live.store import FILE_NAME, Store
-from stepvad.live.token import TOKEN
+from stepvad.intake.cameras import POSES_S, SOURCES_S, Intake
+from stepvad.intake.frame_queues import Frame, FrameQueues, Lost
+from stepvad.intake.playback import Scene
+from stepvad.intake.status import Board
+from stepvad.settings.token import TOKEN
+from stepvad.site.store.eventstore import FILE_NAME, Store
 from stepvad.skeletons import BUILT_IN, COCO17
+from stepvad.supervision.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
 
 if TYPE_CHECKING:
-    from stepvad.live.sections import CameraSettings
-    from stepvad.live.site import Page, Parent, Serve
+    from stepvad.settings.sections import CameraSettings
+    from stepvad.site.app import Serve
+    from stepvad.supervision.stages import Page, Parent
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stepvad.fleet.settings import ModelSettings
-from stepvad.live.models import Loaded, Models
-from stepvad.live.watcher import Subject
+from stepvad.incidents.camera import Subject
+from stepvad.intake.models import Loaded, Models
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Connection, Precision, batch_of, encode
-from stepvad.live.frame_queues import Frame
-from stepvad.live.watcher import MOST_PEOPLE
+from stepvad.incidents.camera import MOST_PEOPLE
+from stepvad.intake.frame_queues import Frame
 from stepvad.poses import Pose
 from stepvad.skeletons import Skeleton
 from stepvad.video.tracker import Tracker

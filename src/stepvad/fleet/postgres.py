@@ -15,8 +15,8 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.changes import Change
 from stepvad.fleet.migrations import check, migrate
 from stepvad.fleet.postgres_errors import expected, is_read_only, meaning, words
-from stepvad.live.record import Record
-from stepvad.live.retention import DAY_S, Deleted
+from stepvad.incidents.record import Record
+from stepvad.incidents.stored import DAY_S, Deleted
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from stepvad.fleet.buffer import Buffer
 from stepvad.fleet.bus import UnavailableError
 from stepvad.fleet.line import Line
-from stepvad.live.stages import Heartbeat
 from stepvad.supervision.backoff import Backoff
+from stepvad.supervision.stages import Heartbeat
 
 logger = logging.getLogger(__name__)
 

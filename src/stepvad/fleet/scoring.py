@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
-from stepvad.events import Kind
 from stepvad.fleet.camera import Camera
 from stepvad.fleet.wire import Batch
-from stepvad.live.record import Record
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.windows.assembler import WindowAssembler
 
@@ -189,7 +189,7 @@ class Scorer:
         thresholds = np.array([work.camera.subject.rules.threshold for work in works])
         loud = thresholds[frames.work[frame]] <= scores.A
         busy = {id(works[i].camera) for i in {*frames.work[frame[loud]].tolist()}}
-        busy |= {id(work.camera) for work in works if not work.camera.watcher.is_idle}
+        busy |= {id(work.camera) for work in works if not work.camera.events.is_idle}
         if not busy:
             return []
         order = np.argsort(frame, kind="stable")
@@ -215,7 +215,7 @@ class Scorer:
 def _seen(camera: Camera, batch: Batch, i: int, windows: WindowScores, time: float) -> list[Change]:
     """What the scores of one frame change."""
     slot = batch.slots[i]
-    told = camera.watcher.see(slot, batch.connection.size, batch.poses(i), windows)
+    told = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
     return [changed(camera, kind, record, slot, time) for kind, record in told]
 
 

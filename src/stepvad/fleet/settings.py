@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.subjects import SHARDS, Subjects
-from stepvad.live import sections as live
-from stepvad.live.sections import NAME, Beside, Reference, Section
-from stepvad.live.settings import read
+from stepvad.settings import sections as live
+from stepvad.settings.file import read
+from stepvad.settings.sections import NAME, Beside, Reference, Section
 
 HINT = "the guide on running a fleet has an example"
 
@@ -106,7 +106,7 @@ def _bundled(path: object) -> object:
     """The model of the bundled scene, where it is meant."""
     if path != live.DEMO:
         return path
-    from stepvad.live import demo
+    from stepvad.intake import demo
 
     return demo.MODEL
 

@@ -18,7 +18,7 @@ from stepvad.fleet.reorder import Reorder
 from stepvad.fleet.scoring import Change, Scorer, Work, changed
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, Connection, Told, UnreadableError, decode, decode_event
-from stepvad.live.record import EndedBy
+from stepvad.incidents.record import EndedBy
 from stepvad.skeletons import modelled
 
 logger = logging.getLogger(__name__)
@@ -318,7 +318,7 @@ class Shard:
         """Nothing follows in this connection: end its event."""
         self._due(camera, camera.reorder.flush(), 0.0)
         self.flush()
-        for kind, record in camera.watcher.lose(by):
+        for kind, record in camera.events.lose(by):
             self.changes.append(changed(camera, kind, record, camera.last_slot + 1, 0.0))
         self.scorer.forget(camera)
         camera.needed.clear()

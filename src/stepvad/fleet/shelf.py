@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 from stepvad.errors import DataError
 from stepvad.fleet.background import CLOSE_S, Background
 from stepvad.fleet.postgres import COMMAND_S, CONNECT_S, Events, NoDatabaseError, Wanted, connect
-from stepvad.live.inventory import KINDS, Inventory, Kept
-from stepvad.live.record import Record
-from stepvad.live.retention import Deleted
+from stepvad.incidents.record import Record
+from stepvad.incidents.stored import KINDS, Deleted, Inventory, Kept
 
 T = TypeVar("T")
 WITHIN_S = COMMAND_S + CONNECT_S

@@ -11,11 +11,11 @@ from stepvad.fleet.changes import of_fleet
 from stepvad.fleet.line import Line
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import encode_event
-from stepvad.live.record import Record
-from stepvad.live.sinks import DeliveryError
+from stepvad.incidents.record import Record
+from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
-    from stepvad.events import Kind
+    from stepvad.incidents.events import Kind
 
 WITHIN_S = 5.0
 

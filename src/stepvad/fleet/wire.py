@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.events import Kind
-from stepvad.live.record import Record, message
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record, message
 from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
 from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from stepvad.errors import DataError
-from stepvad.events import Event
 from stepvad.files.atomic import replacing
 from stepvad.formats import files, limits
+from stepvad.incidents.events import Event
 from stepvad.poses import MAX_FPS
 
 SCHEMA = 1

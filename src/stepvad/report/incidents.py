@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from stepvad import events
 from stepvad.detector import Detector
-from stepvad.events import Event, Rules
 from stepvad.explain.look import Look, look_at
+from stepvad.incidents import events
+from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.calibration import Threshold
-from stepvad.events import Event, Rules
 from stepvad.explain import Explanation
 from stepvad.explain.look import Look
+from stepvad.incidents.events import Event, Rules
 from stepvad.model.modelfile import Model
 from stepvad.model.scoring import Scores
 from stepvad.plots import style

@@ -1,1 +1,1 @@
-"""What keeps long-running work going: pauses between tries."""
+"""What keeps long-running work going: stages and heartbeats, child processes, back-off, logs."""

@@ -10,24 +10,13 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from stepvad.errors import ConfigError, DataError
+from stepvad.files.redaction import HIDDEN, SECRET_NAME, redact
 from stepvad.files.secrets import secret_line
 from stepvad.video.tls import Tls
 
 SCHEMES = ("rtsp", "rtsps", "http", "https")
-HIDDEN = "***"
 
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_USERINFO = re.compile(r"(?<=://)[^\s'\"<>]*@")
-SECRET_NAME = "pass|pwd|token|secret|auth|key|sig|credential"
-_QUERY = re.compile(rf"([?&;][^=&\s]*(?:{SECRET_NAME})[^=&\s]*=)[^&\s'\"<>]*", re.IGNORECASE)
-_HEADER = re.compile(r"(authorization\s*[:=]\s*)[^\r\n]*", re.IGNORECASE)
-
-
-def redact(text: str) -> str:
-    """The text with the credentials of every address and request in it hidden."""
-    text = _USERINFO.sub(f"{HIDDEN}@", text)
-    text = _QUERY.sub(rf"\g<1>{HIDDEN}", text)
-    return _HEADER.sub(rf"\g<1>{HIDDEN}", text)
 
 
 class Url:

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from stepvad import skeletons
-from stepvad.live.board import CameraView, Delays, Frame, SinkView
-from stepvad.live.inventory import Inventory
-from stepvad.live.record import EndedBy, Record, Severity
+from stepvad.incidents.record import EndedBy, Record, Severity
+from stepvad.incidents.stored import Inventory
+from stepvad.intake.status import CameraView, Delays, Frame, SinkView
 
 SEEN = 0.05
 """A joint less sure than this is not drawn."""

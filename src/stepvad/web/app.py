@@ -12,7 +12,7 @@ from fastapi import FastAPI, HTTPException, WebSocket
 from fastapi.responses import Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from stepvad.live.board import Board
+from stepvad.intake.status import Board
 from stepvad.report.page import house_style, player
 from stepvad.web.attempts import Attempts
 from stepvad.web.failures import ErrorLog, add_error_answers

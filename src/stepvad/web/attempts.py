@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stepvad.live.logs import Repeats, repeated
+from stepvad.supervision.logs import Repeats, repeated
 from stepvad.web.token import Token
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from stepvad.live.logs import Repeats, repeated
+from stepvad.supervision.logs import Repeats, repeated
 
 logger = logging.getLogger(__name__)
 

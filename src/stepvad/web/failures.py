@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import JSONResponse, Response
 
 from stepvad.errors import ConfigError, StepvadError
-from stepvad.live.logs import Repeats, repeated
+from stepvad.supervision.logs import Repeats, repeated
 
 logger = logging.getLogger(__name__)
 

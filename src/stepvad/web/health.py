@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from stepvad.live.stages import Health
+from stepvad.supervision.stages import Health
 
 
 class HealthSource(Protocol):

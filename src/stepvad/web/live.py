@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
-from stepvad.live.board import Board
+from stepvad.intake.status import Board
 from stepvad.web import answers
 from stepvad.web.shown import Shown
 

@@ -15,8 +15,8 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from stepvad.live.board import BUCKETS_S, Board, CameraView, Delays, Field, Snapshot
-from stepvad.live.stages import Health
+from stepvad.intake.status import BUCKETS_S, Board, CameraView, Delays, Field, Snapshot
+from stepvad.supervision.stages import Health
 
 HEALTHY = Health()
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.responses import PlainTextResponse, Response
 
 from stepvad.errors import StepvadError
-from stepvad.live.logs import Repeats, repeated
+from stepvad.supervision.logs import Repeats, repeated
 from stepvad.web import metrics
 from stepvad.web.failures import ErrorLog
 from stepvad.web.health import HealthSource

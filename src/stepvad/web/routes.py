@@ -10,9 +10,9 @@ from fastapi import FastAPI, HTTPException, Path, Query, Response
 
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
-from stepvad.live.board import Board, CameraView
-from stepvad.live.outbox import Outbox
-from stepvad.live.record import Record
+from stepvad.incidents.record import Record
+from stepvad.intake.status import Board, CameraView
+from stepvad.site.store.outbox import Outbox
 from stepvad.web import answers
 from stepvad.web.shown import Place, Shown
 

@@ -20,9 +20,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from stepvad.errors import ConfigError
-from stepvad.live.logs import RepeatFilter, Repeats, repeated
-from stepvad.live.stages import Heartbeat
-from stepvad.live.tls import server_tls
+from stepvad.settings.tls import server_tls
+from stepvad.supervision.logs import RepeatFilter, Repeats, repeated
+from stepvad.supervision.stages import Heartbeat
 from stepvad.web.connections import Connection, ConnectionLimit
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from stepvad.live.inventory import Inventory
-from stepvad.live.record import Record
-from stepvad.live.retention import Deleted
+from stepvad.incidents.record import Record
+from stepvad.incidents.stored import Deleted, Inventory
 
 
 class Address(Protocol):

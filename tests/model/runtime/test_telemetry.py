@@ -21,7 +21,7 @@ from pathlib import Path
 from stepvad import Detector
 from stepvad.model import modelfile
 from stepvad.benchmark.walkers import make_clips
-from stepvad.live import demo
+from stepvad.intake import demo
 from stepvad.model.runtime.export import export
 
 asked = []

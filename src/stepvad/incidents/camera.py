@@ -1,0 +1,320 @@
+"""The events of one camera: scores in, changes out. No processes, no clock, no files."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.detector import Detector
+from stepvad.errors import DataError
+from stepvad.incidents.events import Change, Event, Kind, Rules, Watch
+from stepvad.incidents.record import Box, EndedBy, Record, event_id
+from stepvad.model.scoring import WindowScores
+from stepvad.poses import Clip, Pose, tracks_of
+from stepvad.skeletons import COCO17, Skeleton
+
+UPDATE_S = 1.0
+"""An event is told again at most so often; its end tells everything."""
+KEPT_S = 45.0
+"""Poses that are kept, to look into events and to see how the footage looks."""
+MOST_PEOPLE = 256
+"""More than a picture shows; whoever sends more would hold up the other cameras."""
+
+Changed = tuple[Kind, Record]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a camera is watched with."""
+
+    camera: str
+    rate: float
+    """Time slots in a second."""
+    rules: Rules
+    detector: Detector
+    model_id: str
+    model_sha256: str
+    zones: Mapping[str, Sequence[tuple[float, float]]]
+    """Corners as fractions of the picture."""
+    min_confidence: float = 0.25
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """The people of one time slot."""
+
+    slot: int
+    poses: tuple[Pose, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Peak:
+    """The window of a high score: energies by scale, confidence, and where the person was."""
+
+    slot: int
+    E: NDArray[np.float32]
+    c: float
+    box: Box | None
+
+
+class CameraEvents:
+    """The events of one camera, connection after connection.
+
+    Every connection has a `Watch` of its own, so that nothing spans two of them; `next_epoch` gives
+    it a number that no other has.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        next_epoch: Callable[[], int],
+        skeleton: Skeleton = COCO17,
+        *,
+        kept_s: float = KEPT_S,
+    ) -> None:
+        self.subject = subject
+        self._kept_s = kept_s
+        self.skeleton = skeleton
+        self.open: Record | None = None
+        """The event that goes on, as it was last told or later."""
+        self.kept: deque[Seen] = deque()
+        self.epoch = -1
+        self._next_epoch = next_epoch
+        self._wall0 = 0.0
+        self._told = 0.0
+        self._is_told = True
+        self.peak_slot = 0
+        """The last slot of the window that the latest event has its peak from."""
+        self._size = (0, 0)
+        self._peaks: dict[tuple[int, int], _Peak] = {}
+        self._watch = Watch(subject.rules)
+
+    def begin(self, wall0: float) -> None:
+        """A connection begins; its slot 0 is at this time of the wall clock."""
+        if self.open is not None:
+            raise DataError(
+                f"camera {self.subject.camera}: expected the event {self.open.id} to be over, "
+                "got a new connection",
+                hint="end the one before it first",
+            )
+        self.epoch = self._next_epoch()
+        self._wall0 = wall0
+        self._watch = Watch(self.subject.rules)
+        self._peaks.clear()
+        self.kept.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is above the threshold: scores below it change nothing."""
+        return self.open is None and self._watch.is_idle
+
+    def state(self) -> dict[str, Any]:
+        """Its events as plain values: all but the poses kept and the windows under way."""
+        at = [(e.peak_track, round(e.peak_s * self.subject.rate)) for e in self._watch.peaks()]
+        return {
+            "epoch": self.epoch,
+            "wall0": self._wall0,
+            "told": self._told,
+            "is_told": self._is_told,
+            "open": None if self.open is None else self.open.to_json(),
+            "watch": self._watch.state(),
+            "peaks": [
+                [*key, self._peaks[key].E.tolist(), self._peaks[key].c, self._peaks[key].box]
+                for key in dict.fromkeys(at)
+                if key in self._peaks
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` told: the same scores change the same."""
+        self.epoch, self._wall0 = int(state["epoch"]), float(state["wall0"])
+        self._told, self._is_told = float(state["told"]), bool(state["is_told"])
+        self.open = None if state["open"] is None else Record.from_json(state["open"])
+        self._watch.restore(state["watch"])
+        self._peaks = {
+            (int(track), int(slot)): _Peak(int(slot), np.array(E, np.float32), float(c), _box(box))
+            for track, slot, E, c, box in state["peaks"]
+        }
+
+    def wall(self, slot: int) -> float:
+        """The time of a slot on the wall clock, as it was when the connection began."""
+        return self._wall0 + slot / self.subject.rate
+
+    def see(
+        self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
+    ) -> list[Changed]:
+        """What the scores of a slot change."""
+        self._size = size
+        self.kept.append(Seen(slot, tuple(poses)))
+        self._forget(slot)
+        self._note(windows)
+        rate = self.subject.rate
+        found: list[Changed] = []
+        for change in self._watch.update(slot / rate, windows, rate):
+            found += self._changed(change, slot, windows)
+        if self.open is not None and not self._is_told and slot / rate - self._told >= UPDATE_S:
+            found.append(self._tell("update", self.open, slot))
+        return found
+
+    def explained(self, event: str, why: str) -> list[Changed]:
+        """Add words to the event, if it goes on."""
+        if self.open is None or self.open.id != event:
+            return []
+        self.open = replace(self.open, why=why)
+        return [("update", self.open)]
+
+    def lose(self, by: EndedBy) -> list[Changed]:
+        """End what goes on, because nothing follows."""
+        found: list[Changed] = []
+        for change in self._watch.finish():
+            found += self._end(change.event, by)
+        return found
+
+    def clip(self, tracks: Iterable[int] | None = None, *, first: int = 0) -> tuple[int, Clip]:
+        """The poses kept of some people, or of all, from a slot on; the slot of its frame 0."""
+        wanted = None if tracks is None else set(tracks)
+        since = max(first, self.kept[0].slot if self.kept else 0)
+        rows = [
+            (pose.track_id, seen.slot - since, pose.keypoints, pose.confidence)
+            for seen in self.kept
+            if seen.slot >= since
+            for pose in seen.poses
+            if wanted is None or pose.track_id in wanted
+        ]
+        columns = [np.array(column) for column in zip(*rows, strict=True)]
+        n = self.kept[-1].slot - since + 1 if self.kept else 0
+        people = tracks_of(columns[0], columns[1], columns[2], columns[3]) if rows else ()
+        return since, Clip(self.subject.camera, self.subject.rate, n, people, self.skeleton)
+
+    def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[Changed]:
+        event = change.event
+        match change.kind:
+            case "new":
+                self.open = self._record(event, windows)
+                return [self._tell("new", self.open, slot)]
+            case "update":
+                self.open = self._record(event, windows)
+                self._is_told = False
+                return []
+            case "end":
+                return self._end(event, "calm")
+
+    def _end(self, event: Event, by: EndedBy) -> list[Changed]:
+        if self.open is None:
+            return []
+        over = self._record(event, None).ended(by, self._wall0 + event.last_s)
+        self.open = None
+        return [("end", over)]
+
+    def _tell(self, kind: Kind, record: Record, slot: int) -> Changed:
+        self._told, self._is_told = slot / self.subject.rate, True
+        return kind, record
+
+    def _record(self, event: Event, windows: WindowScores | None) -> Record:
+        """The event as it is now; its id and its start stay what they were."""
+        before, subject = self.open, self.subject
+        self.peak_slot = round(event.peak_s * subject.rate)
+        peak = self._peaks.get((event.peak_track, self.peak_slot))
+        score = self._latest(event, windows)
+        if before is None:
+            first, track = round(event.first_s * subject.rate), event.tracks[0]
+            before = Record(
+                id=event_id(subject.camera, self.epoch, track, first),
+                camera=subject.camera,
+                score=event.peak,
+                top_score=event.peak,
+                start_time=self._wall0 + event.first_s,
+                model_id=subject.model_id,
+                model_sha256=subject.model_sha256,
+                track_id=track,
+                epoch=self.epoch,
+                frame_seq=first,
+                confidence=0.0,
+                threshold=subject.rules.threshold,
+            )
+        now = replace(
+            before,
+            score=before.score if score is None else score,
+            top_score=event.peak,
+            track_id=event.peak_track,
+            tracks=event.tracks,
+        )
+        if peak is None:
+            return now
+        zones = dict.fromkeys([*before.zones, *self._zones_of(peak.box)])
+        return replace(
+            now,
+            box=peak.box,
+            zones=tuple(zones),
+            confidence=peak.c,
+            scales=tuple(peak.E.tolist()),
+        )
+
+    def _latest(self, event: Event, windows: WindowScores | None) -> float | None:
+        """The largest score that those who take part have now."""
+        if windows is None:
+            return None
+        own = windows.A[np.isin(windows.track_id, event.tracks)]
+        return float(own.max()) if len(own) else None
+
+    def _note(self, windows: WindowScores) -> None:
+        """Keep what an event may have its peak from."""
+        for row in np.flatnonzero(self.subject.rules.calm <= windows.A).tolist():
+            track, slot = int(windows.track_id[row]), int(windows.frame[row])
+            self._peaks[track, slot] = _Peak(
+                slot, windows.E[row].copy(), float(windows.c[row]), self._box(track, slot)
+            )
+
+    def _box(self, track: int, slot: int) -> Box | None:
+        """Where a person was in a slot, or next after it where the slot was missed."""
+        found = None
+        for seen in reversed(self.kept):
+            if seen.slot < slot:
+                break
+            found = next((pose for pose in seen.poses if pose.track_id == track), found)
+        return None if found is None else box_of(found)
+
+    def _zones_of(self, box: Box | None) -> list[str]:
+        """The zones that a person stands in: by the middle of the lower edge of the box."""
+        if box is None or not all(self._size):
+            return []
+        foot = (box[0] + box[2]) / 2 / self._size[0], box[3] / self._size[1]
+        return [name for name, corners in self.subject.zones.items() if inside(foot, corners)]
+
+    def _forget(self, slot: int) -> None:
+        oldest = slot - self._kept_s * self.subject.rate
+        while self.kept[0].slot < oldest:
+            self.kept.popleft()
+        if len(self._peaks) > 1024:
+            self._peaks = {at: peak for at, peak in self._peaks.items() if peak.slot >= oldest}
+
+
+def _box(values: Sequence[float] | None) -> Box | None:
+    """A box that `state` told of."""
+    if values is None:
+        return None
+    left, top, right, bottom = map(float, values)
+    return left, top, right, bottom
+
+
+def box_of(pose: Pose) -> Box:
+    """Left, top, right and bottom of the joints that were found."""
+    found = pose.keypoints[pose.confidence > 0]
+    joints = found if len(found) else pose.keypoints
+    (left, top), (right, bottom) = joints.min(axis=0).tolist(), joints.max(axis=0).tolist()
+    return left, top, right, bottom
+
+
+def inside(point: tuple[float, float], corners: Sequence[tuple[float, float]]) -> bool:
+    """Whether a polygon holds a point: a ray to the right crosses an odd number of edges."""
+    x, y = point
+    odd = False
+    for (x1, y1), (x2, y2) in zip(corners, [*corners[1:], corners[0]], strict=True):
+        if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
+            odd = not odd
+    return odd

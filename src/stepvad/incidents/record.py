@@ -1,0 +1,143 @@
+"""An event as it is stored and announced."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from stepvad.errors import DataError
+
+if TYPE_CHECKING:
+    from stepvad.incidents.events import Kind
+
+Severity = Literal["alert", "detection"]
+EndedBy = Literal["calm", "camera lost", "stopped", "interrupted"]
+Box = tuple[float, float, float, float]
+
+SCHEMA = 1
+
+_NUMBERS = ("score", "top_score", "start_time", "confidence", "threshold")
+_COUNTS = ("track_id", "epoch", "frame_seq", "schema")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One event of one camera, as far as it is known. Times are unix seconds, boxes pixels."""
+
+    id: str
+    camera: str
+    label: str = "anomaly"
+    score: float
+    """The latest score of the event."""
+    top_score: float
+    start_time: float
+    end_time: float | None = None
+    """None while it goes on."""
+    box: Box | None = None
+    """Left, top, right and bottom of the person at the top score."""
+    zones: tuple[str, ...] = ()
+    severity: Severity = "alert"
+    model_id: str
+    model_sha256: str
+    track_id: int
+    """The person with the top score."""
+    tracks: tuple[int, ...] = ()
+    """Everyone who takes part, in the order in which they joined."""
+    epoch: int
+    """Number of the connection; track numbers and frames start anew with each."""
+    frame_seq: int
+    """The first frame, counted from the start of the connection."""
+    confidence: float
+    """How sure the poses are, from 0 to 1."""
+    threshold: float
+    scales: tuple[float, ...] = ()
+    """Standardised energy at each noise scale, at the top score."""
+    why: str | None = None
+    """What is unusual, in words."""
+    ended_by: EndedBy | None = None
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        """Make plain values of what came from arrays, and refuse what is no event."""
+        for names, kind in ((_NUMBERS, float), (_COUNTS, int)):
+            for name in names:
+                object.__setattr__(self, name, kind(getattr(self, name)))
+        object.__setattr__(self, "zones", tuple(map(str, self.zones)))
+        object.__setattr__(self, "tracks", tuple(map(int, self.tracks)))
+        object.__setattr__(self, "scales", tuple(map(float, self.scales)))
+        if self.end_time is not None:
+            object.__setattr__(self, "end_time", float(self.end_time))
+        if self.box is not None:
+            object.__setattr__(self, "box", tuple(map(float, self.box)))
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("id", "camera", "label"):
+            value = getattr(self, name)
+            if not (isinstance(value, str) and value):
+                raise DataError(f"event: expected a text as {name}, got {value!r}")
+        numbers = [getattr(self, name) for name in _NUMBERS]
+        numbers += [*self.scales, *(self.box or ()), self.end_time or 0.0]
+        if not all(map(math.isfinite, numbers)):
+            raise DataError(f"event {self.id}: expected finite numbers, got NaN or infinity")
+        if self.box is not None and len(self.box) != 4:
+            raise DataError(f"event {self.id}: expected a box of 4 numbers, got {len(self.box)}")
+        if self.severity not in get_args(Severity):
+            raise DataError(
+                f"event {self.id}: expected severity alert or detection, got {self.severity!r}"
+            )
+        if self.ended_by is not None and self.ended_by not in get_args(EndedBy):
+            raise DataError(
+                f"event {self.id}: expected ended_by as one of {', '.join(get_args(EndedBy))}, "
+                f"got {self.ended_by!r}"
+            )
+        if (self.end_time is None) != (self.ended_by is None):
+            raise DataError(
+                f"event {self.id}: expected both end_time and ended_by or neither, got one"
+            )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it goes on."""
+        return self.end_time is None
+
+    def ended(self, by: EndedBy, time: float) -> Record:
+        """The same event, over; it never ends before it starts."""
+        return replace(self, end_time=max(time, self.start_time), ended_by=by)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields as plain values for JSON."""
+        facts = asdict(self)
+        for name in ("zones", "tracks", "scales", "box"):
+            facts[name] = None if facts[name] is None else list(facts[name])
+        return facts
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Record:
+        """The event that `to_json` made these values of; fields of newer versions are left out."""
+        if not isinstance(facts, Mapping):
+            raise DataError(f"event: expected an object, got {type(facts).__name__}")
+        known = {field.name for field in fields(cls)}
+        try:
+            return cls(**{name: value for name, value in facts.items() if name in known})
+        except (TypeError, ValueError) as error:
+            raise DataError(f"event: expected the fields of an event, got: {error}") from error
+
+
+def camera_key(camera: str) -> str:
+    """A short digest that stands for a camera where its name may not stand."""
+    return hashlib.sha256(camera.encode()).hexdigest()[:12]
+
+
+def event_id(camera: str, epoch: int, track: int, frame: int) -> str:
+    """The id of the event that this person began in this frame: the same whenever it is made."""
+    return f"{camera_key(camera)}-{int(epoch)}-{int(track)}-{int(frame)}"
+
+
+def message(kind: Kind, before: Record | None, after: Record) -> dict[str, Any]:
+    """What is announced, in the shape of Frigate's events; before a new event there is itself."""
+    then = after if before is None else before
+    return {"type": kind, "before": then.to_json(), "after": after.to_json()}

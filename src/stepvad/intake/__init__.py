@@ -1,0 +1,1 @@
+"""How poses come in: cameras and files, pose workers, frame queues, time slots, live status."""

@@ -1,0 +1,186 @@
+"""Frames of one camera, decoded in a process of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from stepvad.errors import StepvadError
+from stepvad.intake.camera_states import CameraStates
+from stepvad.intake.child_messages import FrameHeader, StatusMessage, decode, encode, image_of
+from stepvad.intake.frame_queues import Frame, FrameQueues
+from stepvad.intake.status import Board
+from stepvad.intake.time_slots import Slots
+from stepvad.settings.sections import CameraSettings
+from stepvad.supervision.logs import Form
+from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
+from stepvad.video.camera import Camera, StateChange
+from stepvad.video.pixels import Image
+from stepvad.video.source import Frame as Picture
+from stepvad.video.source import VideoFile
+
+logger = logging.getLogger(__name__)
+
+NO_FRAME_S = 20.0
+"""A stream that is online and shows nothing for so long has a decoder that hangs."""
+WAIT_S = 0.2
+
+
+class _Sender:
+    """Sends what a camera shows, one frame for each time slot."""
+
+    def __init__(self, site: ChildPipe, rate: float) -> None:
+        self._site = site
+        self._rate = rate
+        self._slots = Slots(rate)
+        self._epoch: int | None = None
+        self._wall0 = 0.0
+        self._skipped = 0
+        self._dropped = 0
+
+    def say(self, message: StatusMessage) -> None:
+        self._site.send(encode(message))
+
+    def frame(self, picture: Picture, dropped: int = 0) -> None:
+        """Send a frame unless its slot is taken; `dropped` counts all that were never seen."""
+        arrived = picture.arrived
+        if picture.epoch != self._epoch:
+            self._epoch, self._wall0 = picture.epoch, picture.wall
+            self._slots = Slots(self._rate)
+        slot = self._slots.place(picture.pts, arrived)
+        if slot is None:
+            self._skipped += 1
+            return
+        image = np.ascontiguousarray(picture.image)
+        height, width, _ = image.shape
+        header = FrameHeader(
+            connection=self._epoch,
+            wall0=self._wall0,
+            slot=slot,
+            arrived=arrived,
+            shape=(height, width, 3),
+            shed=dropped - self._dropped,
+            skipped=self._skipped,
+        )
+        self._skipped, self._dropped = 0, dropped
+        self._site.send(encode(header), image.data.cast("B"))
+
+
+def capture(site: ChildPipe, camera: CameraSettings) -> None:
+    """Send the frames of a camera until the pipe closes; a file ends by itself."""
+    site.end_with_site()
+    sender = _Sender(site, camera.rate)
+    try:
+        if camera.kind == "stream":
+            _stream(camera, sender)
+        else:
+            _file(camera, sender)
+    except StepvadError as error:
+        sender.say(StatusMessage("failed", str(error), over=True))
+
+
+def _stream(camera: CameraSettings, sender: _Sender) -> None:
+    logging.getLogger("stepvad.video.camera").setLevel(logging.ERROR)  # the site tells the states
+
+    def on_state(change: StateChange) -> None:
+        sender.say(StatusMessage(change.state, change.reason))
+
+    source = Camera(camera.name, camera.address(), on_state=on_state)
+    for picture in source:
+        sender.frame(picture, source.counts.dropped)
+
+
+def _file(camera: CameraSettings, sender: _Sender) -> None:
+    """Play a video in real time."""
+    video = VideoFile(Path(camera.url))
+    while True:
+        began, first = time.monotonic(), None
+        for picture in video:
+            if first is None:
+                height, width = picture.image.shape[:2]
+                sender.say(StatusMessage("online", f"{width} x {height} pixels"))
+                first = picture.pts or 0.0
+            at = picture.number / (video.fps or camera.rate)
+            due = began + (at if picture.pts is None else picture.pts - first)
+            time.sleep(max(due - time.monotonic(), 0.0))
+            sender.frame(_now(picture))
+        if not camera.loop:
+            sender.say(StatusMessage("offline", "the file is over", over=True))
+            return
+        sender.say(StatusMessage("offline", "the file begins again"))
+
+
+def _now(picture: Picture) -> Picture:
+    """The same frame, seen now and not when it was decoded."""
+    return Picture(
+        picture.camera, picture.number, picture.pts, time.time(), picture.image, picture.epoch
+    )
+
+
+class Capture:
+    """A camera's capture process: a stage that puts its frames into the queues."""
+
+    def __init__(
+        self,
+        camera: CameraSettings,
+        form: Form,
+        frames: FrameQueues,
+        states: CameraStates,
+        board: Board,
+    ) -> None:
+        self.camera = camera
+        self.process = SupervisedProcess(f"capture-{camera.name}", form, self, capture, camera)
+        self._frames, self._states, self._board = frames, states, board
+        self._numbers = count()
+        self._processes = 0
+
+    def died(self, reason: str) -> None:
+        """The process ended, and another one follows."""
+        name = self.camera.name
+        self._board.count(name, "restarts")
+        logger.warning("camera %s: capture %s, started again", name, reason)
+        self._states.report(name, StatusMessage("offline", f"its capture process {reason}"))
+
+    def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
+        """Hand on what the process sends; whether it said that nothing will follow."""
+        self._processes += 1
+        latest, is_online = time.monotonic(), False
+        while not stopping.is_set():
+            data = child.receive(WAIT_S)
+            if data is None:
+                if is_online and time.monotonic() - latest > NO_FRAME_S:
+                    raise HungError(f"showed nothing for {NO_FRAME_S:g} s")
+                continue
+            latest = time.monotonic()
+            message = decode(data)
+            if isinstance(message, FrameHeader):
+                self._put(message, image_of(message, child.body()))
+            elif isinstance(message, StatusMessage):
+                is_online = message.state == "online" and self.camera.kind == "stream"
+                self._states.report(self.camera.name, message)
+                if message.over:
+                    return True
+        return True
+
+    def _put(self, header: FrameHeader, image: Image) -> None:
+        name = self.camera.name
+        self._board.count(name, "shed", header.shed)
+        self._board.count(name, "skipped", header.skipped)
+        height, width, _ = header.shape
+        self._frames.put(
+            Frame(
+                camera=name,
+                number=next(self._numbers),
+                connection=self._processes * 1_000_000 + header.connection,
+                wall0=header.wall0,
+                slot=header.slot,
+                arrived=header.arrived,
+                size=(width, height),
+                image=image,
+            )
+        )

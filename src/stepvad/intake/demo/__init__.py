@@ -1,0 +1,26 @@
+"""A site without cameras: synthetic people, a model that knows them, and where both are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepvad.settings.sections import CameraSettings, Settings, Web
+
+HERE = Path(__file__).parent
+POSES = HERE / "scene.parquet"
+MODEL = HERE / "walkers.safetensors"
+RATE = 12.5
+"""Frames per second of the poses, which the model was fitted on."""
+SIZE = (1280, 720)
+"""Width and height of the picture that the people are in."""
+
+
+def settings(data: Path, port: int) -> Settings:
+    """Settings of a site with one such camera."""
+    camera = CameraSettings(
+        name="demo",
+        url="demo:",
+        rate=RATE,
+        zones={"left": [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)]},
+    )
+    return Settings(name="demo", data=data, model=MODEL, cameras=[camera], web=Web(port=port))

@@ -1,0 +1,79 @@
+"""Models of a site: each loaded once, with the calibration beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stepvad.calibration import RULES, Calibration, file
+from stepvad.detector import Detector
+from stepvad.errors import ConfigError
+from stepvad.incidents.events import Rules
+from stepvad.settings.sections import CameraSettings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A model with what is known of its scores."""
+
+    path: Path
+    detector: Detector
+    sha256: str
+    calibration: Calibration | None
+
+    @property
+    def name(self) -> str:
+        """What it is called in events."""
+        return self.path.stem
+
+    def rules_of(self, camera: CameraSettings) -> Rules:
+        """How events of a camera are made."""
+        return self.rules(camera.name, camera.threshold)
+
+    def rules(self, camera: str, threshold: float | None) -> Rules:
+        """How events of a camera are made, with a threshold of its own or the calibration's."""
+        rules = RULES if self.calibration is None else self.calibration.rules_of(camera)
+        if threshold is not None:
+            return replace(rules, threshold=threshold)
+        if self.calibration is None:
+            raise ConfigError(
+                f"camera {camera}: expected a threshold or a calibration beside {self.path}, "
+                "got neither",
+                hint=f"stepvad calibrate {self.path} NORMAL_POSES, or set threshold",
+            )
+        return rules
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Models by path; cameras with the same one share it."""
+
+    _loaded: dict[Path, Loaded] = field(default_factory=dict)
+
+    def load(self, path: Path) -> Loaded:
+        """The model in a file, for frames as they come: on one thread."""
+        path = path.resolve()
+        if path not in self._loaded:
+            if not path.exists():
+                raise ConfigError(
+                    f"{path}: expected the model of the site, got no file",
+                    hint="record normal footage with stepvad extract, then: stepvad fit POSES -o "
+                    f"{path.name}",
+                )
+            detector = Detector.load(path, threads=1)
+            sha256 = detector.model.sha256
+            self._loaded[path] = Loaded(path, detector, sha256, _calibration(path, sha256))
+        return self._loaded[path]
+
+
+def _calibration(model: Path, sha256: str) -> Calibration | None:
+    path = file.beside(model)
+    if not path.exists():
+        return None
+    found = file.read(path)
+    if found.model_sha256 != sha256:
+        raise ConfigError(
+            f"{path}: expected a calibration of {model.name}, got one of another model",
+            hint=f"stepvad calibrate {model} NORMAL_POSES",
+        )
+    return found

@@ -1,0 +1,140 @@
+"""Poses of a file played as if a camera gave them, again and again if asked to."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+
+from stepvad.errors import DataError
+from stepvad.formats import read_clip
+from stepvad.intake import demo
+from stepvad.intake.camera_states import CameraStates
+from stepvad.intake.child_messages import StatusMessage
+from stepvad.intake.frame_queues import Frame, FrameQueues
+from stepvad.intake.status import Board
+from stepvad.poses import Clip, Pose
+from stepvad.settings.sections import CameraSettings
+from stepvad.supervision.stages import Heartbeat
+
+PAUSE_S = 0.5
+"""Between the end of a file and its beginning."""
+DEADLINE_S = 30.0
+WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Poses to be played, and the size of the picture that they are from."""
+
+    clip: Clip
+    fps: float
+    size: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        """Refuse what shows nothing."""
+        if not self.clip.n_poses:
+            raise DataError(
+                f"clip {self.clip.name}: expected poses, got none", hint="choose another file"
+            )
+
+    def first(self) -> list[Pose]:
+        """The poses of the first frame that has some."""
+        return next(poses for _, poses in self.clip.by_frame() if poses)
+
+
+def open_scene(camera: CameraSettings) -> Scene:
+    """What a camera of poses plays."""
+    if camera.kind == "demo":
+        return Scene(read_clip(demo.POSES), demo.RATE, demo.SIZE)
+    clip = read_clip(Path(camera.url))
+    farthest = [track.keypoints.max(axis=(0, 1)) for track in clip.tracks if len(track)]
+    width, height = np.ceil(np.max([(1.0, 1.0), *farthest], axis=0)).astype(int).tolist()
+    return Scene(clip, clip.fps or camera.rate, (width, height))
+
+
+class Player:
+    """The stage that plays the poses of a scene at their times.
+
+    Where the file begins again, people get new ids: nobody is followed from its end to its
+    beginning.
+    """
+
+    def __init__(
+        self,
+        camera: CameraSettings,
+        scene: Scene,
+        frames: FrameQueues,
+        states: CameraStates,
+        board: Board,
+    ) -> None:
+        self.camera = camera
+        self.name = f"player-{camera.name}"
+        self.heartbeat = Heartbeat(DEADLINE_S)
+        self._scene = scene
+        self._frames, self._states, self._board = frames, states, board
+        self._stopping = threading.Event()
+
+    def stop(self, deadline: float) -> None:
+        """End soon."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Play the scene until it is over or stopped."""
+        camera, (width, height) = self.camera, self._scene.size
+        self._states.report(camera.name, StatusMessage("online", f"{width} x {height} pixels"))
+        began, wall0 = time.monotonic(), time.time()
+        for number, (slot, poses) in enumerate(self._slots()):
+            due = began + slot / camera.rate
+            if self._waited_in_vain(due):
+                return
+            self._frames.put(
+                Frame(
+                    camera=camera.name,
+                    number=number,
+                    connection=0,
+                    wall0=wall0,
+                    slot=slot,
+                    arrived=max(due, time.monotonic()),
+                    size=self._scene.size,
+                    poses=poses,
+                )
+            )
+        self._states.report(camera.name, StatusMessage("offline", "the file is over", over=True))
+
+    def _waited_in_vain(self, due: float) -> bool:
+        """Wait until a time of the monotonic clock; whether the player is stopped instead."""
+        while True:
+            self.heartbeat.beat()
+            wait_s = due - time.monotonic()
+            if self._stopping.wait(min(max(wait_s, 0.0), WAIT_S)):
+                return True
+            if wait_s <= WAIT_S:
+                return False
+
+    def _slots(self) -> Iterator[tuple[int, list[Pose]]]:
+        """Time slots and the poses in them."""
+        clip, rate = self._scene.clip, self.camera.rate
+        ids = max(track.id for track in clip.tracks) + 1
+        length = math.ceil((clip.n_frames / self._scene.fps + PAUSE_S) * rate)
+        for turn in count() if self.camera.loop or self.camera.kind == "demo" else (0,):
+            latest = -1
+            for frame, poses in clip.by_frame():
+                slot = math.floor(frame / self._scene.fps * rate + 0.5)
+                if slot == latest:
+                    self._board.count(self.camera.name, "skipped")
+                    continue
+                latest = slot
+                yield (
+                    slot + turn * length,
+                    [
+                        Pose(pose.track_id + turn * ids, pose.keypoints, pose.confidence)
+                        for pose in poses
+                    ],
+                )

@@ -1,0 +1,179 @@
+"""Processes that find people in pictures, for all cameras together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from stepvad.errors import StepvadError
+from stepvad.intake.camera_states import CameraStates
+from stepvad.intake.child_messages import (
+    PeopleHeader,
+    Ready,
+    decode,
+    decode_people,
+    encode,
+    encode_people,
+)
+from stepvad.intake.frame_queues import Frame, FrameQueues
+from stepvad.intake.status import Board
+from stepvad.settings.sections import PoseSettings
+from stepvad.supervision.backoff import Backoff
+from stepvad.supervision.logs import Form, Repeats, repeated
+from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
+from stepvad.video.people import People
+from stepvad.video.pixels import Image
+from stepvad.video.pose import PoseEstimator, open_estimator
+
+logger = logging.getLogger(__name__)
+
+BATCH_S = 0.4
+"""A batch is made smaller until it takes no longer: frames must not wait for others."""
+LOAD_S = 600.0
+"""Longest time to load the networks, which may have to be downloaded."""
+ANSWER_S = 20.0
+"""Longest time for a batch of pictures; a worker that takes longer hangs."""
+FIRST_REFUSAL_S, LONGEST_REFUSAL_S = 1.0, 30.0
+LAST_S = 1.0
+"""The last answer may take so long when the site stops."""
+WAIT_S = 0.2
+
+_SHAPES: TypeAdapter[list[tuple[int, int, int]]] = TypeAdapter(list[tuple[int, int, int]])
+
+
+def find_people(site: ChildPipe, settings: PoseSettings) -> None:
+    """Answer pictures with the people in them, until the pipe closes."""
+    try:
+        estimator = open_estimator(
+            settings.detector, settings.pose, runtime=settings.engine, threads=settings.threads
+        )
+    except StepvadError as error:
+        site.send(encode(Ready(str(error) or type(error).__name__)))
+        return
+    site.send(encode(Ready()))
+    lines = Repeats()
+    while True:
+        shapes = _SHAPES.validate_json(site.receive())
+        images = [np.frombuffer(site.receive(), np.uint8).reshape(shape) for shape in shapes]
+        site.send(*encode_people(_look(estimator, images, lines)))
+
+
+def _look(estimator: PoseEstimator, images: Sequence[Image], lines: Repeats) -> list[People | None]:
+    """The people of every picture; None where one cannot be looked at."""
+    try:
+        return [*estimator.estimate(images, estimator.detect(images))]
+    except (StepvadError, ValueError, RuntimeError, ArithmeticError) as error:
+        if len(images) > 1:
+            return [people for image in images for people in _look(estimator, [image], lines)]
+        held = lines.admit(type(error).__name__)
+        if held is not None:
+            logger.warning("a picture could not be looked at: %s%s", error, repeated(held))
+        return [None]
+
+
+class PoseWorker:
+    """One such process: a stage that takes frames from the queues and puts people into them.
+
+    Frames of a process that dies or hangs come first again.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        settings: PoseSettings,
+        form: Form,
+        frames: FrameQueues,
+        states: CameraStates,
+        board: Board,
+        cameras: Sequence[str],
+    ) -> None:
+        """`cameras`: those whose pictures it looks at."""
+        self.number = number
+        self.process = SupervisedProcess(f"poses-{number}", form, self, find_people, settings)
+        self._settings, self._frames = settings, frames
+        self._states, self._board, self._cameras = states, board, cameras
+        self._refusals = Backoff(FIRST_REFUSAL_S, LONGEST_REFUSAL_S)
+
+    def died(self, reason: str) -> None:
+        """The process ended, and another one follows."""
+        for camera in self._cameras:
+            self._board.count(camera, "restarts")
+        logger.warning("%s %s, started again", self.process.name, reason)
+
+    def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
+        """Give it pictures until stopped."""
+        if not self._is_ready(child, stopping):
+            return stopping.is_set()
+        frame_s = BATCH_S  # until it is known
+        while not stopping.is_set():
+            child.receive(0.0)  # whether it is alive, also while there is nothing to do
+            most = min(max(int(BATCH_S / frame_s), 1), self._settings.batch)
+            frames = self._frames.take(most, timeout_s=WAIT_S)
+            if frames:
+                began = time.monotonic()
+                self._ask(child, frames, stopping)
+                each_s = (time.monotonic() - began) / len(frames)
+                frame_s += 0.2 * (each_s - frame_s)
+        return True
+
+    def _is_ready(self, child: ChildProcess, stopping: threading.Event) -> bool:
+        """Wait for its networks; whether it has them."""
+        answer = self._answer(child, LOAD_S, stopping)
+        if answer is None:
+            return False
+        message = decode(answer)
+        if isinstance(message, Ready) and not message.problem:
+            self._states.ready(self.number)
+            self._refusals.reset()
+            return True
+        reason = message.problem if isinstance(message, Ready) else "it said something else"
+        self._states.refuse(self.number, reason)
+        until = time.monotonic() + self._refusals.next_s()
+        while time.monotonic() < until and not stopping.wait(WAIT_S):
+            self.process.heartbeat.beat()
+        return False
+
+    def _ask(self, child: ChildProcess, frames: Sequence[Frame], stopping: threading.Event) -> None:
+        try:
+            images = [frame.image for frame in frames if frame.image is not None]
+            child.pipe.send_bytes(_SHAPES.dump_json([image.shape for image in images]))
+            for image in images:
+                child.pipe.send_bytes(image.data.cast("B"))
+            found = self._people(child, len(images), stopping)
+        except BaseException:
+            self._frames.give_back(frames)
+            raise
+        for frame, people in zip(frames, found, strict=True):
+            self._frames.finish(frame, people)
+
+    def _people(
+        self, child: ChildProcess, n: int, stopping: threading.Event
+    ) -> Sequence[People | None]:
+        answer = self._answer(child, ANSWER_S, stopping)
+        if answer is None:  # stopping: nobody waits for them
+            return [None] * n
+        header = decode(answer)
+        if not isinstance(header, PeopleHeader) or len(header.people) != n:
+            raise HungError("answered something else")
+        return decode_people(header, child.body())
+
+    def _answer(
+        self, child: ChildProcess, within_s: float, stopping: threading.Event
+    ) -> bytes | None:
+        """The next message; None if the site stops and there is none soon."""
+        began = time.monotonic()
+        stopped: float | None = None
+        while (data := child.receive(WAIT_S)) is None:
+            now = time.monotonic()
+            if stopping.is_set():
+                stopped = stopped or now
+                if now - stopped > LAST_S:
+                    return None
+            elif now - began > within_s:
+                raise HungError(f"gave no answer for {within_s:g} s")
+        return data

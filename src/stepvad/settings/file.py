@@ -1,0 +1,301 @@
+"""The settings file of a site: read, checked to the line, and told in words."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from stepvad.errors import ConfigError
+from stepvad.files.redaction import redact
+from stepvad.files.secrets import secret
+from stepvad.settings import tomltext
+from stepvad.settings.sections import (
+    CameraSettings,
+    JsonLines,
+    Mqtt,
+    PoseSettings,
+    Retention,
+    Settings,
+    Sinks,
+    Web,
+    Webhook,
+)
+
+__all__ = [
+    "CameraSettings",
+    "JsonLines",
+    "Mqtt",
+    "PoseSettings",
+    "Retention",
+    "Settings",
+    "Sinks",
+    "Web",
+    "Webhook",
+    "describe",
+    "load",
+    "read",
+    "secret",
+]
+
+Place = tuple[str | int, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+GUIDE = "the guide on watching cameras has an example"
+
+SECRET_FIELDS = ("url", "credentials", "password", "secret", "token")
+"""What may hold a secret by mistake: no message shows it."""
+MAX_BYTES = 1 << 20
+_KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_KEYS = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*=(.*)")
+_HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*\]")
+_STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
+
+
+def load(path: Path | str) -> Settings:
+    """The settings of a site in a TOML file; paths in it are taken from where the file is."""
+    return read(path, Settings, f"stepvad watch --demo needs none; {GUIDE}")
+
+
+def read(path: Path | str, model: type[Model], hint: str) -> Model:
+    """The settings of any kind in a TOML file; `hint` tells where there is an example."""
+    path = Path(path)
+    text = _text(path, hint)
+    try:
+        facts = tomltext.parse(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
+            hint=f"texts stand in quotes; {hint.rpartition('; ')[2]}",
+        ) from None
+    try:
+        return model.model_validate(facts, context={"directory": path.absolute().parent})
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    first, lines = found[0], _lines(text)
+    more = f" ({len(found) - 1} more after this)" if len(found) > 1 else ""
+    problem, remedy = _explained(first, model)
+    place = first["loc"]
+    if first["type"] == "missing":
+        place = place[:-1]
+    raise ConfigError(f"{path}, line {_line(lines, place)}: {problem}{more}", hint=remedy)
+
+
+def describe(settings: Settings) -> str:
+    """What a site will do, in words and without secrets."""
+    cameras = settings.cameras
+    lines = [
+        f"Site {settings.name}: {len(cameras)} {'camera' if len(cameras) == 1 else 'cameras'}, "
+        f"scored by {settings.model}."
+    ]
+    for camera in cameras:
+        lines += [f"  {line}" for line in _of_camera(camera)]
+    if any(camera.kind in ("stream", "video") for camera in cameras):
+        lines.append(_of_pose(settings.pose))
+    lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
+    kept = settings.retention
+    lines.append(
+        f"All that is kept is in {settings.data}: events for {kept.events_days:g} days, poses "
+        f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels."
+    )
+    return "\n".join([*lines, _of_web(settings)])
+
+
+def _of_camera(camera: CameraSettings) -> list[str]:
+    looks = {"stream": redact(camera.url), "demo": "the bundled scene"}
+    with_words = f" with the credentials of {camera.credentials}" if camera.credentials else ""
+    again = ", again and again" if camera.loop else ""
+    lines = [
+        f"Camera {camera.name}: {looks.get(camera.kind, camera.url)}{with_words}{again}, "
+        f"{camera.rate:g} frames a second."
+    ]
+    if camera.uses_tls:
+        lines.append(f"  {_of_tls(camera)}")
+    if camera.model:
+        lines.append(f"  It has a model of its own: {camera.model}.")
+    lines.append(
+        "  An alert is a score "
+        + (
+            "above what its calibration says."
+            if camera.threshold is None
+            else f"from {camera.threshold:g} on."
+        )
+    )
+    if camera.zones:
+        lines.append(f"  Its zones: {', '.join(camera.zones)}.")
+    if camera.record:
+        lines.append("  Its poses are recorded.")
+    return lines
+
+
+def _of_tls(camera: CameraSettings) -> str:
+    if camera.tls_insecure:
+        return "Its certificate is not checked (tls_insecure)."
+    return f"Its certificate is checked against {camera.tls_ca or 'the authorities of the system'}."
+
+
+def _of_pose(pose: PoseSettings) -> str:
+    workers = "1 process" if pose.workers == 1 else f"{pose.workers} processes"
+    return (
+        f"People are found by {pose.detector} and {pose.pose} on {pose.engine}: {workers} with "
+        f"{pose.threads} {'thread' if pose.threads == 1 else 'threads'}, up to {pose.batch} frames "
+        f"at a time; joints less sure than {pose.min_confidence:g} on average are left out."
+    )
+
+
+def _of_sinks(sinks: Sinks) -> list[str]:
+    lines = ["into the event store, always"]
+    if sinks.mqtt:
+        how = "encrypted" if sinks.mqtt.tls else "not encrypted"
+        lines.append(
+            f"to the broker {sinks.mqtt.host}:{sinks.mqtt.port}, {how}, below {sinks.mqtt.prefix}/"
+        )
+    for webhook in sinks.webhooks:
+        signed = "signed" if webhook.secret else "not signed"
+        lines.append(f"to {redact(webhook.url)} ({webhook.name}), {signed}")
+    if sinks.file:
+        lines.append(f"to the file {sinks.file.path}")
+    return lines
+
+
+def _of_web(settings: Settings) -> str:
+    web = settings.web
+    if not web.enabled:
+        return "There is no page."
+    token = web.token or settings.data / "token"
+    lines = [f"The page is at {web.url}/ and asks for the token in {token}."]
+    if web.certificate:
+        lines.append(f"It speaks TLS with the certificate {web.certificate}.")
+    elif web.trusted_proxies:
+        lines.append(
+            f"It listens on {web.host} port {web.port} without TLS, for the proxy at "
+            f"{', '.join(web.trusted_proxies)}."
+        )
+    elif not _is_loopback(web.host):
+        lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
+    return "\n".join(lines)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _text(path: Path, hint: str) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: expected settings, got a file of more than {MAX_BYTES} bytes",
+                hint="name the TOML file with the settings",
+            )
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(
+            f"{path}: expected a settings file, got: {reason}",
+            hint=hint,
+        ) from None
+
+
+def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    """A mistake in words, and the remedy."""
+    place = error["loc"]
+    name = ".".join(str(part) for part in place if isinstance(part, str))
+    section = _section(place[:-1], model)
+    match error["type"]:
+        case "extra_forbidden":
+            known = ", ".join(section.model_fields)
+            return f"{name}: expected a known key, got {place[-1]!r}", f"the keys here: {known}"
+        case "missing":
+            missing = section.model_fields.get(str(place[-1]))
+            hint = f"{place[-1]}: {missing.description}" if missing else "give all of its values"
+            return f"{name}: expected a value, got none", hint
+        case "value_error":
+            message = str(error["ctx"]["error"]) if "ctx" in error else error["msg"]
+            problem, _, hint = message.partition(" | ")
+            return f"{name}: {problem}" if name else problem, hint
+    wanted = error["msg"].removeprefix("Input should ").removeprefix("be ")
+    if "pattern" in error.get("ctx", {}):
+        wanted = f"the form {error['ctx']['pattern']}"
+    secret = not {str(part) for part in place}.isdisjoint(SECRET_FIELDS)
+    got = "something else" if secret else f"{error['input']!r}"[:80]
+    field = section.model_fields.get(str(place[-1]))
+    hint = f"{place[-1]}: {field.description}" if field else ""
+    return f"{name}: expected {wanted[:1].lower()}{wanted[1:]}, got {got}", hint
+
+
+def _section(place: Place, model: type[BaseModel]) -> type[BaseModel]:
+    """The model that describes a place in the settings."""
+    for part in place:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _inner(model.model_fields[part].annotation) or model
+    return model
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    """The model inside `X`, `X | None` or `list[X]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for a in getattr(annotation, "__args__", ()) if (m := _inner(a))), None)
+
+
+def _line(lines: dict[Place, int], place: Place) -> int:
+    """The line of a place, or of the innermost part of it that has one."""
+    while place and place not in lines:
+        place = place[:-1]
+    return lines.get(place, 1)
+
+
+def _lines(text: str) -> dict[Place, int]:
+    """The line of every table and every key of a valid TOML text, counted from 1."""
+    lines: dict[Place, int] = {}
+    counts: dict[Place, int] = {}
+    table: Place = ()
+    depth, quotes = 0, ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if quotes:
+            quotes = "" if quotes in line else quotes
+        elif depth:
+            depth += _depth(line)
+        elif header := _HEADER.match(line):
+            table = _table(_parts(header[2]), header[1] == "[[", counts)
+            for end in range(1, len(table) + 1):
+                lines.setdefault(table[:end], number)
+        elif key := _KEYS.match(line):
+            parts = _parts(key[1])
+            for end in range(1, len(parts) + 1):
+                lines.setdefault(table + parts[:end], number)
+            depth = _depth(key[2])
+            quotes = next((q for q in ('"""', "'''") if key[2].count(q) == 1), "")
+    return lines
+
+
+def _parts(keys: str) -> Place:
+    return tuple(part.strip("\"'") for part in re.findall(_KEY, keys))
+
+
+def _table(parts: Place, is_array: bool, counts: dict[Place, int]) -> Place:
+    """The place that a header opens: arrays of tables by number."""
+    place: Place = ()
+    for at, part in enumerate(parts):
+        place += (part,)
+        last = at == len(parts) - 1
+        if last and is_array:
+            counts[place] = counts.get(place, -1) + 1
+        if place in counts:
+            place += (counts[place],)
+    return place
+
+
+def _depth(line: str) -> int:
+    """How many brackets a line leaves open."""
+    bare = _STRING.sub("", line).partition("#")[0]
+    return sum(bare.count(c) for c in "[{") - sum(bare.count(c) for c in "]}")

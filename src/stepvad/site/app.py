@@ -1,0 +1,156 @@
+"""A running site: settings in, every stage started, until it is told to stop."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from stepvad.errors import ConfigError
+from stepvad.incidents.sink import Sink
+from stepvad.intake.camera_states import CameraListener
+from stepvad.intake.models import Models
+from stepvad.intake.status import Board
+from stepvad.settings.sections import Settings
+from stepvad.settings.token import TOKEN, token_of
+from stepvad.site.delivery import SinkDelivery
+from stepvad.site.housekeeping import Housekeeping, RetainOldData
+from stepvad.site.pipeline import Pipeline
+from stepvad.site.sinks import connect, names
+from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.supervision.stages import PAGE_S, Page, Parent, Stage, Supervisor, watch_over
+
+logger = logging.getLogger(__name__)
+
+LOCK_S = 10.0
+"""How long another site on the same data may take to end."""
+DELIVER_S = 3.0
+DELIVERIES_S = 3.0
+
+Explain = Callable[[str], dict[str, Any]]
+Mark = Callable[[str, bool], None]
+
+
+class Serve(Protocol):
+    """Makes the page of a site; the supervisor tells it how the site is."""
+
+    def __call__(
+        self,
+        settings: Settings,
+        store: Store,
+        board: Board,
+        token: str,
+        explain: Explain,
+        mark: Mark,
+        supervisor: Supervisor,
+    ) -> Page:
+        """The page, which listens and is to be run as a stage."""
+        ...
+
+
+class Site:
+    """Everything that one process runs."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        serve: Serve | None = None,
+        more: Sequence[Sink] = (),
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        """Events go to the sinks of the settings and to `more`."""
+        self.settings = settings
+        self.board = Board()
+        self._more = more
+        known = [*names(settings.sinks), *(sink.name for sink in more)]
+        self.store = Store(settings.data / FILE_NAME, known)
+        self._serve = serve
+        self._supervisor = supervisor or Supervisor()
+        self.pipeline = Pipeline(settings, Models(), self.board, self.store)
+
+    def run(self, stop: threading.Event, parent: Parent | None = None) -> list[str]:
+        """Watch until told to stop; the stages that did not end, as a rule none.
+
+        A stage that hangs or dies ends the process from here, without returning.
+        """
+        for record in self.store.end_open("interrupted", time.time()):
+            logger.warning("event %s was interrupted", record.id)
+        sinks = [*connect(self.settings), *self._more]
+        deliveries = [SinkDelivery(self.store, sink) for sink in sinks]
+        listeners = self.pipeline.intake.states.listeners
+        listeners += [sink for sink in sinks if isinstance(sink, CameraListener)]
+        page = self._page()
+        stages = [*deliveries, *([page] if page else []), self._housekeeping(deliveries)]
+        try:
+            for stage in stages:
+                self._supervisor.start(stage)
+            self.pipeline.start(self._supervisor)
+            logger.info("site %s watches, cameras: %d", self.settings.name, len(self.board.names()))
+            watch_over(self._supervisor, stop, parent)
+            logger.info("stopping")
+            return self._stop(stages, deliveries)
+        finally:
+            self.store.close()
+
+    def _stop(self, stages: Sequence[Stage], deliveries: Sequence[SinkDelivery]) -> list[str]:
+        """End in order: cameras first, deliveries last."""
+        left = self.pipeline.stop(self._supervisor)
+        others = [stage for stage in stages if stage not in deliveries]
+        left += self._supervisor.stop(others, PAGE_S)
+        deadline = time.monotonic() + DELIVER_S
+        while time.monotonic() < deadline and not all(d.is_idle for d in deliveries):
+            time.sleep(0.05)  # the last messages; the rest waits in the store
+        return left + self._supervisor.stop(deliveries, DELIVERIES_S)
+
+    def _page(self) -> Page | None:
+        if self._serve is None or not self.settings.web.enabled:
+            return None
+        page = self._serve(
+            self.settings,
+            self.store,
+            self.board,
+            token_of(self.settings),
+            self.pipeline.explainer.explanation,
+            self.mark,
+            self._supervisor,
+        )
+        where = self.settings.web.token or self.settings.data / TOKEN
+        logger.info("the page is at %s and asks for the token in %s", page.url, where)
+        return page
+
+    def _housekeeping(self, deliveries: Sequence[SinkDelivery]) -> Housekeeping:
+        pipeline = self.pipeline
+        retain = RetainOldData(self.store, pipeline.recordings, self.settings.retention)
+        return Housekeeping(
+            self.board, pipeline.tasks, self.store, deliveries, retain, pipeline.drifting
+        )
+
+    def mark(self, id: str, normal: bool) -> None:
+        """Say that an event was normal, or take that back."""
+        self.store.mark(id, "normal" if normal else None, time.time())
+
+
+@contextmanager
+def alone(data: Path) -> Iterator[None]:
+    """Hold the data directory; another site on it is waited for a little, then an error."""
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (data / "lock").open("w") as file:
+        deadline = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise ConfigError(
+                        f"{data}: expected nobody else to use it, got another running site",
+                        hint="stop that one, or choose another data directory",
+                    ) from None
+            time.sleep(0.1)
+        yield

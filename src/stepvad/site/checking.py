@@ -1,0 +1,79 @@
+"""Settings tried before anything runs: models, thresholds, secrets and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from stepvad.files.secrets import secret
+from stepvad.intake.models import Models
+from stepvad.intake.playback import open_scene
+from stepvad.settings.sections import CameraSettings, Settings
+from stepvad.settings.tls import server_tls
+from stepvad.stream import Stream
+from stepvad.video.models import model_file
+from stepvad.video.source import open_video
+
+
+def check(settings: Settings) -> Iterator[str]:
+    """What was tried and works, line by line; the first thing that does not is an error."""
+    models = Models()
+    for camera in settings.cameras:
+        model = models.load(settings.model_of(camera))
+        rules = model.rules_of(camera)
+        Stream(model.detector)
+        _try(camera)
+        yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
+        yield from _link(camera)
+    if any(camera.kind in ("stream", "video") for camera in settings.cameras):
+        for network in (settings.pose.detector, settings.pose.pose):
+            yield f"ok: the network {network} is in {model_file(network)}"
+    for reference in _references(settings):
+        secret(reference)
+        yield f"ok: there is a secret in {reference}"
+    web = settings.web
+    if web.enabled and web.certificate and web.key:
+        server_tls(web.certificate, web.key)
+        yield f"ok: the page can use the certificate {web.certificate}"
+
+
+def _try(camera: CameraSettings) -> None:
+    """Whether what a camera needs is there; nothing connects to the network."""
+    match camera.kind:
+        case "stream":
+            camera.address()
+        case "video":
+            open_video(Path(camera.url))
+        case "poses" | "demo":
+            open_scene(camera)
+
+
+def _link(camera: CameraSettings) -> Iterator[str]:
+    """Who can read the password of a camera on its way."""
+    if camera.kind != "stream":
+        return
+    address, name = camera.address(), camera.name
+    scheme, password = address.scheme, address.has_password
+    if camera.tls_insecure:
+        got = "gets the password" if password else "is taken for it"
+        yield (
+            f"warning: camera {name}: TLS is not verified (tls_insecure): whoever answers in its "
+            f"place {got}; name its authority or its certificate as tls_ca"
+        )
+    elif camera.uses_tls:
+        address.tls.context()
+        yield f"ok: camera {name}: TLS is verified, host name included, by {address.tls.bundle()}"
+    elif password:
+        yield (
+            f"warning: camera {name}: TLS is not used: over {scheme}:// the password goes in clear "
+            f"(Basic) or as a hash (Digest); use {scheme}s:// if the camera has it"
+        )
+    else:
+        yield f"ok: camera {name}: TLS is not used, and there is no password to protect"
+
+
+def _references(settings: Settings) -> list[str]:
+    sinks = settings.sinks
+    found = [webhook.secret for webhook in sinks.webhooks]
+    found += [sinks.mqtt.password if sinks.mqtt else None, settings.web.token]
+    return [reference for reference in found if reference is not None]

@@ -1,0 +1,170 @@
+"""Carries messages from the store to a sink: in order, each at least once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from stepvad.incidents.sink import DeliveryError, RefusedError, Sink
+from stepvad.site.store.eventstore import Store
+from stepvad.site.store.outbox import Letter
+from stepvad.supervision.backoff import Backoff
+from stepvad.supervision.stages import Heartbeat
+
+if TYPE_CHECKING:
+    from stepvad.site.sinks.mqtt import State
+
+FIRST_S = 0.5
+LONGEST_S = 60.0
+IDLE_S = 5.0
+"""How often the store is asked for messages that nobody rang for."""
+BATCH = 50
+HEARTBEAT_S = 180.0
+"""More than one send (60 s at most), the longest wait before it and the store's lock together."""
+
+OnError = Callable[[str, str], None]
+"""Hears the name of a sink and why a message did not arrive."""
+
+logger = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Reconnecting(Protocol):
+    """A sink that keeps a connection: it says when it is back, and tells of cameras."""
+
+    on_connected: Callable[[], None]
+
+    def status(self, camera: str, state: State) -> None:
+        """Say whether a camera is there, without waiting."""
+        ...
+
+
+class SinkDelivery:
+    """The stage that serves one sink, however long that takes."""
+
+    def __init__(
+        self,
+        store: Store,
+        sink: Sink,
+        on_error: OnError = lambda name, error: None,
+        *,
+        first_s: float = FIRST_S,
+        longest_s: float = LONGEST_S,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = sink.name
+        self.heartbeat = Heartbeat(HEARTBEAT_S)
+        self.sent = 0
+        self.failures = 0
+        """Attempts that did not arrive."""
+        self.refused = 0
+        """Messages that became dead letters."""
+        self.last_error: str | None = None
+        """None after an arrival."""
+        self._store, self._sink, self._on_error = store, sink, on_error
+        self._first_s, self._longest_s = first_s, longest_s
+        self._monotonic = monotonic
+        self._misconfigured_at: float | None = None
+        """Since when the sink gives nothing but answers that somebody has to mend."""
+        self._troubles = Backoff(first_s, longest_s)
+        """With the store, not with the sink."""
+        self._stopping = threading.Event()
+        self._called = threading.Event()
+        if isinstance(sink, Reconnecting):
+            sink.on_connected = self.wake
+
+    def run(self) -> None:
+        """Deliver until stopped, then say goodbye to the sink."""
+        try:
+            while not self._stopping.is_set():
+                self._deliver()
+        finally:
+            self._sink.close()
+
+    def stop(self, deadline: float) -> None:
+        """Finish the message at hand; what is left waits in the store for the next start."""
+        self._stopping.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Try again now: the sink is said to be back."""
+        self._called.set()
+        self._store.outbox.ring()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits."""
+        return self._store.lag(self.name) == 0
+
+    def _deliver(self) -> None:
+        """Send what waits, or wait for a message."""
+        self.heartbeat.beat()
+        seen = self._store.outbox.posted()
+        try:
+            letters = self._store.pending(self.name, BATCH)
+            done = all(self._is_done(letter) for letter in letters)
+        except Exception as error:  # the store's disk may be full: the site goes on
+            self._fail(f"{type(error).__name__}: {error}")
+            self._rest(self._troubles.next_s())
+            return
+        self._troubles.reset()
+        if done and not letters:
+            self._store.outbox.wait(seen, IDLE_S)
+
+    def _is_done(self, letter: Letter) -> bool:
+        """Whether a message arrived or was refused; else some time has passed after the try."""
+        if self._stopping.is_set():
+            return False
+        self.heartbeat.beat()
+        self._called.clear()
+        try:
+            self._sink.send(letter.kind, letter.message)
+        except DeliveryError as error:
+            if isinstance(error, RefusedError) or self._is_given_up(letter, error):
+                self.refused += 1
+                self._fail(str(error))
+                self._store.outbox.refused(self.name, letter.seq, str(error))
+                return True
+            self._put_off(letter, str(error), error.after_s)
+            return False
+        except Exception as error:
+            self._misconfigured_at = None
+            self._put_off(letter, type(error).__name__, 0.0)
+            return False
+        self._misconfigured_at = None
+        self._store.delivered(self.name, letter.seq)
+        self.sent += 1
+        self.last_error = None
+        return True
+
+    def _is_given_up(self, letter: Letter, error: DeliveryError) -> bool:
+        """Whether nobody mended a wrong setting for so long that the message is put aside."""
+        if error.give_up_s is None:
+            self._misconfigured_at = None
+            return False
+        now = self._monotonic()
+        if self._misconfigured_at is None:
+            self._misconfigured_at = now
+        waited_s = min(now - self._misconfigured_at, self._store.now() - letter.created)
+        return waited_s >= error.give_up_s
+
+    def _put_off(self, letter: Letter, words: str, after_s: float) -> None:
+        backoff = Backoff(self._first_s, self._longest_s, failures=letter.tries)
+        delay_s = backoff.next_s(at_least_s=after_s)
+        self._fail(words)
+        self._store.failed(self.name, letter.seq, words, self._store.now() + delay_s)
+        self._rest(delay_s)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait, unless somebody calls."""
+        self._called.wait(seconds)
+
+    def _fail(self, words: str) -> None:
+        self.failures += 1
+        if words != self.last_error:
+            logger.warning("sink %s: %s", self.name, words)
+        self.last_error = words
+        self._on_error(self.name, words)

@@ -1,0 +1,121 @@
+"""Whether cameras still look as they did when they were calibrated."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from stepvad.calibration import Calibration
+from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, Looks, look
+from stepvad.calibration.drift_monitor import LOOK_EVERY_S, SPAN_LOOKS, DriftMonitor
+from stepvad.errors import DataError
+from stepvad.incidents.camera import Subject
+from stepvad.intake.status import Board
+from stepvad.poses import Clip
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = LOOK_EVERY_S
+"""A block is looked at so often: cheap, and far enough from the last one."""
+TOLD = 3
+"""Of the largest changes so many are told."""
+
+
+@dataclass(slots=True, eq=False)
+class Drifting:
+    """What one camera looked like of late, beside its calibration."""
+
+    subject: Subject
+    calibration: Calibration
+    board: Board
+    monitor: DriftMonitor | None = field(init=False, default=None)
+    _reason: str = field(init=False, default="its calibration does not tell how it looked")
+    _was_changed: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        before = self.before
+        if before is None:
+            return
+        try:
+            self.monitor = DriftMonitor(before)
+        except DataError as error:
+            self._reason = f"cannot tell whether it has changed: {error}"
+
+    @property
+    def before(self) -> Looks | None:
+        """What it looked like at its calibration, or else what all cameras did."""
+        looks = self.calibration.looks
+        own = looks.get(self.subject.camera)
+        if own is not None and len(own) >= FEWEST_BLOCKS:
+            return own
+        return Looks.join([*looks.values()]) if looks else None
+
+    def add(self, clip: Clip) -> None:
+        """Look at some more footage."""
+        if self.monitor is not None:
+            self.monitor.add(look(self.subject.detector, clip, self.subject.rate)[1])
+
+    def tell(self) -> None:
+        """Tell the board, and the log when it changes."""
+        camera = self.subject.camera
+        if self.monitor is None:
+            self.board.drift(camera, self._reason, False)
+            return
+        changed, text = self.monitor.has_changed, words(self.monitor)
+        if changed and not self._was_changed:
+            logger.warning("camera %s: %s", camera, text)
+        self._was_changed = changed
+        self.board.drift(camera, text, changed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LookAtBlock:
+    """The task that adds some footage to what is known of a camera."""
+
+    drifting: Drifting
+    clip: Clip
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Look at it."""
+        self.drifting.add(self.clip)
+
+
+def latest_block(clip: Clip) -> Clip:
+    """The last seconds of a clip, as many as a block has."""
+    n = round(BLOCK_S * clip.rate())
+    first = max(clip.n_frames - n, 0)
+    tracks = []
+    for track in clip.tracks:
+        part = slice(int(np.searchsorted(track.frames, first)), None)
+        if len(track.frames[part]):
+            tracks.append(
+                type(track)(
+                    track.id,
+                    track.frames[part] - first,
+                    track.keypoints[part],
+                    track.confidence[part],
+                )
+            )
+    return Clip(clip.name, clip.fps, clip.n_frames - first, tuple(tracks), clip.skeleton)
+
+
+def words(monitor: DriftMonitor) -> str:
+    """What a camera's spans of two hours say."""
+    if not monitor.spans_seen:
+        return f"too early to tell: {SPAN_LOOKS - monitor.missing} of {SPAN_LOOKS} looks"
+    if not monitor.in_a_row:
+        return "looks as it did at its calibration"
+    if not monitor.has_changed:
+        return (
+            f"{monitor.in_a_row} of {monitor.needed} spans of two hours in a row are unlike its "
+            "calibration"
+        )
+    changes = ", ".join(
+        f"{change.name} {change.before:.3g} then and {change.now:.3g} now"
+        for change in monitor.changes()[:TOLD]
+    )
+    return f"has changed since its calibration, calibrate again: {changes}"

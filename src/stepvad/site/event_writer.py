@@ -1,0 +1,201 @@
+"""Changes of events on their way to the disk: in order, and never given up."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record
+from stepvad.intake.status import Board
+from stepvad.site import recorder
+from stepvad.site.background import TaskQueue
+from stepvad.site.explainer import EventPoses, Explainer, ExplainEvent
+from stepvad.site.store.errors import StoreError
+from stepvad.supervision.backoff import Backoff
+from stepvad.supervision.logs import FailureLog
+from stepvad.supervision.stages import Heartbeat
+
+logger = logging.getLogger(__name__)
+
+FIRST_RETRY_S, LONGEST_RETRY_S = 0.25, 3.0
+DEADLINE_S = 60.0
+"""Longest time for one write: a disk may be busy, and a lock is waited for."""
+WAIT_S = 0.25
+MOST_POSES = 100
+"""Changes that wait with the poses of their people; later ones wait without, at some 2 kB each."""
+ALARM = 1000
+"""The log says so once more whenever so many more changes wait for the disk."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingChange:
+    """One change, when its frame arrived, and the poses of the people in it."""
+
+    kind: Kind
+    record: Record
+    arrived: float
+    """By the monotonic clock."""
+    poses: EventPoses | None = None
+
+
+class ChangeQueue:
+    """Changes that wait for the disk; any thread may add one.
+
+    Beginnings and ends are never dropped. Of updates of one event that wait together only the last
+    is kept, and poses only with the first `MOST_POSES`: what waits is bounded by the events that
+    begin while the disk is away.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[PendingChange] = deque()
+        self._news = threading.Condition()
+
+    def put(self, change: PendingChange) -> None:
+        """One more change."""
+        with self._news:
+            latest = self._waiting[-1] if len(self._waiting) > 1 else None
+            if (
+                latest is not None
+                and (latest.kind, change.kind) == ("update", "update")
+                and latest.record.id == change.record.id
+            ):
+                self._waiting.pop()
+            if len(self._waiting) >= MOST_POSES:
+                change = replace(change, poses=None)
+            self._waiting.append(change)
+            self._news.notify_all()
+
+    def first(self, timeout_s: float) -> PendingChange | None:
+        """The oldest change, which stays; None if there is none in time."""
+        with self._news:
+            self._news.wait_for(lambda: self._waiting, timeout_s)
+            return self._waiting[0] if self._waiting else None
+
+    def done(self) -> None:
+        """The oldest change is stored."""
+        with self._news:
+            self._waiting.popleft()
+
+    def __len__(self) -> int:
+        """Changes that wait."""
+        with self._news:
+            return len(self._waiting)
+
+
+class EventStore(Protocol):
+    """What stores a change."""
+
+    def change(self, kind: Kind, record: Record) -> object:
+        """Return when it is on the disk."""
+        ...
+
+
+class EventWriter:
+    """The stage that stores changes one after the other, and has stored events explained.
+
+    A change that cannot be stored stays in the queue and is tried again, whatever the reason.
+    Recorded poses make room for events only where the disk is really full.
+    """
+
+    name = "event-writer"
+
+    def __init__(
+        self,
+        changes: ChangeQueue,
+        store: EventStore,
+        board: Board,
+        tasks: TaskQueue,
+        explainer: Explainer | None = None,
+        *,
+        recordings: Path | None = None,
+    ) -> None:
+        """`recordings`: the directory of recorded poses, one directory for each camera."""
+        self.heartbeat = Heartbeat(DEADLINE_S)
+        self._changes, self._store = changes, store
+        self._board, self._tasks, self._explainer = board, tasks, explainer
+        self._recordings = recordings
+        self._stopping = threading.Event()
+        self._deadline = float("inf")
+        self._backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
+        self._failures = FailureLog(logger)
+
+    def run(self) -> None:
+        """Store until stopped and nothing waits, or its deadline has passed."""
+        while True:
+            self.heartbeat.beat()
+            change = self._changes.first(WAIT_S)
+            if change is None:
+                if self._stopping.is_set():
+                    return
+                continue
+            if self._store_one(change):
+                self._changes.done()
+                self._follow_up(change)
+            elif self._stopping.is_set() and time.monotonic() > self._deadline:
+                logger.error("%d changes of events could not be stored", len(self._changes))
+                return
+
+    def stop(self, deadline: float) -> None:
+        """Store what waits, then end."""
+        self._deadline = deadline - 0.5
+        self._stopping.set()
+
+    def _store_one(self, change: PendingChange) -> bool:
+        """Whether a change is on the disk; else some time has passed since it was tried."""
+        try:
+            self._store.change(change.kind, change.record)
+        except Exception as error:
+            self._trouble(error)
+            time.sleep(self._backoff.next_s())
+            return False
+        if self._backoff.failures:
+            logger.warning("events are stored again")
+            self._backoff.reset()
+            self._board.sink("store", 0, 0, "")
+        return True
+
+    def _trouble(self, error: Exception) -> None:
+        """Tell people, and make room if that is what is missing; never fail."""
+        waiting = len(self._changes)
+        if not self._backoff.failures:
+            self._failures.log("an event could not be stored, it is tried again", error)
+        elif waiting % ALARM == 0:
+            logger.error("%d changes of events wait for the disk", waiting)
+        self._board.sink("store", waiting, self._backoff.failures + 1, _words(error))
+        if self._recordings is not None and is_disk_full(error):
+            try:
+                recorder.make_room(self._recordings.glob("*/"))
+            except Exception:
+                logger.exception("no room could be made for events")
+
+    def _follow_up(self, change: PendingChange) -> None:
+        """A change is on the disk: log it, count it, and have the event explained."""
+        record, camera = change.record, change.record.camera
+        try:
+            if change.kind != "update":
+                words = f"score {record.top_score:.1f}, threshold {record.threshold:.1f}"
+                logger.info("camera %s: event %s: %s (%s)", camera, record.id, change.kind, words)
+            if change.kind == "new":
+                self._board.count(camera, "events")
+                self._board.observe_alert(camera, time.monotonic() - change.arrived)
+            if change.poses is not None and self._explainer is not None:
+                self._tasks.put(ExplainEvent(self._explainer, change.kind, record, change.poses))
+        except Exception:
+            logger.exception("event %s is stored, but what follows failed", record.id)
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Whether room is what is missing."""
+    if isinstance(error, StoreError):
+        return error.fault == "full"
+    return recorder.ran_out_of_space(error)
+
+
+def _words(error: Exception) -> str:
+    return f"{error}" or type(error).__name__

@@ -1,0 +1,141 @@
+"""Why an event has its score: found in the background, kept with the event."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from stepvad.errors import DataError, StepvadError
+from stepvad.explain.look import look_at
+from stepvad.formats import read_clip, write_clip
+from stepvad.incidents.camera import Subject
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record
+from stepvad.poses import Clip
+from stepvad.site.store.eventstore import Store
+
+logger = logging.getLogger(__name__)
+
+MOST_WORDS = 200
+"""Explanations that wait for scoring at most; the oldest are for events that are over."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EventPoses:
+    """The people of an event: their poses, and the frame of the peak."""
+
+    clip: Clip
+    first_slot: int
+    peak_frame: int
+    track: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Words for an event that may go on."""
+
+    camera: str
+    event: str
+    why: str
+
+
+class ExplainedQueue:
+    """Explanations on their way back to scoring, which owns the events that go on."""
+
+    def __init__(self, most: int = MOST_WORDS) -> None:
+        self._waiting: deque[Explained] = deque(maxlen=most)
+        self._lock = threading.Lock()
+
+    def put(self, explained: Explained) -> None:
+        """One more; any thread may add it."""
+        with self._lock:
+            self._waiting.append(explained)
+
+    def take_all(self) -> list[Explained]:
+        """All that wait."""
+        with self._lock:
+            taken = [*self._waiting]
+            self._waiting.clear()
+            return taken
+
+
+class Explainer:
+    """Looks into events as they begin and end, and again when somebody asks."""
+
+    def __init__(
+        self, store: Store, subjects: Mapping[str, Subject], explained: ExplainedQueue
+    ) -> None:
+        self._store, self._subjects, self._explained = store, subjects, explained
+
+    def explain(self, kind: Kind, record: Record, poses: EventPoses) -> None:
+        """Keep the poses of an event, and why it has its score."""
+        if not poses.clip.n_poses:
+            return
+        self._store.put_poses(record.id, packed(poses.clip))
+        try:
+            facts = self._facts(record, poses)
+        except StepvadError as error:
+            logger.info("event %s: no explanation: %s", record.id, error)
+            return
+        self._store.put_explanation(record.id, facts)
+        if kind == "new":
+            self._explained.put(Explained(record.camera, record.id, in_words(facts)))
+
+    def explanation(self, id: str) -> dict[str, Any]:
+        """Why an event has its score, as it is kept."""
+        facts = self._store.explanation(id)
+        if facts is None:
+            raise DataError(
+                f"event {id}: expected an explanation, got none",
+                hint="it comes a moment after the event, and goes with its poses",
+            )
+        return facts
+
+    def _facts(self, record: Record, poses: EventPoses) -> dict[str, Any]:
+        subject = self._subjects[record.camera]
+        found = look_at(
+            subject.detector, poses.clip, poses.track, poses.peak_frame, calm=subject.rules.calm
+        )
+        return found.as_dict(subject.rate)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExplainEvent:
+    """The task that explains one stored event."""
+
+    explainer: Explainer
+    change: Kind
+    record: Record
+    poses: EventPoses
+    kind: Literal["explanation"] = "explanation"
+
+    def run(self) -> None:
+        """Explain it."""
+        self.explainer.explain(self.change, self.record, self.poses)
+
+
+def in_words(facts: Mapping[str, Any]) -> str:
+    """What is unusual, in one line."""
+    return "; ".join(word["says"] for word in facts["words"]) or "unusual motion"
+
+
+def packed(clip: Clip) -> bytes:
+    """A clip as the bytes of a track file."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "event.parquet"
+        write_clip(clip, path)
+        return path.read_bytes()
+
+
+def unpacked(body: bytes) -> Clip:
+    """The clip that `packed` made these bytes of."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "event.parquet"
+        path.write_bytes(body)
+        return read_clip(path)

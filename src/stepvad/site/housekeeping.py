@@ -1,0 +1,157 @@
+"""What a site does now and then: status of sinks, overload, retention, drift."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from stepvad.intake.status import Board
+from stepvad.settings.sections import Retention
+from stepvad.site import recorder
+from stepvad.site.background import TaskQueue
+from stepvad.site.delivery import SinkDelivery
+from stepvad.site.drifting import Drifting
+from stepvad.site.store.eventstore import Store
+from stepvad.supervision.logs import FailureLog
+from stepvad.supervision.stages import Heartbeat
+
+logger = logging.getLogger(__name__)
+
+DEADLINE_S = 60.0
+WAIT_S = 0.25
+OVERLOAD_S, OVERLOADED = 60.0, 0.8
+"""A camera is overloaded when such a share of its frames was shed in a minute."""
+STATUS_S, RETAIN_S, DRIFT_S = 1.0, 600.0, 600.0
+
+
+class Housekeeping:
+    """The stage for periodic work; what takes long goes to the background."""
+
+    name = "housekeeping"
+
+    def __init__(
+        self,
+        board: Board,
+        tasks: TaskQueue,
+        store: Store,
+        deliveries: Sequence[SinkDelivery],
+        retain: RetainOldData,
+        drifting: Sequence[Drifting],
+    ) -> None:
+        self.heartbeat = Heartbeat(DEADLINE_S)
+        self._board, self._tasks, self._store = board, tasks, store
+        self._deliveries, self._drifting = deliveries, drifting
+        self._retain = retain
+        self._load: dict[str, tuple[int, int]] = {}
+        self._clock_doubt = ""
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Do it until stopped; a job that fails is tried again at its next time."""
+        jobs = [
+            _Every(STATUS_S, self._show_status),
+            _Every(RETAIN_S, lambda: self._tasks.put(self._retain)),
+            _Every(OVERLOAD_S, self._warn_of_overload, at_once=False),
+            _Every(DRIFT_S, self._compare_drift, at_once=False),
+        ]
+        while not self._stopping.wait(WAIT_S):
+            for job in jobs:
+                self.heartbeat.beat()
+                job.run(time.monotonic())
+
+    def stop(self, deadline: float) -> None:
+        """End soon."""
+        self._stopping.set()
+
+    def _show_status(self) -> None:
+        self._board.dropped_tasks(self._tasks.dropped())
+        if self._store.clock_doubt != self._clock_doubt:
+            self._clock_doubt = self._store.clock_doubt
+            self._board.sink("store", 0, 0, self._clock_doubt)
+        for delivery in self._deliveries:
+            lag = self._store.lag(delivery.name)
+            self._board.sink(
+                *(delivery.name, lag, delivery.failures, delivery.last_error or ""),
+                refused=delivery.refused,
+            )
+
+    def _warn_of_overload(self) -> None:
+        """Say so when so many frames are shed that nobody can be followed."""
+        for view in self._board.snapshot().cameras:
+            came, shed = view.counts["frames_in"], view.counts["shed"]
+            before = self._load.get(view.name, (0, 0))
+            self._load[view.name] = came, shed
+            share = (shed - before[1]) / max(came - before[0], 1)
+            if share > OVERLOADED:
+                logger.warning(
+                    "camera %s: %.0f %% of its frames are dropped; lower its rate, choose smaller "
+                    "networks, or give more workers and cores",
+                    *(view.name, 100 * share),
+                )
+
+    def _compare_drift(self) -> None:
+        for one in self._drifting:
+            self._tasks.put(CompareDrift(one))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompareDrift:
+    """The task that tells whether a camera still looks as it did at its calibration."""
+
+    drifting: Drifting
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Compare, and tell the board."""
+        self.drifting.tell()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RetainOldData:
+    """The task that deletes events and recorded poses that are too old."""
+
+    store: Store
+    recordings: Path
+    retention: Retention
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Delete them."""
+        kept, now = self.retention, time.time()
+        done = self.store.retain(kept, now)
+        files = recorder.retain(
+            self.recordings,
+            days=kept.poses_days,
+            most_mb=kept.poses_mb,
+            now=now,
+            store_time=self.store.retention_time(now),
+        )
+        if done.events or done.poses or files:
+            logger.info(
+                "too old and deleted: %d events, poses of %d more, %d recorded files",
+                *(done.events, done.poses, files),
+            )
+
+
+class _Every:
+    """Something that is done again after so many seconds."""
+
+    def __init__(self, seconds: float, task: Callable[[], None], *, at_once: bool = True) -> None:
+        self._seconds, self._task = seconds, task
+        self._failures = FailureLog(logger)
+        self._next = time.monotonic() + (0.0 if at_once else seconds)
+
+    def run(self, now: float) -> None:
+        """Do it if it is time; what fails is tried again the next time."""
+        if now < self._next:
+            return
+        self._next = now + self._seconds
+        try:
+            self._task()
+        except Exception as error:
+            self._failures.log(f"a job that runs every {self._seconds:g} s failed", error)

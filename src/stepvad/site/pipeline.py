@@ -1,0 +1,146 @@
+"""From a camera's socket to the stored event: every stage and every queue between them.
+
+    camera ──► capture process ──► Capture ──► FrameQueues ◄──► PoseWorker ◄──► pose process
+    (socket)   (decodes)           (a stage)       │            (a stage)       (finds people)
+    file of poses ──► Player ──────────────────────┤
+                                                   ▼
+                  ExplainedQueue ─────────────► Scorer ──► ChangeQueue ──► EventWriter ──► Store
+                        ▲                          │                            │            │
+                        │                          ▼                            │            ▼
+                    Explainer ◄── Background ◄── TaskQueue ◄────────────────────┘      SinkDelivery
+                                  Tasks                                                (to sinks)
+
+Each stage is a thread with a name and a heartbeat (`live/stages.py`); each queue is an object that
+both of its ends hold. A capture or pose process that dies or hangs is replaced by its stage; a
+stage that dies or hangs ends the site, which is then started again by `live/supervisor.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from stepvad.incidents.camera import Subject
+from stepvad.intake.cameras import POSES_S, SOURCES_S, Intake
+from stepvad.intake.models import Models
+from stepvad.intake.playback import Scene
+from stepvad.intake.status import Board
+from stepvad.settings.sections import CameraSettings, Settings
+from stepvad.site.background import BackgroundTasks, TaskQueue
+from stepvad.site.drifting import Drifting
+from stepvad.site.event_writer import ChangeQueue, EventWriter
+from stepvad.site.explainer import ExplainedQueue, Explainer
+from stepvad.site.recorder import Recorder
+from stepvad.site.scoring import Scorer
+from stepvad.site.store.eventstore import Store
+from stepvad.site.watcher import Watcher
+from stepvad.skeletons import COCO17
+from stepvad.stream import Stream
+from stepvad.supervision.stages import Stage, Supervisor
+
+SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
+"""How long each part behind the intake may take to end, in the order in which they end."""
+
+
+class Pipeline:
+    """All that runs between the cameras and the store."""
+
+    def __init__(self, settings: Settings, models: Models, board: Board, store: Store) -> None:
+        self._settings, self._models, self._board, self._store = settings, models, board, store
+        self.watchers: dict[str, Watcher] = {}
+        for camera in settings.cameras:  # what has no model is refused, before any camera is opened
+            models.load(settings.model_of(camera))
+        self.changes, self.tasks = ChangeQueue(), TaskQueue()
+        explained = ExplainedQueue()
+        self.intake = Intake(settings, board, self)
+        self.frames = self.intake.frames
+        self.drifting = self._all_drifting()
+        self.scorer = Scorer(
+            self.frames,
+            self.watchers,
+            board,
+            self.changes,
+            self.tasks,
+            explained,
+            recorders=self._recorders(),
+            drifting=self.drifting,
+        )
+        subjects = {name: watcher.subject for name, watcher in self.watchers.items()}
+        self.explainer = Explainer(store, subjects, explained)
+        self.writer = EventWriter(
+            self.changes, store, board, self.tasks, self.explainer, recordings=self.recordings
+        )
+        self.background = BackgroundTasks(self.tasks)
+
+    @property
+    def recordings(self) -> Path:
+        """Where recorded poses are, one directory for each camera."""
+        return self._settings.data / "poses"
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Begin, from the end backwards."""
+        inner: list[Stage] = [self.background, self.writer, self.scorer]
+        for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
+            supervisor.start(stage)
+
+    def stop(self, supervisor: Supervisor) -> list[str]:
+        """End in order: no more frames, the last ones scored, open events over and stored."""
+        intake = self.intake
+        left = supervisor.stop(intake.sources, SOURCES_S)
+        left += supervisor.stop(intake.pose_stages, POSES_S)
+        left += supervisor.stop([self.scorer], SCORING_S)
+        left += supervisor.stop([self.writer], WRITER_S)
+        return left + supervisor.stop([self.background], BACKGROUND_S)
+
+    def pids(self) -> dict[str, int]:
+        """The processes that run now, by name."""
+        return self.intake.pids()
+
+    def check(self, camera: CameraSettings, scene: Scene) -> None:
+        """Refuse poses that the model cannot score."""
+        detector = self._models.load(self._settings.model_of(camera)).detector
+        Stream(detector, skeleton=scene.clip.skeleton).update(0, scene.first())
+
+    def register(self, camera: CameraSettings, scene: Scene | None) -> None:
+        """Watch a camera with its model."""
+        model = self._models.load(self._settings.model_of(camera))
+        rules = model.rules_of(camera)
+        skeleton = COCO17 if scene is None else scene.clip.skeleton
+        self._board.camera(
+            camera.name,
+            rate=camera.rate,
+            threshold=rules.threshold,
+            model=model.name,
+            zones=camera.zones,
+            skeleton=skeleton,
+        )
+        subject = Subject(
+            camera=camera.name,
+            rate=camera.rate,
+            rules=rules,
+            detector=model.detector,
+            model_id=model.name,
+            model_sha256=model.sha256,
+            zones=camera.zones,
+            min_confidence=self._settings.pose.min_confidence,
+        )
+        epochs = partial(self._store.next_epoch, camera.name)
+        self.watchers[camera.name] = Watcher(subject, epochs, skeleton)
+
+    def _recorders(self) -> dict[str, Recorder]:
+        return {
+            camera.name: Recorder(
+                self.recordings, camera.name, camera.rate, self.watchers[camera.name].skeleton
+            )
+            for camera in self._settings.cameras
+            if camera.record
+        }
+
+    def _all_drifting(self) -> list[Drifting]:
+        found = []
+        for camera in self._settings.cameras:
+            calibration = self._models.load(self._settings.model_of(camera)).calibration
+            if calibration is not None:
+                subject = self.watchers[camera.name].subject
+                found.append(Drifting(subject, calibration, self._board))
+        return found

@@ -1,0 +1,191 @@
+"""The stage that scores: people and poses of all cameras in, changes of events out."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from stepvad.incidents.camera import Changed
+from stepvad.incidents.record import EndedBy, Record
+from stepvad.intake.frame_queues import Frame, FrameQueues, Lost
+from stepvad.intake.status import Board
+from stepvad.model.scoring import WindowScores
+from stepvad.poses import Clip, Pose
+from stepvad.site.background import TaskQueue
+from stepvad.site.drifting import EVERY_S, Drifting, LookAtBlock, latest_block
+from stepvad.site.event_writer import ChangeQueue, PendingChange
+from stepvad.site.explainer import EventPoses, ExplainedQueue
+from stepvad.site.recorder import Recorder, WriteRecording
+from stepvad.site.watcher import Watcher
+from stepvad.stream import update_each
+from stepvad.supervision.logs import FailureLog
+from stepvad.supervision.stages import Heartbeat
+
+logger = logging.getLogger(__name__)
+
+BEFORE_S = 4.0
+"""Poses kept with an event from so long before it."""
+DEADLINE_S = 8.0
+"""Longest time for one frame of every camera; scoring that takes longer hangs."""
+WAIT_S = 0.2
+
+Work = tuple[Watcher, Frame, Sequence[Pose]]
+
+
+class Scorer:
+    """The stage that scores frames; cameras that share a detector are scored in one call.
+
+    It alone owns the watchers. Changes of events go to `changes`; recorded clips and looks at how
+    the footage drifts go to `tasks`; explanations of events that go on come back in `explained`.
+    """
+
+    name = "scoring"
+
+    def __init__(
+        self,
+        frames: FrameQueues,
+        watchers: Mapping[str, Watcher],
+        board: Board,
+        changes: ChangeQueue,
+        tasks: TaskQueue,
+        explained: ExplainedQueue,
+        *,
+        recorders: Mapping[str, Recorder] | None = None,
+        drifting: Sequence[Drifting] = (),
+    ) -> None:
+        self.heartbeat = Heartbeat(DEADLINE_S)
+        self._frames, self._watchers, self._board = frames, watchers, board
+        self._changes, self._tasks, self._explained = changes, tasks, explained
+        self._recorders = recorders or {}
+        self._drifting = drifting
+        self._drift_at = time.monotonic() + EVERY_S
+        self._connections: dict[str, int | None] = dict.fromkeys(watchers)
+        self._stopping = threading.Event()
+        self._failures = FailureLog(logger)
+
+    def run(self) -> None:
+        """Score until stopped and nothing waits, then end what is open."""
+        while True:
+            self.heartbeat.beat()
+            items = self._frames.next(timeout_s=WAIT_S)
+            self.step(items)
+            if not items and self._stopping.is_set():
+                break
+        for watcher in self._watchers.values():
+            self._lose(watcher, "stopped")
+
+    def stop(self, deadline: float) -> None:
+        """Score what is there, then end."""
+        self._stopping.set()
+        self._frames.close()
+
+    def step(self, items: Sequence[tuple[str, Frame | Lost]]) -> None:
+        """Score some frames, of each camera at most one."""
+        for said in self._explained.take_all():
+            watcher = self._watchers[said.camera]
+            self._announce(watcher, watcher.events.explained(said.event, said.why))
+        self._look_for_drift()
+        groups: dict[int, list[Work]] = {}
+        for camera, item in items:
+            watcher = self._watchers[camera]
+            if isinstance(item, Lost):
+                self._lose(watcher, "camera lost")
+            elif (poses := self._poses(watcher, item)) is not None:
+                detector = watcher.subject.detector
+                groups.setdefault(id(detector), []).append((watcher, item, poses))
+        for group in groups.values():
+            self._score(group)
+
+    def _look_for_drift(self) -> None:
+        """Have the last seconds of every calibrated camera looked at, now and then."""
+        if not self._drifting or time.monotonic() < self._drift_at:
+            return
+        self._drift_at = time.monotonic() + EVERY_S
+        for one in self._drifting:
+            watcher = self._watchers[one.subject.camera]
+            self._tasks.put(LookAtBlock(one, latest_block(watcher.events.clip()[1])))
+
+    def _poses(self, watcher: Watcher, frame: Frame) -> list[Pose] | None:
+        """The poses of a frame; None if it cannot be scored."""
+        camera = watcher.subject.camera
+        try:
+            if self._connections[camera] != frame.connection:
+                self._lose(watcher, "camera lost")
+                watcher.begin(frame.wall0)
+                self._connections[camera] = frame.connection
+            if frame.people is not None:
+                return watcher.follow(frame.people)
+            given = frame.poses or ()
+            sound = watcher.sound(given)
+            if len(sound) < len(given):
+                self._board.count(camera, "skipped")
+            return sound
+        except Exception as error:
+            # above all a store that cannot give an epoch: the next frame tries again
+            self._failures.log(f"camera {camera}: a frame could not be scored", error)
+            self._board.count(camera, "skipped")
+            return None
+
+    def _score(self, group: Sequence[Work]) -> None:
+        """Score a group; a camera that cannot be scored costs the others nothing."""
+        scored = update_each([(w.stream, frame.slot, poses) for w, frame, poses in group])
+        for (watcher, frame, poses), windows in zip(group, scored, strict=True):
+            if isinstance(windows, Exception):
+                camera = watcher.subject.camera
+                self._failures.log(f"camera {camera}: a frame could not be scored", windows)
+                self._board.count(camera, "skipped")
+                self._lose(watcher, "camera lost")
+            else:
+                self._see(watcher, frame, poses, windows)
+
+    def _see(
+        self, watcher: Watcher, frame: Frame, poses: Sequence[Pose], windows: WindowScores
+    ) -> None:
+        camera, board = watcher.subject.camera, self._board
+        flat = watcher.stream.flat_windows
+        wall = watcher.events.wall(frame.slot)
+        changes = watcher.events.see(frame.slot, frame.size, poses, windows)
+        self._announce(watcher, changes, frame.arrived)
+        now = windows.frame == frame.slot
+        scores = dict(zip(windows.track_id[now].tolist(), windows.A[now].tolist(), strict=True))
+        board.frame(camera, frame.slot, wall, frame.size, poses, scores)
+        board.count(camera, "scored")
+        board.count(camera, "windows", len(windows))
+        if flat:
+            board.count(camera, "flat_windows", flat)
+            watcher.stream.flat_windows = 0
+        board.observe_latency(camera, time.monotonic() - frame.arrived)
+        recorder = self._recorders.get(camera)
+        if recorder is not None:
+            self._keep(recorder, recorder.add(frame.slot, wall, poses))
+
+    def _lose(self, watcher: Watcher, by: EndedBy) -> None:
+        """Nothing follows: end the event; whatever comes next is a new connection."""
+        camera = watcher.subject.camera
+        self._announce(watcher, watcher.events.lose(by))
+        self._connections[camera] = None
+        recorder = self._recorders.get(camera)
+        if recorder is not None:
+            self._keep(recorder, recorder.finish())
+
+    def _keep(self, recorder: Recorder, clip: Clip | None) -> None:
+        if clip is not None:
+            self._tasks.put(WriteRecording(recorder, clip))
+
+    def _announce(
+        self, watcher: Watcher, changes: Sequence[Changed], arrived: float | None = None
+    ) -> None:
+        for kind, record in changes:
+            poses = None if kind == "update" else poses_of(watcher, record)
+            self._changes.put(PendingChange(kind, record, arrived or time.monotonic(), poses))
+
+
+def poses_of(watcher: Watcher, record: Record) -> EventPoses:
+    """The people of an event, from a little before it on, as far as their poses are kept."""
+    first = (
+        record.frame_seq - round(BEFORE_S * watcher.subject.rate) - watcher.stream.detector.config.T
+    )
+    since, clip = watcher.events.clip(record.tracks, first=max(first, 0))
+    return EventPoses(clip, since, watcher.events.peak_slot - since, record.track_id)

@@ -1,0 +1,89 @@
+"""Events as lines of a file, each whole or not there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepvad.incidents.sink import DeliveryError
+
+if TYPE_CHECKING:
+    from stepvad.incidents.events import Kind
+
+LONGEST = 1 << 20
+"""Bytes of a line; no message has as many."""
+
+
+class JsonLines:
+    """A file that gets one line of JSON per change of an event, on the disk when `send` returns.
+
+    It is opened for each line, so that it can be moved away at any time. A line that was cut off
+    by a crash is removed before the next is written: its message comes again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The same for every file: a site has one."""
+        return "file"
+
+    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+        """Append one line."""
+        line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
+        try:
+            self._append(line)
+        except OSError as error:
+            raise DeliveryError(
+                f"{self.path}: expected a file that can be written, got: {error.strerror or error}",
+                hint="check the directory, its permissions and the free space",
+            ) from error
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _append(self, line: bytes) -> None:
+        is_new = not self.path.exists()
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            size = self._mended(file)
+            try:
+                written = os.write(file, line)
+                if written < len(line):
+                    raise OSError(f"{written} of {len(line)} bytes were written")
+                os.fsync(file)
+            except OSError:
+                os.ftruncate(file, size)
+                raise
+        finally:
+            os.close(file)
+        if is_new:
+            _sync_directory(self.path.parent)
+
+    def _mended(self, file: int) -> int:
+        """The size of the file without the line that was cut off."""
+        size = os.fstat(file).st_size
+        if not size or os.pread(file, 1, size - 1) == b"\n":
+            return size
+        start = max(size - LONGEST, 0)
+        tail = os.pread(file, size - start, start)
+        torn = tail[tail.rfind(b"\n") + 1 :]
+        if not torn.startswith(b"{") or (start and len(torn) == len(tail)):
+            raise DeliveryError(
+                f"{self.path}: expected lines of JSON, got something else at the end",
+                hint="name a file of its own for the events",
+            )
+        os.ftruncate(file, size - len(torn))
+        return size - len(torn)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the name of a new file durable."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,194 @@
+"""Events on an MQTT broker, under the topics that users of Frigate know."""
+
+from __future__ import annotations
+
+import json
+import secrets as random_words
+import ssl
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from stepvad.errors import MissingExtraError
+from stepvad.files.secrets import secret
+from stepvad.incidents.sink import DeliveryError
+from stepvad.site.sinks import homeassistant
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import Client, MQTTMessageInfo
+
+    from stepvad.incidents.events import Kind
+    from stepvad.settings.file import Mqtt as MqttSettings
+
+State = Literal["online", "offline", "failed"]
+
+KEEPALIVE_S = 15
+"""A broker that hears nothing for half as long again publishes the last will."""
+RECONNECT_S = (1, 5)
+"""The first wait before the next attempt to connect, and the longest."""
+ANSWER_S = 5.0
+"""Longest wait for a connection, and for the acknowledgement of a message."""
+QOS = 1
+
+
+class Mqtt:
+    """Publishes each message and takes the broker's acknowledgement as its arrival.
+
+    What is retained (whether the site and its cameras are there, and whether something happens
+    now) is published anew at every connection.
+    """
+
+    def __init__(self, settings: MqttSettings, *, site: str, cameras: Iterable[str]) -> None:
+        self.name = "mqtt"
+        self.on_connected: Callable[[], None] = lambda: None
+        """Called whenever the broker is there again."""
+        self._prefix, self._discovery = settings.prefix, settings.discovery_prefix
+        self._site, self._tls = site, settings.tls
+        self._status: dict[str, State] = dict.fromkeys(cameras, "offline")
+        self._open: dict[str, set[str]] = {camera: set() for camera in self._status}
+        """Ids of the events that go on, by camera."""
+        self._lock = threading.Lock()
+        self._connected = threading.Event()
+        self._reason = "no answer yet"
+        self._place = f"{settings.host}:{settings.port}"
+        self._client = self._make(settings)
+        self._client.connect_async(settings.host, settings.port, KEEPALIVE_S)
+        self._client.loop_start()
+
+    def _make(self, settings: MqttSettings) -> Client:
+        try:
+            from paho.mqtt.client import Client
+            from paho.mqtt.enums import CallbackAPIVersion
+        except ImportError:
+            raise MissingExtraError("MQTT", "live") from None
+        client = Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=f"stepvad-{self._site}-{random_words.token_hex(4)}",
+        )
+        if settings.username is not None:
+            password = secret(settings.password) if settings.password else None
+            client.username_pw_set(settings.username, password)
+        if settings.tls:
+            client.tls_set_context(ssl.create_default_context())
+        client.reconnect_delay_set(*RECONNECT_S)
+        client.will_set(f"{self._prefix}/available", "offline", QOS, retain=True)
+        client.on_connect = self._on_connect
+        client.on_connect_fail = self._on_connect_fail
+        client.on_disconnect = self._on_disconnect
+        return client
+
+    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+        """Publish one message and wait until the broker has it."""
+        if not self._connected.wait(ANSWER_S):
+            raise DeliveryError(
+                f"broker {self._place}: expected a connection, got: {self._reason}",
+                hint="check that it runs, the port, and user name and password",
+            )
+        camera = message["after"]["camera"]
+        with self._lock:
+            self._note(kind, camera, message["after"]["id"])
+            sent = [
+                self._publish("events", json.dumps(message)),
+                self._publish("reviews", json.dumps(review(message))),
+                self._publish(f"{camera}/anomaly", self._anomaly(camera), retain=True),
+            ]
+        for one in sent:
+            self._wait(one)
+
+    def status(self, camera: str, state: State) -> None:
+        """Say whether a camera is there; it returns at once, whether or not the broker is."""
+        with self._lock:
+            self._status[camera] = state
+            self._open.setdefault(camera, set())
+            if self._connected.is_set():
+                self._publish(f"{camera}/status", state, retain=True)
+
+    def close(self) -> None:
+        """Say that the site is gone, and disconnect."""
+        if self._connected.is_set():
+            with self._lock:
+                last = [
+                    self._publish(f"{camera}/status", "offline", retain=True)
+                    for camera in self._status
+                ]
+                last.append(self._publish("available", "offline", retain=True))
+            for one in last:
+                try:
+                    self._wait(one)
+                except DeliveryError:
+                    break  # the last will says the same
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _note(self, kind: Kind, camera: str, id: str) -> None:
+        opened = self._open.setdefault(camera, set())
+        if kind == "end":
+            opened.discard(id)
+        else:
+            opened.add(id)
+
+    def _anomaly(self, camera: str) -> str:
+        return "ON" if self._open.get(camera) else "OFF"
+
+    def _publish(self, topic: str, payload: str, *, retain: bool = False) -> MQTTMessageInfo:
+        return self._client.publish(f"{self._prefix}/{topic}", payload, QOS, retain=retain)
+
+    def _wait(self, one: MQTTMessageInfo) -> None:
+        try:
+            one.wait_for_publish(ANSWER_S)
+            arrived = one.is_published()
+        except (RuntimeError, ValueError) as error:
+            raise DeliveryError(
+                f"broker {self._place}: expected to publish, got: {error}"
+            ) from None
+        if not arrived:
+            raise DeliveryError(
+                f"broker {self._place}: expected an acknowledgement, got none in {ANSWER_S:g} s"
+            )
+
+    def _on_connect(
+        self, client: Client, userdata: object, flags: object, reason: Any, properties: object
+    ) -> None:
+        if reason.is_failure:
+            self._reason = str(reason)
+            return
+        with self._lock:
+            for camera, state in self._status.items():
+                self._publish(f"{camera}/status", state, retain=True)
+                self._publish(f"{camera}/anomaly", self._anomaly(camera), retain=True)
+                if self._discovery:
+                    self._announce(camera)
+            self._publish("available", "online", retain=True)
+            self._connected.set()
+        self.on_connected()
+
+    def _announce(self, camera: str) -> None:
+        """Make Home Assistant know a camera."""
+        told = homeassistant.topics(self._prefix, self._discovery, self._site, camera)
+        for topic, payload in told.items():
+            self._client.publish(topic, payload, QOS, retain=True)
+
+    def _on_connect_fail(self, client: Client, userdata: object) -> None:
+        self._reason = "nobody who answers" + (" with a trusted certificate" if self._tls else "")
+
+    def _on_disconnect(
+        self, client: Client, userdata: object, flags: object, reason: Any, properties: object
+    ) -> None:
+        if self._connected.is_set():
+            self._reason = f"the connection is lost ({reason})"
+        self._connected.clear()
+
+
+def review(message: dict[str, Any]) -> dict[str, Any]:
+    """The same news in the shape of Frigate's reviews: what to look at, and how urgently."""
+    return {
+        "type": message["type"],
+        "before": _reviewed(message["before"]),
+        "after": _reviewed(message["after"]),
+    }
+
+
+def _reviewed(event: dict[str, Any]) -> dict[str, Any]:
+    data = {"detections": [event["id"]], "objects": [event["label"]], "zones": event["zones"]}
+    names = ("id", "camera", "start_time", "end_time", "severity")
+    return {**{name: event[name] for name in names}, "data": data}

@@ -1,0 +1,225 @@
+"""Events posted to a web address as CloudEvents 1.0, signed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from stepvad.errors import MissingExtraError
+from stepvad.files.redaction import HIDDEN, redact
+from stepvad.files.secrets import secret
+from stepvad.incidents.sink import DeliveryError, RefusedError
+
+if TYPE_CHECKING:
+    from httpx import AsyncClient, Response
+
+    from stepvad.incidents.events import Kind
+    from stepvad.settings.file import Webhook as WebhookSettings
+
+TYPE = "dev.stepvad.event"
+TIMESTAMP = "Stepvad-Timestamp"
+SIGNATURE = "Stepvad-Signature"
+MOST_BYTES = 1 << 16
+"""Of an answer, which nobody reads; beyond that the connection is closed."""
+DAY_S = 86400.0
+
+Verdict = Literal["retry", "retry for a day", "refuse"]
+STATUSES: dict[int, Verdict] = {
+    400: "refuse",
+    401: "retry for a day",
+    402: "retry for a day",
+    403: "retry for a day",
+    404: "retry for a day",
+    405: "retry for a day",
+    406: "refuse",
+    407: "retry for a day",
+    408: "retry",
+    409: "retry for a day",
+    410: "retry for a day",
+    411: "refuse",
+    413: "refuse",
+    414: "refuse",
+    415: "refuse",
+    417: "refuse",
+    421: "retry",
+    422: "refuse",
+    423: "retry",
+    425: "retry",
+    426: "retry for a day",
+    429: "retry",
+    431: "refuse",
+    451: "retry for a day",
+    501: "retry for a day",
+    505: "retry for a day",
+}
+"""`refuse` is about this one message, `retry for a day` about a setting that somebody can mend."""
+
+
+def verdict(status: int) -> Verdict:
+    """What a status other than 2xx means for the message."""
+    return STATUSES.get(status, "retry" if status >= 500 else "retry for a day")
+
+
+class Webhook:
+    """Posts each message and takes 2xx as its arrival; redirects are not followed.
+
+    The connection is kept from one message to the next, proxies are those of the environment, and
+    one limit of time holds for a whole request, however slowly the other side talks.
+    """
+
+    def __init__(
+        self, settings: WebhookSettings, *, site: str, clock: Callable[[], float] = time.time
+    ) -> None:
+        parts = urlsplit(settings.url)
+        self.name = f"webhook:{settings.name}"
+        self._site = site
+        self._clock = clock
+        self._timeout_s = settings.timeout_s
+        self._url = settings.url
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._key = secret(settings.secret) if settings.secret else None
+        self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        """All of the address that an error may show: the rest may be a secret."""
+        self._client = self._make()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Of the thread that sends; a limit of time for a whole request needs one."""
+
+    def _make(self) -> AsyncClient:
+        try:
+            import httpx
+        except ImportError:
+            raise MissingExtraError("webhooks", "live") from None
+        return httpx.AsyncClient(
+            timeout=self._timeout_s,
+            verify=ssl.create_default_context(),
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=1, max_keepalive_connections=1),
+            headers={"User-Agent": "stepvad"},
+        )
+
+    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+        """Post one message."""
+        body = json.dumps(cloud_event(kind, message, self._site)).encode()
+        status, after_s = self._within_time(body)
+        if 200 <= status < 300:
+            return
+        problem = f"{self._place}: expected 2xx, got {status}"
+        match verdict(status):
+            case "refuse":
+                raise RefusedError(problem, hint="the receiver takes no message like this one")
+            case "retry for a day":
+                hint = "check the address and the receiver"
+                if 300 <= status < 400:
+                    hint = "redirects are not followed: name the final address"
+                raise DeliveryError(problem, hint=hint, give_up_s=DAY_S)
+            case "retry":
+                raise DeliveryError(problem, after_s=after_s)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._loop is not None:
+            self._loop.run_until_complete(self._client.aclose())
+            self._loop.close()
+            self._loop, self._client = None, self._make()
+
+    def _within_time(self, body: bytes) -> tuple[int, float]:
+        """The status of the answer, and the seconds that it asks to wait."""
+        import httpx
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        try:
+            return self._loop.run_until_complete(
+                asyncio.wait_for(self._post(body), self._timeout_s)
+            )
+        except (TimeoutError, httpx.TimeoutException):
+            words = f"nothing in {self._timeout_s:g} s: timed out"
+        except httpx.ProxyError:
+            words = "a proxy that refuses"
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            words = self._hide(_reason(error))
+        raise DeliveryError(
+            f"{self._place}: expected an answer, got: {words}",
+            hint="check the address and that somebody listens there",
+        )
+
+    async def _post(self, body: bytes) -> tuple[int, float]:
+        async with self._client.stream(
+            "POST", self._url, content=body, headers=self._headers(body)
+        ) as answer:
+            await _read(answer)
+            asked = answer.headers.get("Retry-After", "")
+            return answer.status_code, float(asked) if asked.isdecimal() else 0.0
+
+    def _headers(self, body: bytes) -> dict[str, str]:
+        headers = {"Content-Type": "application/cloudevents+json; charset=utf-8"}
+        if self._key is not None:
+            timestamp = str(int(self._clock()))
+            headers[TIMESTAMP] = timestamp
+            headers[SIGNATURE] = f"v1={signature(self._key, timestamp, body)}"
+        return headers
+
+    def _hide(self, text: str) -> str:
+        """The text without the key and without what follows the host in the address."""
+        for word in (self._key, self._target if len(self._target) > 1 else None):
+            text = text.replace(word, HIDDEN) if word else text
+        return redact(text)
+
+
+async def _read(answer: Response) -> None:
+    """Read an answer to its end, so that the connection can be used again; or enough of it."""
+    size = 0
+    async for part in answer.aiter_raw():
+        size += len(part)
+        if size > MOST_BYTES:
+            return
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says of a connection; what a server says may repeat what it was told."""
+    words, cause = "something else", error
+    while True:
+        if isinstance(cause, ssl.SSLError | socket.gaierror):
+            words = cause.strerror or words
+        elif isinstance(cause, OSError) and cause.errno:
+            words = os.strerror(cause.errno)
+        following = cause.__cause__ or cause.__context__
+        if isinstance(cause, BaseExceptionGroup):
+            following = cause.exceptions[0]
+        if following is None:
+            return words
+        cause = following
+
+
+def signature(key: str, timestamp: str, body: bytes) -> str:
+    """HMAC-SHA256 over the time of sending, a full stop and the body, in hex."""
+    return hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def cloud_event(kind: Kind, message: dict[str, Any], site: str) -> dict[str, Any]:
+    """A message in its envelope; the id is the same each time the message is sent."""
+    after = message["after"]
+    digest = hashlib.sha256(json.dumps(message, sort_keys=True).encode()).hexdigest()[:12]
+    envelope = {
+        "specversion": "1.0",
+        "id": f"{after['id']}-{kind}-{digest}",
+        "source": f"/stepvad/{site}/{after['camera']}",
+        "type": f"{TYPE}.{kind}",
+        "subject": after["id"],
+        "datacontenttype": "application/json",
+        "data": message,
+    }
+    moment = {"new": after["start_time"], "end": after["end_time"]}.get(kind)
+    if moment is not None:
+        envelope["time"] = datetime.fromtimestamp(moment, UTC).isoformat()
+    return envelope

@@ -1,0 +1,1 @@
+"""The events of a site in SQLite: what is stored, waits, is backed up, restored, deleted."""

@@ -1,0 +1,20 @@
+"""The event store as one file that can be carried away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepvad.errors import DataError
+from stepvad.files.atomic import replacing
+from stepvad.site.store.database import Database
+
+
+def back_up(database: Database, path: Path) -> None:
+    """Write a copy of one moment, whole or not at all, while the site goes on."""
+    if path.exists() and any(path.samefile(file) for file in database.files()):
+        raise DataError(
+            f"{path}: expected another place than the store itself, got its own file",
+            hint="write the backup to another disk",
+        )
+    with replacing(path, DataError) as temporary:
+        database.copy(temporary)

@@ -1,0 +1,215 @@
+"""A SQLite file that one process writes for months: durable, and clean after a deletion."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from stepvad.errors import DataError
+from stepvad.site.store.errors import Fault, StoreError, store_error
+from stepvad.site.store.schema import APPLICATION_ID, MIGRATIONS
+
+__all__ = ["BUSY_S", "Database", "Fault", "StoreError"]
+
+BUSY_S = 30.0
+"""How long one waits for another who writes."""
+
+
+class Database:
+    """One connection that writes, behind a lock, and a fresh one for whoever reads.
+
+    What a `write` block did is on the disk when the block is left: the log is written ahead and
+    synced at every commit.
+    """
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self.is_clean = True
+        """Whether no trace of deleted rows may be left."""
+        self._is_broken = False
+        """Whether the last write failed for a reason that may outlive the open file."""
+        self._lock = threading.RLock()
+        if not create and not self.path.is_file():
+            raise DataError(
+                f"{self.path}: expected an event store, got nothing there",
+                hint="give the data directory of a site that has run",
+            )
+        try:
+            self._make()
+            self._writer = _connect(self.path)
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise store_error(self.path, "that can be opened", error) from error
+        try:
+            self._migrate()
+        except BaseException:
+            self._writer.close()
+            raise
+
+    def _make(self) -> None:
+        """The file, which nobody but its owner may read; SQLite gives its log the same mode."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+
+    def _migrate(self) -> None:
+        """Bring the tables up to date, in one transaction."""
+        with self.write() as connection:
+            version = identify(connection, self.path, "an event store", allow_empty=True)
+            self.upgrade(connection, version, len(MIGRATIONS))
+
+    @staticmethod
+    def upgrade(connection: sqlite3.Connection, version: int, wanted: int) -> None:
+        """Bring the tables from one version to another, in the transaction of the caller."""
+        if version >= wanted:
+            return
+        for script in MIGRATIONS[version:wanted]:
+            for statement in script.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {wanted}")
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: on the disk at the end, or undone after an error."""
+        with self._lock:
+            try:
+                self._reopen_if_broken()
+                self._undo()  # a disk that failed may have kept the last one from being undone
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except sqlite3.DatabaseError as error:
+                with suppress(sqlite3.Error):
+                    self._undo()
+                failure = store_error(self.path, "that can be written", error)
+                self._is_broken |= failure.fault in ("read-only", "other")
+                raise failure from error
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._undo()
+                raise
+
+    def _reopen_if_broken(self) -> None:
+        """Open the file once more after its disk failed: another may be mounted in its place."""
+        if not self._is_broken:
+            return
+        if not self.path.exists() or not self.path.stat().st_size:
+            raise StoreError(  # SQLite would make an empty one
+                f"{self.path}: expected the event store of before, got no file",
+                hint="mount its disk again; events wait in memory until then",
+            )
+        writer = _connect(self.path)
+        with suppress(sqlite3.Error):
+            self._writer.close()
+        self._writer, self._is_broken = writer, False
+
+    def _undo(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A view of one moment, which holds nobody up."""
+        try:
+            with closing(_connect(self.path)) as connection:
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
+                yield connection
+        except sqlite3.DatabaseError as error:
+            raise store_error(self.path, "that can be read", error) from error
+
+    def scrub(self) -> None:
+        """Leave no trace of deleted rows in any of the files.
+
+        Deleted rows are overwritten where they stood, but pages that were split may hold copies:
+        the file is built anew and the log is cut to nothing.
+        """
+        self.is_clean = False
+        try:
+            with self._lock:
+                self._writer.execute("VACUUM")
+                busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.DatabaseError as error:
+            wanted = "that can be built again without the deleted rows"
+            raise store_error(self.path, wanted, error) from error
+        if busy:
+            raise StoreError(
+                f"{self.path}: the rows are deleted, but somebody reads the store and keeps the "
+                "log from being cut",
+                hint="stop other programs that have it open, and delete once more",
+                fault="busy",
+            )
+        self.is_clean = True
+
+    def files(self) -> list[Path]:
+        """The file and what SQLite keeps beside it."""
+        names = [self.path.name + end for end in ("", "-wal", "-shm")]
+        return [path for name in names if (path := self.path.with_name(name)).exists()]
+
+    def copy(self, path: Path) -> None:
+        """A whole and compact copy, of one moment, while others go on writing."""
+        try:
+            with closing(_connect(self.path)) as connection:
+                connection.execute("VACUUM INTO ?", (str(path),))
+        except sqlite3.DatabaseError as error:
+            raise store_error(path, "that can be copied there", error) from error
+
+    def close(self) -> None:
+        """Let go of the file; its log becomes part of it if nobody else has it open."""
+        with self._lock:
+            self._writer.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
+    connection.row_factory = sqlite3.Row
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def identify(
+    connection: sqlite3.Connection,
+    path: Path,
+    expected: str,
+    *,
+    allow_empty: bool = False,
+    allow_newer: bool = False,
+) -> int:
+    """The version of an event store; another database, or a newer version, is an error."""
+    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if allow_empty and not tables and not version:
+        return 0
+    if found != APPLICATION_ID or version < 1:
+        raise DataError(
+            f"{path}: expected {expected}, got another SQLite database",
+            hint="give the data directory of a site, or a file that stepvad events backup wrote",
+        )
+    if version > len(MIGRATIONS) and not allow_newer:
+        raise DataError(
+            f"{path}: expected {expected} of version {len(MIGRATIONS)} or older, got {version}",
+            hint="install the version of stepvad that wrote it, or a newer one",
+        )
+    return int(version)
+
+
+def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
+    """The columns of every table."""
+    rows = connection.execute(
+        "SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c "
+        "WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, c.cid"
+    ).fetchall()
+    return {name: tuple(c for table, c in rows if table == name) for name in dict(rows)}

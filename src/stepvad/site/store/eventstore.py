@@ -1,0 +1,390 @@
+"""The events of a site, on disk before anybody hears of them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from stepvad.errors import DataError
+from stepvad.incidents.record import EndedBy, Record, camera_key, message
+from stepvad.incidents.stored import Deleted, Inventory
+from stepvad.site.store import inventory
+from stepvad.site.store.backup import back_up
+from stepvad.site.store.clock import StoreClock, load, save
+from stepvad.site.store.database import Database
+from stepvad.site.store.outbox import DeadLetter, Letter, Outbox
+from stepvad.site.store.retention import Retention, delete_old, forget_replaced
+
+if TYPE_CHECKING:  # importing stepvad.explain takes a second, and few need it
+    from stepvad.explain.eventexplanation import EventExplanation
+    from stepvad.incidents.events import Kind
+
+FILE_NAME = "events.db"
+"""The store's name in the data directory of a site."""
+
+Outcome = Literal["stored", "repeated", "ended"]
+"""What became of a change: written; known already; refused, because the event is over."""
+_Attached = Literal["poses", "explanations"]
+"""Tables of what belongs to an event."""
+
+logger = logging.getLogger(__name__)
+
+
+class Store:
+    """The events of a site and the messages that wait for its sinks; threads may share it."""
+
+    def __init__(
+        self,
+        path: Path,
+        sinks: Iterable[str] = (),
+        *,
+        create: bool = True,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = Path(path)
+        self.sinks = tuple(sinks)
+        self._clock, self._monotonic = clock, monotonic
+        self._time: StoreClock | None = None
+        self._database = Database(self.path, create=create)
+        self.outbox = Outbox(self._database, clock)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def now(self) -> float:
+        """The time by the clock of the store."""
+        return self._clock()
+
+    def next_epoch(self, camera: str) -> int:
+        """A number for a connection of this camera that no other had or will have.
+
+        It is the time in seconds where that is larger than the last one, so that it is new even
+        after an older store was restored.
+        """
+        with self._database.write() as connection:
+            (epoch,) = connection.execute(
+                "INSERT INTO epochs VALUES (?1, ?2) ON CONFLICT (camera_key) "
+                "DO UPDATE SET last = max(last + 1, ?2) RETURNING last",
+                (camera_key(camera), int(self._clock())),
+            ).fetchone()
+        return int(epoch)
+
+    def change(self, kind: Kind, record: Record) -> Outcome:
+        """Store what became of an event, and a message about it for every sink.
+
+        When it returns, both are on the disk. The same change twice is stored and announced once;
+        an event that is over stays as it is.
+        """
+        if (kind == "end") == record.is_open:
+            raise DataError(
+                f"event {record.id}: expected an end time with an end and no other change, "
+                f"got {kind} {'without' if record.is_open else 'with'} one"
+            )
+        with self._writing() as connection:
+            before = _find(connection, record.id)
+            outcome = _outcome(kind, before, record)
+            if outcome == "stored":
+                self._write(connection, kind, before, record)
+        if outcome == "stored":
+            self.outbox.ring()
+        elif outcome == "ended":
+            logger.warning("event %s is over; a later %s of it is refused", record.id, kind)
+        return outcome
+
+    def _write(
+        self, connection: sqlite3.Connection, kind: Kind, before: Record | None, record: Record
+    ) -> None:
+        connection.execute(
+            "INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body) "
+            "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (id) DO UPDATE SET camera = ?2, "
+            "label = ?3, start_time = ?4, end_time = ?5, changed = ?6, stored = ?7, body = ?8",
+            (
+                *(record.id, record.camera, record.label, record.start_time, record.end_time),
+                *(self._clock(), self._store_time(connection, self._clock())),
+                json.dumps(record.to_json()),
+            ),
+        )
+        self.outbox.put(connection, self.sinks, record.id, kind, message(kind, before, record))
+
+    def open_events(self, camera: str | None = None) -> list[Record]:
+        """The events that go on, the oldest first."""
+        return self.events(camera=camera, open=True, limit=None)[::-1]
+
+    def end_open(self, ended_by: EndedBy, now: float, camera: str | None = None) -> list[Record]:
+        """End what is open, of one camera or of all.
+
+        What a crash interrupted ended when it was last heard of, not when the site is back.
+        """
+        ended = []
+        with self._writing() as connection:
+            rows = connection.execute(
+                "SELECT body, changed FROM events WHERE end_time IS NULL "
+                "AND (?1 IS NULL OR camera = ?1) ORDER BY start_time, id",
+                (camera,),
+            ).fetchall()
+            for body, changed in rows:
+                before = Record.from_json(json.loads(body))
+                end = min(now, changed) if ended_by == "interrupted" else now
+                after = before.ended(ended_by, end)
+                self._write(connection, "end", before, after)
+                ended.append(after)
+        if ended:
+            self.outbox.ring()
+        return ended
+
+    def event(self, id: str) -> Record | None:
+        """The event with this id."""
+        with self._database.read() as connection:
+            return _find(connection, id)
+
+    def events(
+        self,
+        *,
+        camera: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        label: str | None = None,
+        open: bool | None = None,
+        limit: int | None = 100,
+        before_id: str | None = None,
+    ) -> list[Record]:
+        """Events that start from `since` on and before `until`, the newest first.
+
+        `before_id` goes on after the last event of an earlier answer.
+        """
+        where, values = _where(camera=camera, before=until, starts_after=since)
+        if label is not None:
+            where, values = [*where, "label = ?"], [*values, label]
+        if open is not None:
+            where = [*where, f"end_time IS {'' if open else 'NOT '}NULL"]
+        with self._database.read() as connection:
+            if before_id is not None:
+                last = _find(connection, before_id)
+                if last is None:
+                    raise DataError(
+                        f"before_id: expected the id of a stored event, got {before_id!r}",
+                        hint="start again from the newest event",
+                    )
+                where = [*where, "(start_time, id) < (?, ?)"]
+                values = [*values, last.start_time, last.id]
+            rows = connection.execute(
+                f"SELECT body FROM events WHERE {' AND '.join(where)} "  # noqa: S608  constant parts
+                "ORDER BY start_time DESC, id DESC LIMIT ?",
+                (*values, -1 if limit is None else limit),
+            ).fetchall()
+        return [Record.from_json(json.loads(body)) for (body,) in rows]
+
+    def put_poses(self, id: str, body: bytes) -> bool:
+        """Keep the poses around an event; False if there is no such event any more."""
+        return self._attach("poses", id, body)
+
+    def poses(self, id: str) -> bytes | None:
+        """The poses around an event."""
+        return self._attached("poses", id)
+
+    def put_explanation(self, id: str, explanation: EventExplanation | Mapping[str, Any]) -> bool:
+        """Keep why an event has its score; False if there is no such event any more."""
+        if isinstance(explanation, Mapping):
+            explanation = _explanation(explanation)
+        return self._attach("explanations", id, json.dumps(explanation.to_json()))
+
+    def explained(self, id: str) -> EventExplanation | None:
+        """Why an event has its score."""
+        body = self._attached("explanations", id)
+        return None if body is None else _explanation(json.loads(body))
+
+    def explanation(self, id: str) -> dict[str, Any] | None:
+        """The same as plain values for JSON."""
+        found = self.explained(id)
+        return None if found is None else found.to_json()
+
+    def _attach(self, table: _Attached, id: str, body: bytes | str) -> bool:
+        with self._database.write() as connection:
+            done = connection.execute(
+                f"INSERT OR REPLACE INTO {table} (id, stored, body) "  # noqa: S608  one of two tables
+                "SELECT id, ?, ? FROM events WHERE id = ?",
+                (self._clock(), body, id),
+            )
+            return done.rowcount > 0
+
+    def _attached(self, table: _Attached, id: str) -> Any:
+        with self._database.read() as connection:
+            row = connection.execute(
+                f"SELECT body FROM {table} WHERE id = ?",  # noqa: S608  one of two tables
+                (id,),
+            ).fetchone()
+        return None if row is None else row[0]
+
+    def mark(self, id: str, mark: Literal["normal"] | None, now: float) -> None:
+        """Say that an event was normal, or take that back."""
+        with self._database.write() as connection:
+            done = connection.execute(
+                "UPDATE events SET marked = ?, marked_at = ? WHERE id = ?",
+                (mark, None if mark is None else now, id),
+            )
+            if not done.rowcount:
+                raise DataError(
+                    f"event {id}: expected the id of a stored event, got none like it",
+                    hint="stepvad events list shows the ids",
+                )
+
+    def marked(self) -> dict[str, float]:
+        """The ids of events that were normal, with the time when somebody said so."""
+        with self._database.read() as connection:
+            return dict(
+                connection.execute(
+                    "SELECT id, marked_at FROM events WHERE marked IS NOT NULL "
+                    "ORDER BY marked_at, id"
+                ).fetchall()
+            )
+
+    def delete(
+        self,
+        *,
+        camera: str | None = None,
+        before: float | None = None,
+        after: float | None = None,
+        ids: Sequence[str] | None = None,
+        include_open: bool = False,
+    ) -> Deleted:
+        """Delete the events that touch this span, with poses, explanations and messages.
+
+        Nothing of them is left in the files. Open events stay unless they are asked for.
+        """
+        where, values = _where(camera=camera, before=before, ends_after=after, ids=ids)
+        with self._database.write() as connection:
+            kept = 0
+            if not include_open:
+                (kept,) = connection.execute(
+                    f"SELECT count(*) FROM events WHERE {' AND '.join(where)} AND end_time IS NULL",  # noqa: S608  constant parts
+                    values,
+                ).fetchone()
+                where = [*where, "end_time IS NOT NULL"]
+            events = connection.execute(
+                f"DELETE FROM events WHERE {' AND '.join(where)}",  # noqa: S608  constant parts
+                values,
+            ).rowcount
+        self._database.scrub()
+        return Deleted(events=events, poses=0, kept_open=kept)
+
+    def retain(self, retention: Retention, now: float) -> Deleted:
+        """Delete what is older than it may be, counted from the last change of each event.
+
+        The age is that of the store's own time, which a wrong wall clock does not change at once.
+        """
+        with self._writing() as connection:
+            time = self._store_time(connection, now)
+            deleted = delete_old(connection, retention, time)
+        if deleted.events or deleted.poses or not self._database.is_clean:
+            self._database.scrub()
+        forget_replaced(self.path, retention, min(time, now))
+        return deleted
+
+    def retention_time(self, now: float) -> float:
+        """The time by which things are old, given the wall clock."""
+        with self._writing() as connection:
+            return self._store_time(connection, now)
+
+    @property
+    def clock_doubt(self) -> str:
+        """Why deletions do not follow the wall clock now, in words; empty if they do."""
+        doubt = None if self._time is None else self._time.state.doubt
+        return "" if doubt is None else str(doubt)
+
+    def _store_time(self, connection: sqlite3.Connection, wall: float) -> float:
+        """The time of the store, kept for the next start, in the transaction of the caller."""
+        clock = self._time
+        if clock is None:
+            self._time = clock = StoreClock(load(connection, wall), self._monotonic)
+        has_jumped = clock.read(wall)
+        save(connection, clock.state, has_jumped=has_jumped)
+        return clock.state.time
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that reads the time of the store."""
+        try:
+            with self._database.write() as connection:
+                yield connection
+        except BaseException:
+            self._time = None  # what it noted was undone: the next one starts from the disk
+            raise
+
+    def stored(self) -> Inventory:
+        """What is stored, how much, from when to when."""
+        return inventory.take(self._database)
+
+    def backup(self, path: Path) -> None:
+        """Write a copy of one moment to a file, while the site goes on."""
+        back_up(self._database, path)
+
+    def pending(self, sink: str, limit: int = 100) -> list[Letter]:
+        """The oldest messages that wait for a sink, in order."""
+        return self.outbox.pending(sink, limit)
+
+    def delivered(self, sink: str, seq: int) -> None:
+        """The sink has this message."""
+        self.outbox.delivered(sink, seq)
+
+    def failed(self, sink: str, seq: int, error: str, next_try: float) -> None:
+        """The sink did not take this message now."""
+        self.outbox.failed(sink, seq, error, next_try)
+
+    def lag(self, sink: str) -> int:
+        """How many messages wait for a sink."""
+        return self.outbox.lag(sink)
+
+    def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
+        """Messages that were refused for good, in order."""
+        return self.outbox.dead_letters(sink)
+
+
+def _explanation(facts: object) -> EventExplanation:
+    from stepvad.explain.eventexplanation import EventExplanation
+
+    return EventExplanation.from_json(facts)
+
+
+def _find(connection: sqlite3.Connection, id: str) -> Record | None:
+    row = connection.execute("SELECT body FROM events WHERE id = ?", (id,)).fetchone()
+    return None if row is None else Record.from_json(json.loads(row[0]))
+
+
+def _outcome(kind: Kind, before: Record | None, record: Record) -> Outcome:
+    if before is None:
+        return "stored"
+    if before == record:
+        return "repeated"
+    if not before.is_open:
+        return "ended"
+    if kind == "new":
+        raise DataError(f"event {record.id}: expected an update, got new for an event that is open")
+    return "stored"
+
+
+def _where(
+    *,
+    camera: str | None,
+    before: float | None,
+    starts_after: float | None = None,
+    ends_after: float | None = None,
+    ids: Sequence[str] | None = None,
+) -> tuple[list[str], list[Any]]:
+    """Conditions on events, and their values."""
+    parts = [
+        ("camera = ?", camera),
+        ("start_time < ?", before),
+        ("start_time >= ?", starts_after),
+        ("coalesce(end_time, 9e99) >= ?", ends_after),
+        ("id IN (SELECT value FROM json_each(?))", None if ids is None else json.dumps([*ids])),
+    ]
+    given = [(part, value) for part, value in parts if value is not None]
+    return ["1", *(part for part, _ in given)], [value for _, value in given]

@@ -1,0 +1,178 @@
+"""Messages that wait for their sinks, in order."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stepvad.site.store.database import Database
+
+if TYPE_CHECKING:
+    from stepvad.incidents.events import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One message on its way to one sink."""
+
+    seq: int
+    sink: str
+    event_id: str
+    kind: Kind
+    message: dict[str, Any]
+    created: float
+    tries: int
+    next_try: float
+    """Before this time it is not tried again."""
+    error: str | None
+    """Why it did not arrive, the last time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """One message that a sink refused for good."""
+
+    seq: int
+    sink: str
+    event_id: str
+    kind: Kind
+    message: dict[str, Any]
+    created: float
+    refused: float
+    error: str
+
+
+class Outbox:
+    """What is stored and not yet delivered."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._news = threading.Condition()
+        self._posted = 0
+
+    def put(
+        self,
+        connection: sqlite3.Connection,
+        sinks: Iterable[str],
+        event_id: str,
+        kind: Kind,
+        message: dict[str, Any],
+    ) -> None:
+        """One message for each sink, in the transaction of what it announces."""
+        body, now = json.dumps(message), self._clock()
+        connection.executemany(
+            "INSERT INTO outbox (sink, event_id, kind, body, created) VALUES (?, ?, ?, ?, ?)",
+            [(sink, event_id, kind, body, now) for sink in sinks],
+        )
+
+    def ring(self) -> None:
+        """Wake whoever waits for messages."""
+        with self._news:
+            self._posted += 1
+            self._news.notify_all()
+
+    def posted(self) -> int:
+        """How often it rang."""
+        return self._posted
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Until it rings once more than `seen` times, or for some seconds."""
+        with self._news:
+            self._news.wait_for(lambda: self._posted != seen, timeout_s)
+
+    def pending(self, sink: str, limit: int = 100) -> list[Letter]:
+        """The oldest messages that wait for a sink, in order."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT * FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?", (sink, limit)
+            ).fetchall()
+        return [Letter(**_fields(row)) for row in rows]
+
+    def lag(self, sink: str) -> int:
+        """How many messages wait for a sink."""
+        with self._database.read() as connection:
+            (count,) = connection.execute(
+                "SELECT count(*) FROM outbox WHERE sink = ?", (sink,)
+            ).fetchone()
+        return int(count)
+
+    def delivered(self, sink: str, seq: int) -> None:
+        """The sink has this message."""
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM outbox WHERE sink = ? AND seq = ?", (sink, seq))
+
+    def failed(self, sink: str, seq: int, error: str, next_try: float) -> None:
+        """The sink did not take this message now."""
+        with self._database.write() as connection:
+            connection.execute(
+                "UPDATE outbox SET tries = tries + 1, error = ?, next_try = ? "
+                "WHERE sink = ? AND seq = ?",
+                (error, next_try, sink, seq),
+            )
+
+    def refused(self, sink: str, seq: int, error: str) -> None:
+        """The sink will never take this message: it is kept aside."""
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO dead_letters "
+                "SELECT seq, sink, event_id, kind, body, created, ?, ? FROM outbox "
+                "WHERE sink = ? AND seq = ?",
+                (self._clock(), error, sink, seq),
+            )
+            connection.execute("DELETE FROM outbox WHERE sink = ? AND seq = ?", (sink, seq))
+
+    def resend(self, *, sink: str | None = None, seqs: Sequence[int] | None = None) -> int:
+        """Queue messages that were refused once more, where they were in the order; how many."""
+        chosen = (
+            "FROM dead_letters WHERE (?1 IS NULL OR sink = ?1) "
+            "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))"
+        )
+        values = (sink, None if seqs is None else json.dumps([*seqs]))
+        with self._database.write() as connection:
+            connection.execute(
+                "INSERT INTO outbox (seq, sink, event_id, kind, body, created) "
+                f"SELECT seq, sink, event_id, kind, body, ?3 {chosen}",
+                (*values, self._clock()),
+            )
+            count = connection.execute(f"DELETE {chosen}", values).rowcount
+        if count:
+            self.ring()
+        return count
+
+    def waiting(self, sink: str | None = None, limit: int = 100) -> list[Letter]:
+        """The oldest messages that wait, of one sink or of all, in order."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2",
+                (sink, limit),
+            ).fetchall()
+        return [Letter(**_fields(row)) for row in rows]
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """How many messages wait and how many were refused, by sink."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT sink, sum(waits), sum(1 - waits) FROM (SELECT sink, 1 AS waits FROM outbox "
+                "UNION ALL SELECT sink, 0 FROM dead_letters) GROUP BY sink ORDER BY sink"
+            ).fetchall()
+        return {sink: (waiting, refused) for sink, waiting, refused in rows}
+
+    def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
+        """Messages that were refused for good, in order."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT * FROM dead_letters WHERE ? IS NULL OR sink = ? ORDER BY seq",
+                (sink, sink),
+            ).fetchall()
+        return [DeadLetter(**_fields(row)) for row in rows]
+
+
+def _fields(row: sqlite3.Row) -> dict[str, Any]:
+    facts = dict(row)
+    return facts | {"message": json.loads(facts.pop("body"))}

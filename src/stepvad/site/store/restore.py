@@ -1,0 +1,247 @@
+"""A backup in the place of the event store: checked and brought up to date before it gets there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+
+from stepvad.errors import DataError
+from stepvad.incidents.record import Record
+from stepvad.site.store.database import Database, identify, schema_of
+from stepvad.site.store.errors import store_error
+
+BEFORE = ".before-restore"
+"""Ending of the name under which the store that was replaced is kept; there is one."""
+LOCK = "lock"
+"""The file that a running site locks, in its data directory."""
+_HINT = "take another backup; this one was damaged or is something else"
+
+
+def restore(path: Path, onto: Path) -> Path | None:
+    """Put a backup in the place of a store that nobody has open; where the old one is kept.
+
+    The backup is copied beside the store, checked, brought up to date and opened there. Only then
+    do the two change places. Numbers of connections go on from the larger one, so that no id is
+    given twice.
+    """
+    _refuse_what_is_no_file(path, onto)
+    onto.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _alone(onto.parent), _copied(path, onto) as staged:
+        _check(staged, path)
+        _bring_up_to_date(staged, path)
+        if onto.exists():
+            _go_on_from(_epochs(onto), staged)
+        return _swap(staged, onto)
+
+
+def _refuse_what_is_no_file(path: Path, onto: Path) -> None:
+    if not path.is_file():
+        raise DataError(
+            f"{path}: expected a backup, got no such file",
+            hint="make one with: stepvad events backup FILE",
+        )
+    if onto.exists() and path.samefile(onto):
+        raise DataError(
+            f"{path}: expected a backup, got the store that it would replace",
+            hint="give a file that stepvad events backup wrote",
+        )
+
+
+@contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Keep a site from starting on this data; one that runs is an error."""
+    try:
+        file = (data / LOCK).open("r+")
+    except FileNotFoundError:
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise _in_use(data) from None
+        yield
+
+
+@contextmanager
+def _copied(path: Path, onto: Path) -> Iterator[Path]:
+    """A copy beside the store with what SQLite keeps beside it, gone at the end."""
+    staged = onto.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        for end in ("", "-wal"):
+            source = path.with_name(path.name + end)
+            if source.exists():
+                copy = staged.with_name(staged.name + end)
+                copy.touch(mode=0o600, exist_ok=False)
+                shutil.copyfile(source, copy)
+        yield staged
+    except OSError as error:
+        raise store_error(onto, "that can be replaced", error) from error
+    finally:
+        _remove(staged)
+
+
+def _check(staged: Path, path: Path) -> None:
+    """Refuse what is no backup, one of a newer version, or a broken one."""
+    with staged.open("rb") as file:
+        header = file.read(32)
+    pages, page = int.from_bytes(header[28:32]), int.from_bytes(header[16:18])
+    if staged.stat().st_size < pages * (1 << 16 if page == 1 else page):
+        raise DataError(f"{path}: expected a whole backup, got one that is cut", hint=_HINT)
+    try:
+        with closing(sqlite3.connect(staged, isolation_level=None)) as connection:
+            version = identify(connection, path, "a backup of an event store")
+            found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+            if found != ["ok"]:
+                raise DataError(f"{path}: expected a whole backup, got: {found[0]}", hint=_HINT)
+            _check_tables(connection, version, path)
+            _check_rows(connection, path)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: expected a whole backup, got: {error}", hint=_HINT) from error
+
+
+def _check_tables(connection: sqlite3.Connection, version: int, path: Path) -> None:
+    found, expected = schema_of(connection), {}
+    with closing(sqlite3.connect(":memory:")) as reference:
+        Database.upgrade(reference, 0, version)
+        expected = schema_of(reference)
+    for name, columns in expected.items():
+        if found.get(name) != columns:
+            raise DataError(
+                f"{path}: expected a whole backup, got another table {name} than version "
+                f"{version} has",
+                hint=_HINT,
+            )
+    kinds = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') LIMIT 1"
+    for (name,) in connection.execute(kinds):
+        raise DataError(f"{path}: expected tables and indexes only, got {name}", hint=_HINT)
+
+
+def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
+    """Read every text once: one that cannot be read would stop every list of events."""
+    for id, body, *_ in connection.execute("SELECT id, body, camera, label, marked FROM events"):
+        try:
+            Record.from_json(json.loads(body))
+        except (ValueError, TypeError, RecursionError, DataError) as error:
+            raise DataError(
+                f"{path}: expected a whole backup, got an event {id} that cannot be read: {error}",
+                hint=_HINT,
+            ) from error
+    for table in ("outbox", "dead_letters", "explanations"):
+        broken = f"SELECT 1 FROM {table} WHERE NOT coalesce(json_valid(body), 0) LIMIT 1"  # noqa: S608  one of three tables
+        if connection.execute(broken).fetchone():
+            raise DataError(
+                f"{path}: expected a whole backup, got broken JSON among its {table}", hint=_HINT
+            )
+    for table in ("epochs", "outbox", "dead_letters", "explanations"):
+        for _ in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608  one of four tables
+            pass
+
+
+def _bring_up_to_date(staged: Path, path: Path) -> None:
+    try:
+        Database(staged).close()
+    except DataError as error:
+        raise DataError(
+            f"{path}: expected a backup that can be brought up to date, got: {error.problem}",
+            hint=_HINT,
+        ) from error
+
+
+def _epochs(store: Path) -> dict[str, int]:
+    """The numbers of connections of a store, read without changing one byte of it."""
+    try:
+        address = f"{store.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
+            identify(
+                connection, store, "an event store or nothing", allow_empty=True, allow_newer=True
+            )
+            rows = connection.execute("SELECT camera_key, last FROM epochs").fetchall()
+            return {str(key): int(last) for key, last in rows}
+    except (sqlite3.DatabaseError, ValueError):  # damaged: that is what backups are for
+        return {}
+
+
+def _go_on_from(epochs: dict[str, int], staged: Path) -> None:
+    try:
+        with closing(sqlite3.connect(staged)) as connection, connection:
+            connection.executemany(
+                "INSERT INTO epochs VALUES (?1, ?2) ON CONFLICT (camera_key) "
+                "DO UPDATE SET last = max(last, ?2)",
+                epochs.items(),
+            )
+    except sqlite3.DatabaseError as error:
+        raise store_error(staged, "that can be prepared", error) from error
+
+
+def _swap(staged: Path, onto: Path) -> Path | None:
+    """The staged file takes the name; the old store keeps another."""
+    with staged.open("rb") as written:
+        os.fsync(written.fileno())
+    before = onto.with_name(onto.name + BEFORE) if onto.exists() else None
+    with nullcontext() if before is None else _locked(onto):
+        if before is not None:
+            _keep(onto, before)
+        staged.replace(onto)
+    directory = os.open(onto.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return before
+
+
+@contextmanager
+def _locked(store: Path) -> Iterator[None]:
+    """Make the log part of the file and keep everybody out; an error if somebody has it open."""
+    with closing(sqlite3.connect(store, timeout=1, isolation_level=None)) as connection:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise _in_use(store) from None
+            raise store_error(store, "that can be replaced", error) from error
+        except sqlite3.DatabaseError:  # damaged: it is kept as it is
+            mode = "delete"
+        if mode != "delete":
+            raise _in_use(store)
+        yield
+
+
+def _keep(store: Path, before: Path) -> None:
+    """Give the old store a second name, with a log that could not be made part of it."""
+    for end in ("-wal", "-shm"):
+        before.with_name(before.name + end).unlink(missing_ok=True)
+    for end in ("-wal", ""):
+        source, target = (path.with_name(path.name + end) for path in (store, before))
+        if source.exists():
+            link = target.with_name(f".{secrets.token_hex(8)}.tmp")
+            try:
+                os.link(source, link)
+            except OSError:  # a file system without links
+                shutil.copyfile(source, link)
+            link.chmod(0o600)
+            link.replace(target)
+    for end in ("-wal", "-shm"):
+        store.with_name(store.name + end).unlink(missing_ok=True)
+
+
+def _remove(store: Path) -> None:
+    for end in ("", "-wal", "-shm", "-journal"):
+        with suppress(OSError):
+            store.with_name(store.name + end).unlink()
+
+
+def _in_use(place: Path) -> DataError:
+    return DataError(
+        f"{place}: expected a store that nobody has open, got one in use",
+        hint="stop the site first",
+    )

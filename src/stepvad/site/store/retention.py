@@ -1,0 +1,51 @@
+"""What is too old goes: events, poses, explanations, and a store that a restore replaced."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from stepvad.incidents.stored import DAY_S, Deleted
+from stepvad.site.store.restore import BEFORE
+
+
+class Retention(Protocol):
+    """How long things are kept."""
+
+    @property
+    def events_days(self) -> float:
+        """Days after which an event goes."""
+        ...
+
+    @property
+    def poses_days(self) -> float:
+        """Days after which the poses and the explanation of an event go."""
+        ...
+
+
+def delete_old(connection: sqlite3.Connection, retention: Retention, time: float) -> Deleted:
+    """Delete events that are over, and before them poses, by the time at which they were stored."""
+    old = "SELECT id FROM events WHERE stored < ? AND end_time IS NOT NULL"
+    events = connection.execute(
+        f"DELETE FROM events WHERE id IN ({old})",  # noqa: S608  constant parts
+        (time - retention.events_days * DAY_S,),
+    ).rowcount
+    poses = 0
+    for table in ("explanations", "poses"):
+        poses = connection.execute(
+            f"DELETE FROM {table} WHERE id IN ({old})",  # noqa: S608  one of two tables
+            (time - retention.poses_days * DAY_S,),
+        ).rowcount
+    return Deleted(events=events, poses=poses, kept_open=0)
+
+
+def forget_replaced(store: Path, retention: Retention, time: float) -> None:
+    """Delete the store that a restore replaced when its newest row would be too old."""
+    replaced = store.with_name(store.name + BEFORE)
+    days = min(retention.events_days, retention.poses_days)
+    with suppress(OSError):
+        if replaced.stat().st_mtime < time - days * DAY_S:
+            for end in ("-wal", "-shm", ""):
+                replaced.with_name(replaced.name + end).unlink(missing_ok=True)

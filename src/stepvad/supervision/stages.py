@@ -1,0 +1,229 @@
+"""The stages of a site and the supervisor that notices one that hangs."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+logger = logging.getLogger(__name__)
+
+STUCK = 70
+"""Exit code of a process that ends because a stage hangs or died."""
+PR_SET_NAME = 15
+CHECK_S = 0.25
+PAGE_S = 3.0
+"""How long a page may take to end."""
+PAUSED_S = 3.0
+"""A supervisor that was away for longer was paused with everything else, and forgives that."""
+
+
+class Heartbeat:
+    """When a stage last showed progress, and how long it may take to do so again."""
+
+    def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.deadline_s = deadline_s
+        self._clock = clock
+        self._at = clock()
+
+    def beat(self) -> None:
+        """Show progress."""
+        self._at = self._clock()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last beat."""
+        return self._clock() - self._at
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the stage hangs."""
+        return self.age_s > self.deadline_s
+
+
+class Stage(Protocol):
+    """One named part of a site, in a thread of its own."""
+
+    @property
+    def name(self) -> str:
+        """What logs, metrics and stack traces call it."""
+        ...
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """Beats at least once in its `deadline_s` while `run` goes on."""
+        ...
+
+    def run(self) -> None:
+        """Work until stopped, or until nothing will follow."""
+        ...
+
+    def stop(self, deadline: float) -> None:
+        """End `run` by that time of the monotonic clock; do not wait for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StageHealth:
+    """How one stage is doing."""
+
+    name: str
+    age_s: float
+    deadline_s: float
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it hangs."""
+        return self.age_s > self.deadline_s
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a process is doing: all stages that should run now."""
+
+    stages: tuple[StageHealth, ...] = ()
+
+    @property
+    def late(self) -> list[str]:
+        """The stages that hang."""
+        return [stage.name for stage in self.stages if stage.is_late]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every stage shows progress."""
+        return not self.late
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    stage: Stage
+    thread: threading.Thread
+    error: BaseException | None = None
+
+
+class Supervisor:
+    """Runs stages in threads and ends the whole process when one of them hangs or dies.
+
+    A thread cannot be ended from outside, so nothing is unwound: whatever would wait for the
+    thread would hang as well. Who started the process starts it again.
+    """
+
+    def __init__(self, end: Callable[[int], NoReturn] = os._exit) -> None:
+        self._end = end
+        self._running: dict[str, _Running] = {}
+        self._lock = threading.Lock()
+        self._checked: float | None = None
+
+    def start(self, stage: Stage) -> None:
+        """Run a stage from now on."""
+        thread = threading.Thread(target=self._run, args=[stage.name], name=stage.name, daemon=True)
+        with self._lock:
+            if stage.name in self._running:
+                raise ValueError(f"stage {stage.name}: expected a name that no other has")
+            self._running[stage.name] = _Running(stage, thread)
+        stage.heartbeat.beat()
+        thread.start()
+
+    def stop(self, stages: Iterable[Stage], within_s: float) -> list[str]:
+        """Have stages end together; the names of those that did not."""
+        deadline = time.monotonic() + within_s
+        with self._lock:
+            ending = [self._running[s.name] for s in stages if s.name in self._running]
+        for one in ending:
+            one.stage.stop(deadline)
+        for one in ending:
+            one.thread.join(max(deadline - time.monotonic(), 0.0))
+        left = [one.stage.name for one in ending if one.thread.is_alive()]
+        if left:
+            logger.error("stages that did not end in %g s: %s", within_s, ", ".join(left))
+        with self._lock:
+            for one in ending:
+                self._running.pop(one.stage.name, None)
+        return left
+
+    def health(self) -> Health:
+        """How the stages are doing; any thread may ask."""
+        with self._lock:
+            stages = [one.stage for one in self._running.values()]
+        return Health(
+            tuple(
+                StageHealth(stage.name, stage.heartbeat.age_s, stage.heartbeat.deadline_s)
+                for stage in stages
+            )
+        )
+
+    def check(self) -> None:
+        """End the process if a stage hangs or died; to be called every second or so."""
+        now = time.monotonic()
+        before, self._checked = self._checked, now
+        with self._lock:
+            running = [*self._running.values()]
+        if before is not None and now - before > PAUSED_S:
+            logger.warning("everything stood still for %.1f s", now - before)
+            for one in running:
+                one.stage.heartbeat.beat()
+            return
+        dead = [one.stage.name for one in running if one.error is not None]
+        late = [one.stage.name for one in running if one.stage.heartbeat.is_late]
+        if dead or late:
+            self._give_up(dead, late)
+
+    def _give_up(self, dead: list[str], late: list[str]) -> NoReturn:
+        if dead:
+            logger.critical("stages that died: %s; the process ends", ", ".join(dead))
+        if late:
+            logger.critical("stages that hang: %s; the process ends", ", ".join(late))
+            faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+        logging.shutdown()
+        self._end(STUCK)
+
+    def _run(self, name: str) -> None:
+        one = self._running[name]
+        _show_name(name)
+        try:
+            one.stage.run()
+        except BaseException as error:
+            logger.critical("stage %s died", name, exc_info=True)
+            one.error = error
+            return
+        with self._lock:
+            if self._running.get(name) is one:
+                del self._running[name]
+
+
+def _show_name(name: str) -> None:
+    """Have `top -H` and debuggers show this thread by its name, as far as they have room."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+class Page(Stage, Protocol):
+    """The stage that serves a page."""
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        ...
+
+
+class Parent(Protocol):
+    """The process that started this one and wants to know that it goes on."""
+
+    def beat(self) -> None:
+        """Hear that it does."""
+        ...
+
+
+def watch_over(supervisor: Supervisor, stop: threading.Event, parent: Parent | None = None) -> None:
+    """Check all stages until told to stop, and let the parent process know each time."""
+    while not stop.wait(CHECK_S):
+        supervisor.check()
+        if parent is not None:
+            parent.beat()

@@ -1,0 +1,210 @@
+"""The process that starts a site and starts it again when it dies or hangs.
+
+A site writes a byte to a pipe whenever its own supervisor has looked at every stage. systemd's
+watchdog is fed by those bytes: it restarts the whole service when even this process hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
+
+from stepvad.supervision.backoff import Backoff
+from stepvad.supervision.stages import PAUSED_S
+
+logger = logging.getLogger(__name__)
+
+REFUSED = 3
+"""Exit code of a site whose settings do not work: it is not started again unless it once ran."""
+START_S = 180.0
+"""Longest time from the start of a site to its first heartbeat: models are loaded."""
+HANG_S = 15.0
+"""A site without a heartbeat for so long hangs."""
+STOP_S = 25.0
+NOTIFY_S = 1.0
+FIRST_RESTART_S, LONGEST_RESTART_S, STEADY_S = 0.2, 5.0, 60.0
+HEARTBEAT_OPTION = "--heartbeat-fd"
+
+
+class HeartbeatPipe:
+    """A site's end of the pipe to the process that started it."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        os.set_inheritable(fd, False)
+        self._fd = fd
+
+    def beat(self) -> None:
+        """Say that every stage was looked at."""
+        with suppress(OSError):  # nobody reads: whoever started the site is stopped or gone
+            os.write(self._fd, b".")
+
+
+class SystemdNotifier:
+    """What systemd wants to know of a service (sd_notify); without systemd nothing happens."""
+
+    def __init__(self, address: str | None) -> None:
+        """`address`: NOTIFY_SOCKET of the environment."""
+        self._address = address and ("\0" + address[1:] if address[0] == "@" else address)
+        self._alive_at: float | None = None
+
+    def alive(self) -> None:
+        """The service goes on; the first time also: it has started. Sent once a second at most."""
+        now = time.monotonic()
+        if self._alive_at is None:
+            self.notify("READY=1\nWATCHDOG=1")
+        elif now - self._alive_at >= NOTIFY_S:
+            self.notify("WATCHDOG=1")
+        else:
+            return
+        self._alive_at = now
+
+    def notify(self, text: str) -> None:
+        """Send a message."""
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.setblocking(False)
+            out.sendto(text.encode(), self._address)
+
+
+class _Run:
+    """One site from start to end."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._reads, writes = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [*command[:3], HEARTBEAT_OPTION, str(writes), *command[3:]],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=[writes],
+            )
+        except BaseException:
+            os.close(self._reads)
+            raise
+        finally:
+            os.close(writes)
+        self._limit_s = START_S
+        self._beat_at = self._looked_at = time.monotonic()
+
+    def heard(self, timeout_s: float) -> bool:
+        """Whether there was a heartbeat in this time."""
+        ready, _, _ = select.select([self._reads], [], [], timeout_s)
+        if not ready or not os.read(self._reads, 4096):
+            if ready:  # closed: the site is about to end
+                select.select([], [], [], timeout_s)
+            return False
+        self._beat_at, self._limit_s = time.monotonic(), HANG_S
+        return True
+
+    def is_hanging(self) -> bool:
+        """Whether heartbeats are overdue; time in which this process was paused does not count."""
+        now = time.monotonic()
+        if now - self._looked_at > PAUSED_S:
+            self._beat_at = now
+        self._looked_at = now
+        return now - self._beat_at > self._limit_s
+
+    def close(self) -> None:
+        os.close(self._reads)
+
+
+class _Watch:
+    """Runs a site again and again."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._stopping = threading.Event()
+        self._run: _Run | None = None
+        self._has_worked = False
+        self._systemd = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """A signal says that this is the end; the site is told."""
+        self._stopping.set()
+        if self._run is not None:
+            self._run.process.terminate()
+
+    def run(self) -> int:
+        """Until the site ends by itself or a signal says so; an exit code."""
+        backoff = Backoff(FIRST_RESTART_S, LONGEST_RESTART_S)
+        while True:
+            began = time.monotonic()
+            code = self._run_once()
+            if self._stopping.is_set():
+                return 0 if code in (0, -signal.SIGTERM) else 1
+            if code == 0:
+                return 0
+            if code == REFUSED and not self._has_worked:
+                return 1
+            if time.monotonic() - began > STEADY_S:
+                backoff.reset()
+            wait_s = backoff.next_s()
+            logger.error("the site ended with code %s; it is started again in %.1f s", code, wait_s)
+            self._rest(wait_s)
+
+    def _run_once(self) -> int | None:
+        """Start the site and wait for its end: its exit code, None if it could not be started."""
+        try:
+            self._run = run = _Run(self._command)
+        except OSError as error:  # no memory, process number or file handle: there may be later
+            logger.error("the site could not be started: %s", error.strerror or error)
+            return None
+        try:
+            if self._stopping.is_set():
+                run.process.terminate()
+            return self._wait(run)
+        finally:
+            run.close()
+
+    def _wait(self, run: _Run) -> int:
+        """Until the site has ended; by force if it hangs, or does not end once told to."""
+        told: float | None = None
+        killed = False
+        while (code := run.process.poll()) is None:
+            if run.heard(0.2):
+                self._has_worked = True
+                self._systemd.alive()
+            if self._stopping.is_set():
+                if told is None:
+                    told = time.monotonic()
+                    self._systemd.notify("STOPPING=1")
+                if time.monotonic() - told > STOP_S:
+                    if not killed:
+                        logger.error("the site does not end and is killed")
+                    killed = True
+                    run.process.kill()
+            elif run.is_hanging():
+                if not killed:  # one that waits for its disk may take long to die
+                    logger.critical("the site hangs: no heartbeat for %g s; it is killed", HANG_S)
+                killed = True
+                run.process.kill()
+        return code
+
+    def _rest(self, seconds: float) -> None:
+        """Wait before the next start; this process is alive meanwhile."""
+        self._systemd.notify("WATCHDOG=1")
+        self._stopping.wait(seconds)
+
+
+def supervise(command: Sequence[str]) -> int:
+    """Run a site until it ends by itself or a signal says so; an exit code.
+
+    `command` begins with an interpreter, `-m` and a module; the module is given the option
+    `--heartbeat-fd`. Ctrl-C and SIGTERM are passed on, and the site ends in order. A site that
+    dies or hangs is started again, after a while that grows with each failure in a row.
+    """
+    watch = _Watch(command)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, watch.stop)
+    return watch.run()

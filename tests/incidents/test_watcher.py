@@ -1,0 +1,295 @@
+"""One camera, live: the windows, scores and events of its recorded tracks."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import numpy as np
+import pytest
+
+from stepvad.benchmark.walkers import make_clips
+from stepvad.detector import Detector
+from stepvad.formats.labels import FrameLabels
+from stepvad.incidents import events
+from stepvad.incidents.camera import CameraEvents, Changed, Subject, box_of, inside
+from stepvad.incidents.events import Rules
+from stepvad.incidents.record import Record
+from stepvad.model.scoring import WindowScores
+from stepvad.poses import Clip, Pose, Track
+from stepvad.site.watcher import Watcher
+from stepvad.stream import update_all
+from stepvad.windows import Windows, cut
+
+WALL0 = 1_700_000_000.0
+SIZE = (1280, 720)
+Zones = dict[str, list[tuple[float, float]]]
+
+
+def watcher(detector: Detector, threshold: float, zones: Zones | None = None) -> Watcher:
+    subject = Subject(
+        camera="door",
+        rate=25.0,
+        rules=Rules(threshold=threshold, min_s=0.2, gap_s=1.0),
+        detector=detector,
+        model_id="small",
+        model_sha256="0" * 64,
+        zones=zones or {},
+    )
+    made = Watcher(subject, count(3).__next__)
+    made.begin(WALL0)
+    return made
+
+
+def without(clip: Clip, shed: set[int]) -> Clip:
+    """What is left of a clip when whole frames are shed."""
+    tracks = []
+    for track in clip.tracks:
+        kept = ~np.isin(track.frames, [*shed])
+        tracks.append(
+            Track(track.id, track.frames[kept], track.keypoints[kept], track.confidence[kept])
+        )
+    return Clip(clip.name, clip.fps, clip.n_frames, tuple(tracks), clip.skeleton)
+
+
+def play(live: Watcher, clip: Clip, shed: set[int], *, end: int | None = None) -> list[Changed]:
+    found: list[Changed] = []
+    for slot, poses in clip.by_frame():
+        if slot not in shed and (end is None or slot < end):
+            (windows,) = update_all([(live.stream, slot, poses)])
+            found += live.events.see(slot, SIZE, poses, windows)
+    return found
+
+
+def some_shed(rng: np.random.Generator, n: int, T: int) -> set[int]:
+    """Single frames, bursts that are filled in, and bursts that are too long for that."""
+    shed = {int(frame) for frame in rng.choice(n, n // 12, replace=False)}
+    for length in (3, T, T + 5):
+        first = int(rng.integers(0, n - length))
+        shed |= set(range(first, first + length))
+    return shed
+
+
+@pytest.fixture(scope="module")
+def long_clips() -> list[Clip]:
+    """Four clips of two stretches each; in most somebody does what is unusual, twice."""
+    return [clip for clip, _ in make_clips(4, seed=5, seconds=24.0, anomalies=True)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
+    long_clips: list[Clip],
+    small_model: Detector,
+    cut_by_stream: list[Windows],
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    clip = long_clips[seed % len(long_clips)]
+    shed = some_shed(rng, clip.n_frames, small_model.config.T) if seed else set()
+    recorded = without(clip, shed)
+    offline = small_model.score(recorded)
+    threshold = max(float(np.quantile(offline.A, rng.uniform(0.6, 0.95))), 0.05)
+    live = watcher(small_model, threshold)
+    cut_by_stream.clear()
+    changes = play(live, clip, shed) + live.events.lose("stopped")
+
+    x = np.concatenate([windows.x for windows in cut_by_stream])
+    track = np.concatenate([windows.track_id for windows in cut_by_stream])
+    frame = np.concatenate([windows.frame for windows in cut_by_stream])
+    index, _ = cut(recorded, small_model.config, small_model.skeleton)
+    whole = index.windows(slice(None))
+    ours, theirs = np.lexsort((frame, track)), np.lexsort((whole.frame, whole.track_id))
+    assert np.array_equal(track[ours], whole.track_id[theirs])
+    assert np.array_equal(frame[ours], whole.frame[theirs])
+    assert x[ours].tobytes() == whole.x[theirs].tobytes()
+
+    found = events.find(offline.windows, 25.0, live.subject.rules, recorded)
+    ended = [record for kind, record in changes if kind == "end"]
+    assert len(found) > 0
+    assert [(r.start_time, r.end_time, r.tracks, r.track_id) for r in ended] == [
+        (WALL0 + e.first_s, WALL0 + e.last_s, e.tracks, e.peak_track) for e in found
+    ]
+    assert np.allclose([r.top_score for r in ended], [e.peak for e in found], rtol=1e-5, atol=1e-5)
+
+
+def test_every_event_begins_once_ends_once_and_keeps_its_id(
+    walker_test: list[tuple[Clip, FrameLabels]], small_model: Detector
+) -> None:
+    clip = walker_test[1][0]
+    threshold = float(np.quantile(small_model.score(clip).A, 0.9))
+    live = watcher(small_model, threshold)
+    changes = play(live, clip, set()) + live.events.lose("stopped")
+    of: dict[str, list[str]] = {}
+    for kind, record in changes:
+        of.setdefault(record.id, []).append(kind)
+    assert of
+    for kinds in of.values():
+        assert kinds[0] == "new"
+        assert kinds[-1] == "end"
+        assert set(kinds[1:-1]) <= {"update"}
+
+
+def test_people_join_in_the_order_of_time_also_when_their_windows_come_late(
+    small_model: Detector,
+) -> None:
+    """Frames 10 to 19 were shed; with frame 20 come the windows of two people, one by one."""
+    live = watcher(small_model, 3.0)
+    frame = np.tile(np.arange(10, 21), 2)
+    track = np.repeat([1, 2], 11)
+    A = np.where(frame >= np.where(track == 1, 14, 11), 5.0, 0.0).astype(np.float32)
+    sure, E = np.ones(22, np.float32), np.repeat(A[:, None], 4, axis=1)
+    changes = live.events.see(20, SIZE, [], WindowScores(track, frame, sure, E, A))
+    changes += live.events.lose("stopped")
+    assert [record.tracks for kind, record in changes if kind == "end"] == [(2, 1)]
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_stopped_at_any_frame_and_restored_it_tells_the_same(
+    long_clips: list[Clip], small_model: Detector, which: int
+) -> None:
+    clip = long_clips[which]
+    threshold = float(np.quantile(small_model.score(clip).A, 0.9))
+    whole = watcher(small_model, threshold)
+    frames, states = [], []
+    expected: list[Changed] = []
+    for slot, poses in clip.by_frame():
+        (windows,) = update_all([(whole.stream, slot, poses)])
+        frames.append((slot, poses, windows))
+        states.append((json.dumps(whole.events.state()), len(expected)))
+        expected += whole.events.see(slot, SIZE, poses, windows)
+    expected += whole.events.lose("stopped")
+    assert {kind for kind, _ in expected} == {"new", "update", "end"}
+    for at in range(0, len(frames), 3):
+        state, told = states[at]
+        again = CameraEvents(whole.subject, count(3).__next__, kept_s=0.0)
+        again.restore(json.loads(state))
+        found = [
+            change for frame in frames[at:] for change in again.see(frame[0], SIZE, *frame[1:])
+        ]
+        assert found + again.lose("stopped") == expected[told:]
+
+
+def test_scores_below_the_threshold_change_nothing_while_a_watcher_is_idle(
+    long_clips: list[Clip], small_model: Detector
+) -> None:
+    """What lets a worker pass over most frames without looking at their people."""
+    clip = long_clips[0]
+    threshold = float(np.quantile(small_model.score(clip).A, 0.9))
+    whole, lazy = watcher(small_model, threshold), watcher(small_model, threshold)
+    seen = 0
+    for slot, poses in clip.by_frame():
+        (windows,) = update_all([(whole.stream, slot, poses)])
+        told = whole.events.see(slot, SIZE, poses, windows)
+        if lazy.events.is_idle and not (threshold <= windows.A).any():
+            assert told == []
+        else:
+            seen += 1
+            assert lazy.events.see(slot, SIZE, poses, windows) == told
+    assert 0 < seen < clip.n_frames
+    assert lazy.events.lose("stopped") == whole.events.lose("stopped")
+
+
+def one_event(small_model: Detector, clip: Clip, zones: Zones) -> tuple[Record, Record, Watcher]:
+    threshold = float(np.quantile(small_model.score(clip).A, 0.9))
+    live = watcher(small_model, threshold, zones)
+    changes = play(live, clip, set()) + live.events.lose("stopped")
+    first = next(record for kind, record in changes if kind == "new")
+    last = next(record for kind, record in changes if kind == "end" and record.id == first.id)
+    return first, last, live
+
+
+def test_a_record_tells_where_how_sure_and_at_which_scales(
+    walker_test: list[tuple[Clip, FrameLabels]], small_model: Detector
+) -> None:
+    clip = walker_test[1][0]
+    zones: Zones = {
+        "all": [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)],
+        "none": [(0, 0), (0, 0), (0, 0)],
+    }
+    first, last, live = one_event(small_model, clip, zones)
+    windows = small_model.score(clip).windows
+    row = int(np.argmin(np.abs(windows.A - last.top_score)))
+    assert last.track_id == windows.track_id[row]
+    assert last.scales == pytest.approx(tuple(windows.E[row].tolist()), rel=1e-5)
+    assert last.confidence == pytest.approx(float(windows.c[row]))
+    track = next(track for track in clip.tracks if track.id == last.track_id)
+    at = np.flatnonzero(track.frames == windows.frame[row])
+    assert last.box is not None
+    assert np.allclose(last.box[:2], track.keypoints[at[0]].min(axis=0))
+    assert np.allclose(last.box[2:], track.keypoints[at[0]].max(axis=0))
+    assert last.zones == ("all",)
+    assert (first.epoch, first.threshold) == (3, live.subject.rules.threshold)
+
+
+def busy(live: Watcher, clip: Clip) -> int:
+    """Play until an event has gone on for a while; the next frame."""
+    for slot, poses in clip.by_frame():
+        (windows,) = update_all([(live.stream, slot, poses)])
+        live.events.see(slot, SIZE, poses, windows)
+        if live.events.open is not None and slot > live.events.open.frame_seq + 10:
+            return slot + 1
+    pytest.fail("nothing happened")
+
+
+def test_a_lost_camera_ends_the_event_and_no_window_spans_the_gap(
+    walker_test: list[tuple[Clip, FrameLabels]],
+    small_model: Detector,
+    cut_by_stream: list[Windows],
+) -> None:
+    clip = walker_test[1][0]
+    scores = small_model.score(clip)
+    threshold = float(np.quantile(scores.A, 0.5))
+    live = watcher(small_model, threshold)
+    middle = busy(live, clip)
+    assert live.events.open is not None
+    open_id = live.events.open.id
+    ((kind, over),) = live.events.lose("camera lost")
+    assert (kind, over.id, over.ended_by) == ("end", open_id, "camera lost")
+    assert over.end_time is not None
+    live.begin(WALL0 + 60)
+    assert live.events.epoch == 4
+    cut_by_stream.clear()
+    play(live, clip, set(range(middle)))
+    frames = np.concatenate([windows.frame for windows in cut_by_stream])
+    assert frames.min() == middle + small_model.config.T - 1
+
+
+def test_words_come_with_the_next_change_and_stay(
+    walker_test: list[tuple[Clip, FrameLabels]], small_model: Detector
+) -> None:
+    clip = walker_test[1][0]
+    live = watcher(small_model, float(np.quantile(small_model.score(clip).A, 0.5)))
+    busy(live, clip)
+    assert live.events.open is not None
+    ((kind, told),) = live.events.explained(live.events.open.id, "left arm raised")
+    assert (kind, told.why) == ("update", "left arm raised")
+    ((_, over),) = live.events.lose("stopped")
+    assert over.why == "left arm raised"
+    assert live.events.explained(over.id, "too late") == []
+
+
+def test_what_is_kept_of_people_is_a_clip(
+    walker_test: list[tuple[Clip, FrameLabels]], small_model: Detector
+) -> None:
+    clip = walker_test[0][0]
+    live = watcher(small_model, 5.0)
+    play(live, clip, set())
+    assert live.events.clip()[1].n_poses == clip.n_poses
+    one = clip.tracks[0].id
+    assert [track.id for track in live.events.clip([one])[1].tracks] == [one]
+    first, part = live.events.clip(first=100)
+    assert (first, part.n_frames) == (100, clip.n_frames - 100)
+
+
+def test_a_point_is_inside_a_polygon_or_not() -> None:
+    corner = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)]
+    assert inside((0.2, 0.2), corner)
+    assert not inside((0.8, 0.8), corner)
+    assert not inside((-0.1, 0.5), corner)
+
+
+def test_a_box_leaves_out_joints_that_were_not_found(walkers: list[Clip]) -> None:
+    track = walkers[0].tracks[0]
+    keypoints, confidence = track.keypoints[0].copy(), track.confidence[0].copy()
+    keypoints[3], confidence[3] = 0, 0
+    assert min(box_of(Pose(1, keypoints, confidence))) > 0

@@ -1,0 +1,257 @@
+"""Settings of a site: what is refused, at which line, and what is told in words."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepvad.errors import ConfigError
+from stepvad.settings.file import Settings, describe, load, secret
+from tests.pages import ROOT
+
+GOOD = """\
+name = "shop"
+model = "models/shop.safetensors"
+
+[[cameras]]
+name = "door"
+url = "rtsp://10.0.0.2/stream"
+credentials = "env:DOOR"
+rate = 15
+threshold = 3.5
+zones.till = [[0.1, 0.1], [0.5, 0.1], [0.5, 0.9]]
+
+[[cameras]]
+name = "yard"
+url = "clips/yard.mp4"
+loop = true
+record = true
+
+[sinks.mqtt]
+host = "localhost"
+password = "file:secrets/broker"
+
+[[sinks.webhooks]]
+url = "https://example.org/hook"
+
+[retention]
+events_days = 3
+"""
+
+
+def wrong(directory: Path, text: str) -> ConfigError:
+    file = directory / "site.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        load(file)
+    return raised.value
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Settings:
+    (tmp_path / "site.toml").write_text(GOOD)
+    return load(tmp_path / "site.toml")
+
+
+def test_paths_are_taken_from_where_the_settings_are(good: Settings, tmp_path: Path) -> None:
+    assert good.model == tmp_path / "models/shop.safetensors"
+    assert good.data == tmp_path / "site-data"
+    assert good.camera("yard").url == str(tmp_path / "clips/yard.mp4")
+    assert good.sinks.mqtt is not None
+    assert good.sinks.mqtt.password == f"file:{tmp_path}/secrets/broker"
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("rtsp://host/1", "stream"),
+        ("http://host/1", "stream"),
+        ("a.mp4", "video"),
+        ("a.parquet", "poses"),
+        ("a.json", "poses"),
+        ("demo:", "demo"),
+    ],
+)
+def test_the_address_tells_the_kind(good: Settings, url: str, kind: str) -> None:
+    assert good.camera("yard").model_copy(update={"url": url}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("rate = 15", "ratee = 15", 8, "cameras.ratee: expected a known key, got 'ratee'"),
+        ("rate = 15", "rate = 0", 8, "cameras.rate: expected greater than 0, got 0"),
+        ("rate = 15", 'rate = "fast"', 8, "a valid number"),
+        ("loop = true", "lop = true", 15, "got 'lop'"),
+        ('host = "localhost"', "port = 70000", 18, "sinks.mqtt.host: expected a value, got none"),
+        ("events_days = 3", "events_days = -1", 26, "retention.events_days: expected greater"),
+        ("[retention]", "[retentions]", 25, "expected a known key, got 'retentions'"),
+        ('name = "yard"', 'name = "door"', 4, "expected distinct names, got 'door' twice"),
+        ('name = "yard"', 'name = "a/b"', 13, "cameras.name: expected the form ^[A-Z"),
+        ("[0.5, 0.9]]", "[50, 90]]", 10, "expected at least 3 corners of numbers from 0 to 1"),
+        ('name = "shop"', "name = shop", 1, "expected TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(
+    tmp_path: Path, old: str, new: str, line: int, words: str
+) -> None:
+    assert old in GOOD
+    error = wrong(tmp_path, GOOD.replace(old, new))
+    assert words in error.problem
+    assert f"line {line}" in error.problem
+    assert "expected" in error.problem
+    assert "got" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (".".join(["a"] * 17) + " = 1", "a key of more than 16 parts (at line 1)"),
+        ("'a' . " * 20_000 + "b = 1", "a key of more than 16 parts"),
+        ("[" + ".".join(["a"] * 20_000) + "]", "a key of more than 16 parts"),
+        ("x = {" + ".".join(["a"] * 20_000) + " = 1}", "a key of more than 16 parts"),
+        ('x = """\\""" a\n"""\n' + "a." * 20_000 + "b = 1", "16 parts (at line 3)"),
+        ("x = " + "[" * 20_000 + "]" * 20_000, "more than 16 brackets in brackets (at line 1)"),
+        ("x = " + "{a = " * 20_000, "more than 16 brackets"),
+        ('x = "' + '\\"' * 20_000, "expected TOML"),
+        ('x = """' + '\\"""' * 20_000, "expected TOML"),
+    ],
+    ids=range(9),
+)
+def test_what_goes_deep_is_refused_at_once(tmp_path: Path, line: str, words: str) -> None:
+    begun = time.process_time()
+    error = wrong(tmp_path, f"{line}\n{GOOD}")
+    assert "expected TOML, got: " in error.problem
+    assert words in error.problem
+    assert time.process_time() - begun < 5
+
+
+def test_text_and_comments_may_hold_anything(tmp_path: Path) -> None:
+    many = "a." * 100 + "[" * 100
+    text = f"# {many}\n{GOOD}".replace('name = "shop"', 'name = "shop" # ' + many)
+    path = tmp_path / "site.toml"
+    path.write_text(text)
+    assert load(path).name == "shop"
+
+
+def test_a_corner_without_a_number_is_told(tmp_path: Path) -> None:
+    error = wrong(tmp_path, GOOD.replace("[0.5, 0.9]]", "[0.5]]"))
+    assert "zones" in error.problem
+    assert "expected a value, got none" in error.problem
+
+
+def test_lines_are_right_after_long_values(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "[[0.1, 0.1], [0.5, 0.1], [0.5, 0.9]]",
+        "[ # model = 1\n  [0.1, 0.1],\n  [0.5, 0.1],\n  [0.5, 0.9],\n]",
+    )
+    error = wrong(tmp_path, text.replace("record = true", "recrd = true"))
+    assert "line 20:" in error.problem
+
+
+def test_a_key_that_is_missing_is_told_with_its_table(tmp_path: Path) -> None:
+    error = wrong(tmp_path, GOOD.replace('url = "clips/yard.mp4"\n', ""))
+    assert "line 12: cameras.url: expected a value, got none" in error.problem
+    assert "rtsp://" in error.hint
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "rtsp://admin:canary@10.0.0.2/stream",
+        "rtsp://canary@10.0.0.2/stream",
+        "http://10.0.0.2/video?user=a&pwd=canary",
+        "rtsp://admin:${PASSWORD}canary@10.0.0.2/stream",
+    ],
+)
+def test_credentials_in_an_address_are_refused_and_not_shown(tmp_path: Path, url: str) -> None:
+    error = wrong(tmp_path, GOOD.replace("rtsp://10.0.0.2/stream", url))
+    assert "line 6: cameras.url: expected an address without credentials" in error.problem
+    assert "credentials" in error.hint
+    assert "canary" not in str(error)
+
+
+def test_a_password_in_place_of_its_name_is_refused_and_not_shown(tmp_path: Path) -> None:
+    error = wrong(tmp_path, GOOD.replace("env:DOOR", "admin:canary"))
+    assert "line 7: cameras.credentials: expected env:NAME or file:PATH" in error.problem
+    assert "canary" not in str(error)
+
+
+def test_both_kinds_of_credentials_make_the_address(
+    good: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOOR", "admin:p@ss/word")
+    door = good.camera("door")
+    assert door.address().reveal() == "rtsp://admin:p%40ss%2Fword@10.0.0.2/stream"
+    assert "word" not in str(door.address())
+    kept = tmp_path / "door"
+    kept.write_text("admin:p@ss/word\n")
+    kept.chmod(0o600)
+    by_file = door.model_copy(update={"credentials": f"file:{kept}"})
+    assert by_file.address() == door.address()
+
+
+def test_a_secret_comes_from_the_environment_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORDS", "open sesame")
+    assert secret("env:WORDS") == "open sesame"
+    file = tmp_path / "words"
+    file.write_text("open sesame\n")
+    file.chmod(0o600)
+    assert secret(f"file:{file}") == "open sesame"
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match="expected a file that others cannot read, got mode 644"):
+        secret(f"file:{file}")
+    with pytest.raises(ConfigError, match="expected the environment variable NO_WORDS, got none"):
+        secret("env:NO_WORDS")
+
+
+def test_the_whole_configuration_is_told_in_words(good: Settings) -> None:
+    words = describe(good)
+    for part in (
+        "Site shop: 2 cameras",
+        "Camera door: rtsp://10.0.0.2/stream with the credentials of env:DOOR, 15 frames a second",
+        "An alert is a score from 3.5 on.",
+        "above what its calibration says",
+        "Its zones: till.",
+        "Its poses are recorded.",
+        "yolox-nano and rtmpose-s",
+        "to the broker localhost:1883, not encrypted",
+        "https://example.org/hook (webhook), not signed",
+        "events for 3 days, poses for 7 days",
+        "http://127.0.0.1:8080/",
+    ):
+        assert part in words
+
+
+def test_the_settings_that_the_guide_shows_are_settings(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guides/watch-cameras.md").read_text()
+    shown = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    whole = next(text for text in shown if text.startswith("name = "))
+    for part in shown:
+        (tmp_path / "site.toml").write_text(whole if part is whole else whole + part)
+        load(tmp_path / "site.toml")
+    assert len(shown) >= 2
+
+
+def test_the_page_on_settings_tells_them_all() -> None:
+    made = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/settings-reference"), "site"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page = (ROOT / "docs/reference/settings.md").read_text("utf-8")
+    assert page == made.stdout, "run scripts/docs and commit docs/reference/settings.md"
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"expected a settings file, got: No such file") as raised:
+        load(tmp_path / "none.toml")
+    assert "--demo" in raised.value.hint

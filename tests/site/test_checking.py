@@ -1,0 +1,91 @@
+"""What `stepvad watch --check` says of the way to a camera, and which settings of TLS it takes."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from stepvad.errors import ConfigError
+from stepvad.intake import demo
+from stepvad.settings.file import Settings, describe, load
+from stepvad.site.checking import check
+from stepvad.video.tls import Tls
+from tests.site.sites import camera
+from tests.video.servers import CANARY, shows_nothing
+from tests.video.tls_servers import make_certificates
+
+
+def site(directory: Path, more: str, url: str = "rtsps://10.0.0.2/a") -> Settings:
+    for file in demo.MODEL.parent.glob(f"{demo.MODEL.stem}*"):
+        shutil.copy(file, directory)
+    text = f'model = "{demo.MODEL.name}"\n[[cameras]]\nname = "door"\nurl = "{url}"\n{more}\n'
+    (directory / "site.toml").write_text(text + 'threshold = 3\ncredentials = "env:DOOR"\n')
+    return load(directory / "site.toml")
+
+
+def link(settings: Settings) -> str:
+    """The line on the way to the camera; the networks after it are not there."""
+    lines = check(settings)
+    next(lines)
+    return next(lines)
+
+
+@pytest.fixture(autouse=True)
+def password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOOR", f"viewer:{CANARY}")
+
+
+def test_check_says_by_what_tls_is_verified(tmp_path: Path) -> None:
+    settings = site(tmp_path, "")
+    assert link(settings).startswith("ok: camera door: TLS is verified, host name included, by /")
+    assert "checked against the authorities of the system" in describe(settings)
+    make_certificates(tmp_path)
+    settings = site(tmp_path, 'tls_ca = "ca.pem"')
+    assert link(settings).endswith(f"by {tmp_path / 'ca.pem'}")
+    assert f"checked against {tmp_path / 'ca.pem'}" in describe(settings)
+    assert settings.cameras[0].address().tls == Tls(tmp_path / "ca.pem")
+
+
+def test_check_warns_of_tls_that_is_not_verified(tmp_path: Path) -> None:
+    settings = site(tmp_path, "tls_insecure = true")
+    line = link(settings)
+    assert line.startswith("warning: camera door: TLS is not verified (tls_insecure)")
+    assert "gets the password" in line
+    assert "not checked (tls_insecure)" in describe(settings)
+    assert settings.cameras[0].address().tls == Tls(insecure=True)
+    assert shows_nothing(line, describe(settings))
+
+
+@pytest.mark.parametrize("scheme", ["rtsp", "http"])
+def test_check_warns_of_a_password_that_anybody_can_read(tmp_path: Path, scheme: str) -> None:
+    line = link(site(tmp_path, "", url=f"{scheme}://10.0.0.2/a"))
+    assert line.startswith("warning: camera door: TLS is not used")
+    assert f"use {scheme}s://" in line
+
+
+def test_check_does_not_warn_where_there_is_no_password(tmp_path: Path) -> None:
+    settings = site(tmp_path, "", url="rtsp://10.0.0.2/a")
+    (door,) = settings.cameras
+    bare = settings.model_copy(update={"cameras": [door.model_copy(update={"credentials": None})]})
+    assert link(bare).startswith("ok: camera door: TLS is not used")
+
+
+def test_check_refuses_authorities_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected certificates of authorities"):
+        link(site(tmp_path, 'tls_ca = "missing.pem"'))
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"url": "rtsp://a/b", "tls_insecure": True}, "expected rtsps:// or https://"),
+        ({"url": "a.mp4", "tls_ca": "a.pem"}, "expected rtsps:// or https://"),
+        ({"url": "rtsps://a/b", "tls_ca": "a.pem", "tls_insecure": True}, "got both"),
+    ],
+)
+def test_tls_settings_that_contradict_are_refused(more: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        camera(**more)

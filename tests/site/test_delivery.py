@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepvad.incidents.events import Kind
+from stepvad.incidents.sink import DeliveryError, RefusedError
+from stepvad.site.delivery import SinkDelivery
+from stepvad.site.store.eventstore import Store
+from tests.site.receivers import start, stop
+from tests.site.records import record
+from tests.video.servers import wait_until
+
+
+class Receiver:
+    """A sink that fails as it is told."""
+
+    def __init__(self, name: str = "mqtt") -> None:
+        self.name = name
+        self.got: list[tuple[Kind, str]] = []
+        self.tried_at: list[float] = []
+        self.failures: list[Exception] = []
+        self.is_down = False
+        self.closed = False
+        self.on_connected: Callable[[], None] = lambda: None
+
+    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+        self.tried_at.append(time.monotonic())
+        if self.is_down:
+            raise DeliveryError("down")
+        if self.failures:
+            raise self.failures.pop(0)
+        self.got.append((kind, message["after"]["id"]))
+
+    def was_tried(self, n: int) -> bool:
+        return len(self.tried_at) >= n
+
+    def status(self, camera: str, state: str) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    made = Store(tmp_path / "events.db", ("mqtt", "file"))
+    yield made
+    made.close()
+
+
+def fill(store: Store, numbers: range) -> list[tuple[str, str]]:
+    for number in numbers:
+        store.change("new", record(number=number))
+        store.change("end", record(number=number).ended("calm", 2000.0))
+    return [(kind, record(number=number).id) for number in numbers for kind in ("new", "end")]
+
+
+def test_messages_arrive_in_order_whenever_they_were_stored(store: Store) -> None:
+    wanted = fill(store, range(3))
+    sink = Receiver()
+    delivery = SinkDelivery(store, sink)
+    running = start(delivery)
+    wanted += fill(store, range(3, 6))
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
+    assert sink.got == wanted
+    assert sink.closed
+    assert (delivery.sent, delivery.failures, delivery.last_error) == (12, 0, None)
+
+
+def test_a_message_is_on_its_way_at_once(store: Store) -> None:
+    sink = Receiver()
+    delivery = SinkDelivery(store, sink)
+    running = start(delivery)
+    time.sleep(0.2)
+    fill(store, range(1))
+    assert wait_until(lambda: len(sink.got) == 2) < 1.0
+    stop(running, delivery)
+
+
+def test_a_failure_is_tried_again_before_anything_else(store: Store) -> None:
+    wanted = fill(store, range(2))
+    sink, heard = Receiver(), []
+    sink.failures = [DeliveryError("busy"), ValueError("canary"), DeliveryError("busy")]
+    delivery = SinkDelivery(
+        store, sink, lambda name, error: heard.append((name, error)), first_s=0.01
+    )
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
+    assert sink.got == wanted
+    assert heard == [("mqtt", "busy"), ("mqtt", "ValueError"), ("mqtt", "busy")]
+    assert delivery.failures == 3
+    assert store.dead_letters() == []
+
+
+def test_waits_go_on_growing_after_a_restart(store: Store) -> None:
+    fill(store, range(1))
+    sinks = [Receiver(), Receiver()]
+    for sink in sinks:
+        sink.is_down = True
+        delivery = SinkDelivery(store, sink, first_s=0.02, longest_s=0.6)
+        running = start(delivery)
+        wait_until(partial(sink.was_tried, 6))
+        stop(running, delivery)
+    first, second = sinks[1].tried_at[:2]
+    assert second - first >= 0.3, "half of the longest wait, and not the first one"
+
+
+def test_an_answer_that_somebody_can_mend_is_tried_for_a_day_and_then_put_aside(
+    tmp_path: Path,
+) -> None:
+    """The clocks are those of a test: a day passes at each try."""
+    now = [1e9]
+    store = Store(tmp_path / "events.db", ("mqtt",), clock=lambda: now[0])
+    old, new = fill(store, range(1))
+    sink = Receiver()
+    wrong = DeliveryError("403", give_up_s=86400.0)
+
+    class Clocked(Receiver):
+        def send(self, kind: Kind, message: dict[str, Any]) -> None:
+            now[0] += 40_000.0
+            sink.send(kind, message)
+
+    sink.failures = [wrong, wrong, DeliveryError("down"), wrong, wrong, wrong, wrong]
+    delivery = SinkDelivery(store, Clocked(), first_s=0.01, monotonic=lambda: now[0])
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
+    assert len(sink.tried_at) == 8, "the day begins again after another failure"
+    assert sink.got == [new]
+    assert [(dead.kind, dead.event_id) for dead in store.dead_letters()] == [old]
+    assert delivery.refused == 1
+    store.close()
+
+
+def test_dead_letters_are_sent_again_in_their_place(store: Store) -> None:
+    wanted = fill(store, range(2))
+    sink = Receiver()
+    sink.failures = [RefusedError("400"), RefusedError("413")]
+    delivery = SinkDelivery(store, sink)
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    assert store.outbox.counts() == {"file": (4, 0), "mqtt": (0, 2)}
+    assert store.outbox.resend(sink="file") == store.outbox.resend(seqs=[]) == 0
+    sink.got.clear()
+    assert store.outbox.resend(seqs=[store.dead_letters()[1].seq]) == 1
+    assert wait_until(lambda: delivery.is_idle) < 5
+    assert store.outbox.resend(sink="mqtt") == 1
+    assert wait_until(lambda: delivery.is_idle) < 5
+    stop(running, delivery)
+    assert sink.got == [wanted[1], wanted[0]]
+    assert store.dead_letters() == []
+
+
+def test_a_delivery_beats_while_a_sink_is_down_and_while_nothing_waits(store: Store) -> None:
+    sink = Receiver()
+    sink.is_down = True
+    delivery = SinkDelivery(store, sink, first_s=0.01, longest_s=0.05)
+    running = start(delivery)
+    fill(store, range(1))
+    wait_until(lambda: delivery.failures > 3)
+    assert delivery.heartbeat.age_s < 1.0
+    assert delivery.heartbeat.deadline_s > 60.0 + 60.0, "one send and the longest wait"
+    stop(running, delivery)
+
+
+def test_what_is_refused_for_good_is_kept_aside_and_the_rest_goes_on(store: Store) -> None:
+    wanted = fill(store, range(2))
+    sink = Receiver()
+    sink.failures = [RefusedError("410", hint="gone")]
+    delivery = SinkDelivery(store, sink)
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
+    assert sink.got == wanted[1:]
+    (dead,) = store.dead_letters("mqtt")
+    assert (dead.kind, dead.event_id, dead.error) == (*wanted[0], "410; gone")
+    assert delivery.refused == 1
+
+
+def test_one_sink_that_is_down_holds_up_no_other(store: Store) -> None:
+    sinks = [Receiver("mqtt"), Receiver("file")]
+    sinks[0].is_down = True
+    deliveries = [SinkDelivery(store, sink) for sink in sinks]
+    running = [start(delivery) for delivery in deliveries]
+    wanted = fill(store, range(3))
+    wait_until(lambda: deliveries[1].is_idle, 5)
+    assert sinks[1].got == wanted
+    assert store.lag("mqtt") == 6
+    for supervisor, delivery in zip(running, deliveries, strict=True):
+        stop(supervisor, delivery)
+
+
+def test_a_sink_that_is_back_is_served_at_once(store: Store) -> None:
+    sink = Receiver()
+    sink.is_down = True
+    delivery = SinkDelivery(store, sink, first_s=60.0)
+    running = start(delivery)
+    wanted = fill(store, range(2))
+    wait_until(lambda: delivery.failures > 0)
+    sink.is_down = False
+    sink.on_connected()
+    assert wait_until(lambda: delivery.is_idle) < 5
+    stop(running, delivery)
+    assert sink.got == wanted
+
+
+def test_what_did_not_arrive_before_a_stop_arrives_after_the_next_start(store: Store) -> None:
+    wanted = fill(store, range(2))
+    first = Receiver()
+    first.is_down = True
+    delivery = SinkDelivery(store, first, first_s=60.0)
+    running = start(delivery)
+    wait_until(lambda: delivery.failures > 0)
+    begin = time.monotonic()
+    stop(running, delivery)
+    assert time.monotonic() - begin < 2
+    second = Receiver()
+    delivery = SinkDelivery(store, second)
+    running = start(delivery)
+    assert wait_until(lambda: delivery.is_idle) < 5
+    stop(running, delivery)
+    assert second.got == wanted
+
+
+def test_a_delivery_outlives_a_store_that_fails(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = fill(store, range(1))
+    sink, broken = Receiver(), threading.Event()
+    broken.set()
+    delivered = store.delivered
+
+    def full(sink: str, seq: int) -> None:
+        if broken.is_set():
+            raise OSError("database or disk is full")
+        delivered(sink, seq)
+
+    monkeypatch.setattr(store, "delivered", full)
+    delivery = SinkDelivery(store, sink, longest_s=0.1)
+    running = start(delivery)
+    wait_until(lambda: delivery.failures > 2)
+    broken.clear()
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
+    assert [*dict.fromkeys(sink.got)] == wanted

@@ -1,0 +1,94 @@
+"""What a site says of a camera that no longer looks as it did at its calibration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stepvad.calibration.drift import Looks
+from stepvad.calibration.drift_monitor import SPAN_LOOKS
+from stepvad.incidents.camera import Subject
+from stepvad.incidents.events import Rules
+from stepvad.intake import demo
+from stepvad.intake.models import Models
+from stepvad.intake.status import Board
+from stepvad.poses import Clip, Track
+from stepvad.site.drifting import Drifting, latest_block
+from tests.site.sites import RATE, one_person
+
+
+def drifting(board: Board, looks: dict[str, Looks] | None = None) -> Drifting:
+    loaded = Models().load(demo.MODEL)
+    assert loaded.calibration is not None
+    board.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
+    subject = Subject(
+        camera="demo",
+        rate=RATE,
+        rules=Rules(threshold=1.0),
+        detector=loaded.detector,
+        model_id="m",
+        model_sha256="0",
+        zones={},
+    )
+    calibration = replace(
+        loaded.calibration, looks=loaded.calibration.looks if looks is None else looks
+    )
+    return Drifting(subject, calibration, board)
+
+
+def walk(*, upside_down: bool = False) -> Clip:
+    clip = one_person(30.0, every_s=1e9, for_s=0.0)
+    (track,) = clip.tracks
+    keypoints = 1000 - track.keypoints if upside_down else track.keypoints
+    turned = Track(1, track.frames, keypoints, track.confidence)
+    return Clip("demo", RATE, clip.n_frames, (turned,), clip.skeleton)
+
+
+def test_a_short_calibration_cannot_tell_a_change() -> None:
+    board = Board()
+    one = drifting(board)
+    one.add(walk(upside_down=True))
+    one.tell()
+    view = board.snapshot().cameras[0]
+    assert not view.drifted
+    assert "expected at least 8 hours with people, got 0.2" in view.drift
+    drifting(board, {}).tell()
+    assert "does not tell how it looked" in board.snapshot().cameras[0].drift
+
+
+def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
+    board = Board()
+    known = drifting(board).calibration.looks["demo"]
+    rng = np.random.default_rng(0)
+    days = known.values[rng.integers(len(known), size=24 * 120)]
+    one = drifting(board, {"demo": Looks(known.names, days)})
+    monitor = one.monitor
+    assert monitor is not None
+    one.tell()
+    assert "too early to tell: 0 of 60 looks" in board.snapshot().cameras[0].drift
+    monitor.add(Looks(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
+    one.tell()
+    assert board.snapshot().cameras[0].drift == "looks as it did at its calibration"
+    upside_down = walk(upside_down=True)
+    for span in range(monitor.needed):
+        one.tell()
+        view = board.snapshot().cameras[0]
+        assert not view.drifted
+        assert span == 0 or f"{span} of {monitor.needed} spans" in view.drift
+        for _ in range(SPAN_LOOKS):
+            one.add(upside_down)
+    one.tell()
+    one.tell()
+    view = board.snapshot().cameras[0]
+    assert view.drifted
+    assert "calibrate again" in view.drift
+    assert caplog.text.count("has changed since its calibration") == 1
+
+
+def test_a_block_is_the_last_half_minute() -> None:
+    clip = one_person(40.0)
+    block = latest_block(clip)
+    assert block.n_frames == 30 * RATE
+    assert (block.tracks[0].keypoints == clip.tracks[0].keypoints[-block.n_frames :]).all()

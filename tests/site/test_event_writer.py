@@ -1,0 +1,187 @@
+"""Changes of events on their way to the disk."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stepvad.incidents.events import Kind
+from stepvad.incidents.record import Record
+from stepvad.intake.status import Board
+from stepvad.site import event_writer, recorder
+from stepvad.site.background import TaskQueue
+from stepvad.site.event_writer import ChangeQueue, EventWriter, PendingChange
+from stepvad.site.explainer import EventPoses
+from stepvad.supervision.stages import Supervisor
+from tests.site.sites import one_person
+from tests.video.servers import wait_until
+
+NEW = Record(
+    id="a-1",
+    camera="door",
+    score=3.0,
+    top_score=3.0,
+    start_time=100.0,
+    model_id="m",
+    model_sha256="0",
+    track_id=1,
+    epoch=1,
+    frame_seq=0,
+    confidence=1.0,
+    threshold=2.0,
+)
+
+
+class Disk:
+    """A store on a disk that refuses while `refuses` is set."""
+
+    def __init__(self, error: Exception) -> None:
+        self.kept: list[tuple[Kind, Record]] = []
+        self.refuses = threading.Event()
+        self.tries = 0
+        self._error = error
+
+    def change(self, kind: Kind, record: Record) -> None:
+        self.tries += 1
+        if self.refuses.is_set():
+            raise self._error
+        self.kept.append((kind, record))
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+READ_ONLY = OSError(errno.EROFS, "Read-only file system")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_writer, "FIRST_RETRY_S", 0.01)
+    monkeypatch.setattr(event_writer, "LONGEST_RETRY_S", 0.02)
+
+
+@pytest.fixture
+def board() -> Board:
+    board = Board()
+    board.camera("door", rate=10.0, threshold=2.0, model="m", zones={})
+    return board
+
+
+@contextmanager
+def writing(
+    disk: Disk, board: Board, recordings: Path | None = None
+) -> Iterator[tuple[ChangeQueue, EventWriter]]:
+    changes, supervisor = ChangeQueue(), Supervisor()
+    writer = EventWriter(changes, disk, board, TaskQueue(), recordings=recordings)
+    supervisor.start(writer)
+    yield changes, writer
+    assert supervisor.stop([writer], 5) == []
+
+
+def change(kind: Kind, record: Record) -> PendingChange:
+    return PendingChange(kind, record, time.monotonic())
+
+
+def test_a_full_disk_loses_nothing_and_needs_no_restart(board: Board) -> None:
+    disk = Disk(FULL)
+    disk.refuses.set()
+    with writing(disk, board) as (changes, _):
+        changes.put(change("new", NEW))
+        for score in range(4, 50):
+            changes.put(change("update", replace(NEW, top_score=score)))
+        changes.put(change("end", NEW.ended("calm", 101.0)))
+        wait_until(lambda: disk.tries > 2, 5)
+        (sink,) = board.snapshot().sinks
+        assert (sink.name, sink.lag) == ("store", 3)
+        assert "No space left" in sink.last_error
+        assert disk.kept == []
+        disk.refuses.clear()
+    assert [kind for kind, _ in disk.kept] == ["new", "update", "end"]
+    assert disk.kept[1][1].top_score == 49
+    (sink,) = board.snapshot().sinks
+    assert (sink.lag, sink.failures, sink.last_error) == (0, 0, "")
+    assert board.snapshot().cameras[0].counts["events"] == 1
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("a bug"), READ_ONLY, OSError(errno.EIO, "Input/output error")], ids=str
+)
+def test_an_error_that_is_not_a_full_disk_deletes_no_recording(
+    board: Board, tmp_path: Path, error: Exception
+) -> None:
+    for number in range(5):
+        path = tmp_path / "door" / f"door-{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    disk = Disk(error)
+    disk.refuses.set()
+    with writing(disk, board, tmp_path) as (changes, _):
+        changes.put(change("new", NEW))
+        wait_until(lambda: disk.tries > 10, 5)
+        assert len([*(tmp_path / "door").iterdir()]) == 5
+        disk.refuses.clear()
+    assert len(disk.kept) == 1
+
+
+def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(directories: object) -> list[Path]:
+        raise READ_ONLY
+
+    monkeypatch.setattr(recorder, "make_room", fails)
+    disk = Disk(FULL)
+    disk.refuses.set()
+    with writing(disk, board, tmp_path) as (changes, _):
+        changes.put(change("new", NEW))
+        wait_until(lambda: disk.tries > 3, 5)
+        disk.refuses.clear()
+    assert len(disk.kept) == 1
+
+
+def test_a_disk_that_is_really_full_loses_the_oldest_recording(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
+    (tmp_path / "door").mkdir()
+    (tmp_path / "door" / "door-0.parquet").write_bytes(b"x")
+    disk = Disk(FULL)
+    disk.refuses.set()
+    with writing(disk, board, tmp_path) as (changes, _):
+        changes.put(change("new", NEW))
+        wait_until(lambda: not [*(tmp_path / "door").iterdir()], 5)
+        disk.refuses.clear()
+
+
+def test_what_cannot_be_stored_in_the_end_is_told(
+    board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = Disk(FULL)
+    disk.refuses.set()
+    changes, supervisor = ChangeQueue(), Supervisor()
+    writer = EventWriter(changes, disk, board, TaskQueue())
+    supervisor.start(writer)
+    changes.put(change("new", NEW))
+    assert supervisor.stop([writer], 1.0) == []
+    assert "1 changes of events could not be stored" in caplog.text
+
+
+def test_a_queue_that_waits_long_keeps_every_beginning_and_end_but_not_all_poses() -> None:
+    changes, poses = ChangeQueue(), EventPoses(one_person(1.0), 0, 0, 1)
+    for number in range(300):
+        record = replace(NEW, id=f"a-{number}")
+        changes.put(PendingChange("new", record, 0.0, poses))
+        changes.put(PendingChange("end", record.ended("calm", 101.0), 0.0, poses))
+    assert len(changes) == 600
+    with_poses = 0
+    while (one := changes.first(0)) is not None:
+        with_poses += one.poses is not None
+        changes.done()
+    assert with_poses == event_writer.MOST_POSES

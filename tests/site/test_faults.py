@@ -1,0 +1,162 @@
+"""What may go wrong at a site, and how it goes on. The targets are those of the guide."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from stepvad.incidents.record import Record
+from tests.fleet.disks import small_disk
+from tests.processes import wait_until_nobody_is_left
+from tests.site.sites import (
+    RATE,
+    Running,
+    lines,
+    one_person,
+    pose_camera,
+    video_camera,
+    write_networks,
+    write_site,
+)
+from tests.video.clips import write_video
+from tests.video.servers import SLOWER, RtspServer, has_rtsp_server, wait_until
+
+pytestmark = pytest.mark.slow
+
+GONE_S = float(os.environ.get("STEPVAD_TEST_GONE_S", "3"))
+"""How long a camera is away; the target is for 30."""
+
+
+def test_a_full_disk_drops_recorded_poses_first_and_loses_no_event(tmp_path: Path) -> None:
+    camera = pose_camera("door", one_person(), tmp_path)
+    with small_disk(16) as disk:
+        (tmp_path / "site-data").symlink_to(disk.path)
+        with Running(write_site(tmp_path, camera)) as running:
+            running.wait_for_events(1)
+            poses = running.data / "poses" / "door"
+            poses.mkdir(parents=True)
+            for number in range(20):
+                (poses / f"door-{number:02}.parquet").write_bytes(b"x" * 200_000)
+            before = len(running.events())
+            disk.fill()
+            wait_until(lambda: "could not be stored" in running.log.read_text(), 60 * SLOWER)
+            wait_until(lambda: "events are stored again" in running.log.read_text(), 60 * SLOWER)
+            running.wait_for_events(before + 1)
+            assert 0 < len([*poses.glob("*.parquet")]) < 20
+            disk.free()
+            running.wait_for_events(before + 2)
+            left = len([*poses.glob("*.parquet")])
+            assert running.stop() == 0
+            events = running.events()
+            assert len([*poses.glob("*.parquet")]) == left, "none goes while there is room"
+        assert all(not record.is_open for record in events)
+        slots = sorted(record.frame_seq for record in events)
+        period = 9.5 * RATE
+        assert all(abs(b - a - period) < RATE for a, b in pairwise(slots))
+
+
+@pytest.mark.skipif(not has_rtsp_server(), reason="needs GStreamer's RTSP server")
+def test_a_camera_that_goes_away_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks = write_networks(tmp_path)
+    clip = write_video(tmp_path / "source.mkv", codec="libx264", n_frames=200)
+    server = RtspServer(clip, tmp_path / "rtsp.log")
+    user, address = server.address.removeprefix("rtsp://").split("@")
+    monkeypatch.setenv("TEST_CAMERA", user)
+    camera = (
+        f'[[cameras]]\nname = "gate"\nurl = "rtsp://{address}"\n'
+        'credentials = "env:TEST_CAMERA"\nrate = 10.0\nthreshold = 20.0\n'
+    )
+    other = pose_camera("door", one_person(), tmp_path)
+    server.start()
+    try:
+        with Running(write_site(tmp_path, camera, other, networks)) as running:
+            wait_until(lambda: any(r.camera == "gate" for r in running.events()), 60 * SLOWER)
+            gone = time.monotonic()
+            server.kill()
+            wait_until(lambda: "camera gate is offline" in running.log.read_text(), 60 * SLOWER)
+            assert time.monotonic() - gone <= 5.0 * SLOWER
+            wait_until(lambda: not _of(running, "gate")[0].is_open, 5 * SLOWER)
+            assert _of(running, "gate")[0].ended_by == "camera lost"
+            time.sleep(max(GONE_S - (time.monotonic() - gone), 0))
+            server.start()
+            wait_until(lambda: len(_of(running, "gate")) == 2, 20 * SLOWER)
+            first, second = _of(running, "gate")
+            assert second.epoch > first.epoch
+            assert second.frame_seq >= 11  # a whole window of the new connection
+            assert second.start_time >= (first.end_time or 0) + GONE_S - 1
+            door = _of(running, "door")
+            assert len({record.epoch for record in door}) == 1, "the other camera did not notice"
+            assert running.stop() == 0
+            assert all(not record.is_open for record in running.events())
+            assert user.split(":")[1] not in running.log.read_text()
+    finally:
+        server.kill()
+
+
+def _of(running: Running, camera: str) -> list[Record]:
+    return [record for record in running.events() if record.camera == camera]
+
+
+SIGNS = {
+    "site": "watches, cameras: 4",
+    "capture-left": "camera left is online",
+    "capture-right": "camera right is online",
+}
+"""What the log says when somebody is at work."""
+
+
+def _signs(running: Running, victim: str) -> int:
+    return running.log.read_text().count(SIGNS.get(victim, "started again"))
+
+
+def _is_back(running: Running, victim: str, said: int) -> bool:
+    return victim in running.processes() and _signs(running, victim) > said
+
+
+def _has_more(running: Running, known: set[str]) -> bool:
+    return any(record.id not in known for record in running.events())
+
+
+def _wait_for(running: Running, victim: str) -> None:
+    wait_until(lambda: victim in running.processes(), 20 * SLOWER)
+
+
+def test_any_process_may_be_killed_under_load(tmp_path: Path) -> None:
+    """Every announced event is stored, every event ends, and the site is back soon."""
+    networks = write_networks(tmp_path)
+    told = tmp_path / "told.jsonl"
+    cameras = [
+        *(pose_camera(name, one_person(), tmp_path) for name in ("a", "b")),
+        *(video_camera(name, tmp_path) for name in ("left", "right")),
+    ]
+    sink = f'[sinks.file]\npath = "{told}"\n'
+    with Running(write_site(tmp_path, *cameras, networks, sink)) as running:
+        running.wait_for_events(4, 120 * SLOWER)
+        for victim in ("capture-left", "poses-0", "site", "capture-right", "poses-0", "site"):
+            _wait_for(running, victim)
+            before, said = {r.id for r in running.events()}, _signs(running, victim)
+            os.kill(running.processes()[victim], signal.SIGKILL)
+            back = wait_until(partial(_is_back, running, victim, said), 20 * SLOWER)
+            assert back <= 5.0 * SLOWER, victim
+            wait_until(partial(_has_more, running, before), 30 * SLOWER)
+        site = running.processes()["site"]
+        running.process.kill()  # without its supervisor the site ends in order
+        wait_until_nobody_is_left(site)
+        events = {record.id: record for record in running.events()}
+        assert all(not record.is_open for record in events.values())
+        announced = [(m["type"], m["after"]["id"]) for m in lines(told)]
+        assert {id for _, id in announced} <= events.keys()
+        of: dict[str, Counter[str]] = {}
+        for kind, id in announced:
+            of.setdefault(str(id), Counter())[str(kind)] += 1
+        assert of.keys() == events.keys()
+        assert all(kinds["new"] >= 1 and kinds["end"] >= 1 for kinds in of.values())

@@ -1,0 +1,193 @@
+"""Frames pushed by hand through lanes, scoring and events: disorder, clocks, poison, overload."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad.incidents.camera import MOST_PEOPLE
+from stepvad.incidents.record import Record
+from stepvad.intake.frame_queues import Frame
+from stepvad.intake.models import Models
+from stepvad.intake.status import Board
+from stepvad.poses import Pose
+from stepvad.settings.file import Settings, load
+from stepvad.site.pipeline import Pipeline
+from stepvad.site.store.eventstore import FILE_NAME, Store
+from stepvad.supervision.stages import Supervisor
+from tests.site.sites import jumble, one_person, pose_camera, write_site
+from tests.video.servers import SLOWER
+
+
+class Pushed:
+    """A pipeline in this process that is fed by hand; cameras have no source of their own."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.board = Board()
+        self._supervisor = Supervisor()
+        self._directory = tempfile.TemporaryDirectory()
+        store = Store(Path(self._directory.name) / FILE_NAME, clock=lambda: 1000.0)
+        self.pipeline = Pipeline(settings, Models(), self.board, store)
+        self._supervisor.start(self.pipeline.scorer)
+
+    def put(
+        self, camera: str, number: int, slot: int, poses: list[Pose], *, wall0: float = 1e9
+    ) -> None:
+        self.pipeline.frames.put(
+            Frame(
+                camera=camera,
+                number=number,
+                connection=0,
+                wall0=wall0,
+                slot=slot,
+                arrived=time.monotonic(),
+                size=(1280, 720),
+                poses=poses,
+            )
+        )
+        while self.pipeline.frames.size() > 3:
+            time.sleep(0.001)
+
+    def finish(self) -> list[Record]:
+        """The events, all over."""
+        assert self._supervisor.stop([self.pipeline.scorer], 20) == []
+        ended = []
+        while (change := self.pipeline.changes.first(0)) is not None:
+            self.pipeline.changes.done()
+            if change.kind == "end":
+                ended.append(change.record)
+        self.pipeline._store.close()
+        self._directory.cleanup()
+        return ended
+
+    def counts(self, camera: str) -> dict[str, int]:
+        views = {view.name: view for view in self.board.snapshot().cameras}
+        return {str(field): n for field, n in views[camera].counts.items()}
+
+
+def two_cameras(directory: Path) -> Settings:
+    cameras = [pose_camera(name, one_person(20.0), directory) for name in ("a", "b")]
+    return load(write_site(directory, *cameras))
+
+
+def test_frames_twice_and_in_disorder_change_nothing(tmp_path: Path) -> None:
+    settings, clip = two_cameras(tmp_path), one_person(40.0)
+    frames = [*clip.by_frame()]
+    clean = Pushed(settings)
+    for slot, poses in frames:
+        clean.put("a", slot, slot, poses)
+    rng = np.random.default_rng(1)
+    order = [*range(len(frames))]
+    for at in rng.choice(len(order) - 6, len(order) // 20, replace=False).tolist():
+        order.insert(at + int(rng.integers(1, 6)), order.pop(at))
+    for at in rng.choice(len(order), len(order) // 20, replace=False).tolist():
+        order.insert(at, order[at])
+    messy = Pushed(settings)
+    for slot in order:
+        messy.put("a", slot, *frames[slot])
+    expected, found = clean.finish(), messy.finish()
+    assert len(expected) >= 4
+    assert found == expected
+    assert messy.counts("a")["skipped"] == len(order) - len(frames)
+    assert messy.counts("a")["windows"] == clean.counts("a")["windows"]
+
+
+def test_a_clock_that_is_moved_changes_no_score_and_no_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, clip = two_cameras(tmp_path), one_person(40.0)
+    usual, moved = Pushed(settings), Pushed(settings)
+    for slot, poses in clip.by_frame():
+        usual.put("a", slot, slot, poses)
+    real = time.time
+    for slot, poses in clip.by_frame():
+        if slot == 200:
+            monkeypatch.setattr(time, "time", lambda: real() - 3600)
+        moved.put("a", slot, slot, poses)
+    assert moved.finish() == usual.finish()
+
+
+def test_poison_harms_only_the_camera_that_sent_it(tmp_path: Path) -> None:
+    clip = one_person(20.0)
+    good = pose_camera("good", clip, tmp_path)
+    bad = [pose_camera(name, clip, tmp_path) for name in ("cut", "nan", "joints")]
+    settings = write_site(tmp_path, good, *bad)
+    whole = (tmp_path / "cut.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    text = (
+        settings.read_text()
+        .replace("nan.parquet", "nan.json")
+        .replace("joints.parquet", "joints.json")
+    )
+    settings.write_text(text)
+    one = '{"1": {"%d": {"keypoints": [%s], "scores": null}}}'
+    (tmp_path / "nan.json").write_text(one % (0, ", ".join(["NaN"] * 51)))
+    (tmp_path / "joints.json").write_text(one % (0, ", ".join(["1.0"] * 15)))
+    pushed = Pushed(load(settings))
+    states = {view.name: (view.state, view.reason) for view in pushed.board.snapshot().cameras}
+    for name in ("cut", "nan", "joints"):
+        assert states[name][0] == "failed", states
+        assert states[name][1], "a reason is told"
+    wrong = Pose(1, np.zeros((5, 2), np.float32), np.zeros(5, np.float32))
+    for slot, poses in clip.by_frame():
+        pushed.put("good", slot, slot, [*poses, wrong] if slot % 7 == 0 else poses)
+    ended = pushed.finish()
+    assert len(ended) >= 2
+    assert pushed.counts("good")["scored"] == clip.n_frames
+    assert pushed.counts("good")["skipped"] == len(range(0, clip.n_frames, 7))
+
+
+def test_a_crowd_that_cannot_be_is_left_out(tmp_path: Path) -> None:
+    clip = one_person(20.0)
+    pushed = Pushed(two_cameras(tmp_path))
+    poses = [next(clip.by_frame())[1][0]] * (MOST_PEOPLE + 1)
+    pushed.put("a", 0, 0, poses[1:])
+    pushed.put("a", 1, 1, poses)
+    pushed.finish()
+    assert (pushed.counts("a")["scored"], pushed.counts("a")["skipped"]) == (2, 1)
+
+
+@pytest.mark.slow
+def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> None:
+    """Scoring is made so slow that it gets through half of what comes."""
+    pushed = Pushed(two_cameras(tmp_path))
+    scorer, step = pushed.pipeline.scorer, pushed.pipeline.scorer.step
+
+    def slow(items: list[tuple[str, Frame]]) -> None:
+        time.sleep(0.008 * len(items))
+        step(items)
+
+    scorer.step = slow  # type: ignore[assignment,method-assign]  # slowed down
+    person = jumble()
+    began, number, latest = time.monotonic(), 0, 0
+    while time.monotonic() - began < 6.0:
+        for camera in ("a", "b"):
+            pushed.pipeline.frames.put(
+                Frame(
+                    camera=camera,
+                    number=number,
+                    connection=0,
+                    wall0=1e9,
+                    slot=number,
+                    arrived=time.monotonic(),
+                    size=(1280, 720),
+                    poses=[Pose(1, person, np.ones(17, np.float32))],
+                )
+            )
+        number += 1
+        latest = max(latest, pushed.pipeline.frames.size())
+        time.sleep(0.004)
+    pushed.finish()
+    for camera in ("a", "b"):
+        counts = pushed.counts(camera)
+        assert counts["shed"] > number / 5
+        assert counts["scored"] + counts["shed"] == number
+    assert latest <= 2 * (8 + 1)
+    for view in pushed.board.snapshot().cameras:
+        (p99,) = view.latency.quantiles(0.99)
+        assert p99 is not None
+        assert p99 < 2.0 * SLOWER

@@ -1,0 +1,168 @@
+"""Stages of a site: heartbeats, hanging, dying, and ends that have a limit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import NoReturn
+
+import pytest
+
+from stepvad.supervision import stages
+from stepvad.supervision.stages import STUCK, Heartbeat, Supervisor
+from tests.video.servers import wait_until
+
+
+class Steady:
+    """A stage that does as its test says."""
+
+    def __init__(self, name: str = "steady", deadline_s: float = 10.0) -> None:
+        self.name = name
+        self.heartbeat = Heartbeat(deadline_s)
+        self.hangs, self.dies, self.stopping = threading.Event(), threading.Event(), False
+        self.released = threading.Event()
+
+    def run(self) -> None:
+        while not self.stopping:
+            if self.hangs.is_set():
+                self.released.wait(30)
+            if self.dies.is_set():
+                raise ValueError("a bug")
+            self.heartbeat.beat()
+            time.sleep(0.01)
+
+    def stop(self, deadline: float) -> None:
+        self.stopping = True
+
+
+class EndedError(Exception):
+    """The process would have ended."""
+
+
+def end(code: int) -> NoReturn:
+    raise EndedError(code)
+
+
+@pytest.fixture
+def supervisor() -> Supervisor:
+    return Supervisor(end)
+
+
+def test_stages_that_make_progress_are_left_alone(supervisor: Supervisor) -> None:
+    one, two = Steady("one", 0.5), Steady("two", 0.5)
+    supervisor.start(one)
+    supervisor.start(two)
+    for _ in range(10):
+        time.sleep(0.1)
+        supervisor.check()
+    assert [stage.name for stage in supervisor.health().stages] == ["one", "two"]
+    assert supervisor.health().is_ok
+    assert supervisor.stop([one, two], 5.0) == []
+    assert supervisor.health().stages == ()
+
+
+def test_a_stage_that_hangs_ends_the_process_and_is_named(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, bad = Steady("good"), Steady("bad", 0.2)
+    supervisor.start(good)
+    supervisor.start(bad)
+    bad.hangs.set()
+    wait_until(lambda: not supervisor.health().is_ok, 5)
+    assert supervisor.health().late == ["bad"]
+    with pytest.raises(EndedError) as ended:
+        supervisor.check()
+    assert ended.value.args == (STUCK,)
+    assert "stages that hang: bad" in caplog.text
+    bad.released.set()
+    supervisor.stop([good, bad], 5.0)
+
+
+def test_a_stage_that_dies_ends_the_process_with_its_traceback(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Steady("mortal")
+    supervisor.start(stage)
+    stage.dies.set()
+    wait_until(lambda: "stage mortal died" in caplog.text, 5)
+    assert "ValueError: a bug" in caplog.text
+    with pytest.raises(EndedError):
+        supervisor.check()
+
+
+def test_a_stage_that_ends_by_itself_is_no_longer_asked(supervisor: Supervisor) -> None:
+    stage = Steady("finite", 0.1)
+    supervisor.start(stage)
+    stage.stopping = True
+    wait_until(lambda: not supervisor.health().stages, 5)
+    time.sleep(0.2)
+    supervisor.check()
+
+
+def test_stopping_has_a_limit_and_names_what_is_left(supervisor: Supervisor) -> None:
+    good, bad = Steady("good"), Steady("bad")
+    supervisor.start(good)
+    supervisor.start(bad)
+    bad.hangs.set()
+    time.sleep(0.05)
+    began = time.monotonic()
+    assert supervisor.stop([good, bad], 0.3) == ["bad"]
+    assert time.monotonic() - began < 5
+    bad.released.set()
+
+
+def test_a_pause_of_the_whole_process_is_forgiven(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stages, "PAUSED_S", 0.3)
+    stage = Steady("paused", 0.2)
+    supervisor.start(stage)
+    supervisor.check()
+    stage.hangs.set()
+    time.sleep(0.5)
+    supervisor.check()
+    assert "stood still" in caplog.text
+    assert supervisor.health().is_ok
+    time.sleep(0.25)
+    with pytest.raises(EndedError):
+        supervisor.check()
+    stage.released.set()
+
+
+def test_two_stages_have_two_names(supervisor: Supervisor) -> None:
+    one = Steady("same")
+    supervisor.start(one)
+    with pytest.raises(ValueError, match="a name that no other has"):
+        supervisor.start(Steady("same"))
+    supervisor.stop([one], 5.0)
+
+
+PROGRAM = """
+import threading, time
+from stepvad.supervision.stages import Heartbeat, Supervisor
+
+class Hanging:
+    name, heartbeat = "hanging", Heartbeat(0.2)
+    def run(self): threading.Event().wait()
+    def stop(self, deadline): pass
+
+supervisor = Supervisor()
+try:
+    supervisor.start(Hanging())
+    while True:
+        time.sleep(0.1)
+        supervisor.check()
+finally:
+    print("unwound", flush=True)
+"""
+
+
+def test_a_process_that_hangs_ends_before_anything_is_unwound() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == STUCK
+    assert done.stdout == ""
+    assert "Thread 0x" in done.stderr, "where it hangs is in the log"
