@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stepvad.fleet import wire
-from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.nats import NatsBus, connected
+from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, Told
 from stepvad.intake import demo

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from stepvad.fleet.bus import Delivery
-from stepvad.fleet.changes import ID, Change, change_of
+from stepvad.fleet.broker.bus import Delivery
+from stepvad.fleet.event_message import ID, Change, change_of
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record, message
 from tests.site.records import record

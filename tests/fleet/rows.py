@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.nats import NatsBus, connected
-from stepvad.fleet.nats_errors import answers
+from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.broker.nats_errors import answers
+from stepvad.fleet.events.writer import READER
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.writer import READER
 from tests.fleet.quiet import Quiet
 
 Row = Mapping[str, Any]

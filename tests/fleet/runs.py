@@ -10,7 +10,7 @@ import msgpack
 import numpy as np
 
 from stepvad.fleet import wire
-from stepvad.fleet.nats import connected
+from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch
 from stepvad.poses import Clip

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.fleet.nats import connected
-from stepvad.fleet.postgres import Wanted, connect
+from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.formats import write_clip
 from stepvad.incidents.record import Record
 from stepvad.intake import demo

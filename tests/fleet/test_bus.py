@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.bus import ConflictError, Position, UnavailableError
-from stepvad.fleet.nats import NatsBus, connected
+from stepvad.fleet.broker.bus import ConflictError, Position, UnavailableError
+from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.tasks import end
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.video.servers import SLOWER

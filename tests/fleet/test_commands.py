@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.fleet.postgres import Wanted, connect
+from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.incidents.record import Record
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import needs_postgres

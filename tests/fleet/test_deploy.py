@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from stepvad.fleet import settings, tally, writer
-from stepvad.fleet.scoring import Counts
+from stepvad.fleet import settings
+from stepvad.fleet.events import writer
+from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.subjects import SHARDS
-from stepvad.fleet.writer_metrics import WriterMetrics
+from stepvad.fleet.worker import tally
+from stepvad.fleet.worker.scoring import Counts
 from tests.fleet.brokers import PROGRAM
 from tests.fleet.charts import CHART, VARIANTS, manifests, of_kind, pods, rendered, said, tool
 from tests.fleet.deployed import BROKERS, FLEET, services, yaml
@@ -335,5 +337,5 @@ def test_every_metric_of_ours_that_a_rule_asks_for_is_one_that_a_role_has() -> N
     assert len(asked) > 6
     assert asked <= names, asked - names
     reasons = {*re.findall(r'reason="(\w+)"', rules)}
-    shard = (ROOT / "src" / "stepvad" / "fleet" / "shard.py").read_text("utf-8")
+    shard = (ROOT / "src" / "stepvad" / "fleet" / "worker" / "shard.py").read_text("utf-8")
     assert all(f'"{reason}"' in shard for reason in reasons)

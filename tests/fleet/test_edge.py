@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.fleet.changes import of_fleet
-from stepvad.fleet.nats import connected
+from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.fleet.wire import Batch, decode, decode_event
 from stepvad.incidents.record import Record

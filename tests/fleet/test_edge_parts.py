@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.fleet.changes import of_fleet
-from stepvad.fleet.edge import Edge, page_of
-from stepvad.fleet.line import Line
-from stepvad.fleet.nats import connected
+from stepvad.fleet.broker.line import Line
+from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.edge.edge import Edge, page_of
+from stepvad.fleet.edge.sink import FleetSink
+from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.settings import BusSettings, EdgeSite, load_edge
-from stepvad.fleet.sink import FleetSink
 from stepvad.fleet.subjects import POSES, Subjects
 from stepvad.fleet.wire import decode_event
 from stepvad.formats import write_clip
@@ -105,7 +105,7 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
 def test_a_broker_that_is_away_is_told_on_the_board_with_what_was_shed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stepvad.fleet.edge.DRAIN_S", 0.2)
+    monkeypatch.setattr("stepvad.fleet.edge.edge.DRAIN_S", 0.2)
     away = Broker(tmp_path / "nats")
     edge = Edge(settings(tmp_path, away, "buffer_mb = 0.002"))
     stop = threading.Event()
@@ -171,7 +171,7 @@ def test_an_event_that_is_sent_twice_is_kept_once_under_the_name_of_its_site(
 def test_a_sink_whose_broker_is_away_says_that_the_message_did_not_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("stepvad.fleet.sink.WITHIN_S", 0.5)
+    monkeypatch.setattr("stepvad.fleet.edge.sink.WITHIN_S", 0.5)
     away = BusSettings().model_copy(update={"servers": [f"nats://127.0.0.1:{free_port()}"]})
     line = Line(away, "edge")
     sink = FleetSink(line, site="north", subjects=Subjects())

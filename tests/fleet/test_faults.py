@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.fleet.nats import connected
+from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings, cluster

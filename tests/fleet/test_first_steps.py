@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.connecting import connected_soon
-from stepvad.fleet.login import login
-from stepvad.fleet.models import FleetModels
+from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.connection import connected_soon
+from stepvad.fleet.broker.login import login
 from stepvad.fleet.settings import BusSettings, Tls, load_worker
+from stepvad.fleet.worker.models import FleetModels
 from tests.fleet.brokers import broker
 from tests.video.servers import SLOWER, free_port
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.fleet.nats import connected
-from stepvad.fleet.postgres import Wanted, connect
+from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.fleet import service
-from stepvad.fleet.models import FleetModels
-from stepvad.fleet.nats import connected
+from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import ModelSettings, Settings
-from stepvad.fleet.worker import Worker
+from stepvad.fleet.worker import service
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.worker import Worker
 from stepvad.intake import demo
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD

@@ -10,9 +10,9 @@ from nats import errors as client_errors
 from nats.js import errors
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.bus import ConflictError, UnavailableError
-from stepvad.fleet.nats import connected
-from stepvad.fleet.nats_errors import BY_CLASS, BY_CODE, answers
+from stepvad.fleet.broker.bus import ConflictError, UnavailableError
+from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.broker.nats_errors import BY_CLASS, BY_CODE, answers
 from tests.fleet.brokers import broker, bus_settings
 
 RAISED: tuple[tuple[Exception, type[StepvadError], str], ...] = (

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad.fleet.buffer import Buffer
-from stepvad.fleet.packing import Label, Packer, Parcel
+from stepvad.fleet.edge.batcher import Label, Packer, Parcel
+from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import MAX_BYTES, Batch, decode
 from stepvad.incidents.camera import MOST_PEOPLE, box_of

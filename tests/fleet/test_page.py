@@ -17,9 +17,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.postgres import Events, connect
+from stepvad.fleet.events.postgres import Events, connect
+from stepvad.fleet.events.shelf import Shelf
 from stepvad.fleet.settings import Settings
-from stepvad.fleet.shelf import Shelf
 from stepvad.intake.status import Board
 from stepvad.web import create_app, serve
 from tests.browser import CHROMIUM, browser

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.fleet.nats import connected
+from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch
 from stepvad.poses import Clip

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.fleet import migrations
-from stepvad.fleet.postgres import _CAMERAS, _TOTALS, Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events import migrations
+from stepvad.fleet.events.postgres import (
+    _CAMERAS,
+    _TOTALS,
+    Events,
+    NoDatabaseError,
+    Wanted,
+    connect,
+)
 from tests.fleet.messages import change, event, over, worse
 from tests.fleet.postgres import PostgresServer, needs_postgres
 from tests.video.servers import free_port

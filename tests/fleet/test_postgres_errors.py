@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
-from stepvad.fleet.postgres_errors import BY_SQLSTATE, Meaning, by_class, meaning
+from stepvad.fleet.events.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.postgres_errors import BY_SQLSTATE, Meaning, by_class, meaning
 from tests.fleet.messages import change, event
 from tests.fleet.postgres import needs_postgres
 from tests.video.servers import SLOWER

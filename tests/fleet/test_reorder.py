@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepvad.fleet.reorder import DEPTH, Reorder
 from stepvad.fleet.wire import Batch, Connection, batch_of
+from stepvad.fleet.worker.reorder import DEPTH, Reorder
 
 
 def batch(seq: int, n: int = 1) -> Batch:

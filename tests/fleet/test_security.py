@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.bus import Position, UnavailableError
-from stepvad.fleet.nats import NatsBus, connected
-from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.broker.bus import Position, UnavailableError
+from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.events.postgres import Events, NoDatabaseError, Wanted, connect
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.intake import demo
 from tests.fleet.messages import change, event, over

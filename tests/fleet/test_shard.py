@@ -14,14 +14,14 @@ import pytest
 
 from stepvad.detector import Detector
 from stepvad.fleet import wire
-from stepvad.fleet.bus import Delivery
-from stepvad.fleet.holding import packed, unpacked
-from stepvad.fleet.models import FleetModels
-from stepvad.fleet.scoring import Change, Scorer
+from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import ModelSettings
-from stepvad.fleet.shard import Pace, Shard
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, Told
+from stepvad.fleet.worker.holding import packed, unpacked
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.scoring import Change, Scorer
+from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.incidents.camera import CameraEvents, Changed
 from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores

@@ -11,11 +11,11 @@ import pytest
 
 from stepvad.cli.fleet import fleet
 from stepvad.errors import ConfigError
-from stepvad.fleet.bus import ConflictError
-from stepvad.fleet.models import FleetModels
-from stepvad.fleet.nats import connected
+from stepvad.fleet.broker.bus import ConflictError
+from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import ModelSettings, Settings, WorkerSettings, load, load_worker
-from stepvad.fleet.worker import Worker
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.worker import Worker
 from stepvad.intake import demo
 from stepvad.poses import Clip
 from tests.fleet.brokers import broker, bus_settings

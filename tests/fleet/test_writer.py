@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.nats import NatsBus, connected
-from stepvad.fleet.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.events.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.writer import Counts, Writer, checked
+from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.settings import EventsSettings
 from stepvad.fleet.wire import encode_claim
-from stepvad.fleet.writer import Counts, Writer, checked
-from stepvad.fleet.writer_metrics import WriterMetrics
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record
 from tests.fleet.brokers import Broker, broker, bus_settings

@@ -210,16 +210,16 @@ def _fleet_poses(path: Path, shared: Path) -> None:
 
 
 def _fleet_event(path: Path, shared: Path) -> None:
-    from stepvad.fleet.bus import Delivery
-    from stepvad.fleet.changes import change_of
+    from stepvad.fleet.broker.bus import Delivery
+    from stepvad.fleet.event_message import change_of
 
     change_of(Delivery("stepvad.events.0", path.read_bytes(), 1, 0.0), site="north")
 
 
 @cache
 def _fleet_models() -> Any:
-    from stepvad.fleet.models import FleetModels
     from stepvad.fleet.settings import ModelSettings
+    from stepvad.fleet.worker.models import FleetModels
     from stepvad.intake import demo
 
     return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=0.01)])
@@ -227,14 +227,14 @@ def _fleet_models() -> Any:
 
 def shard() -> Any:
     """A shard of a worker without a broker."""
-    from stepvad.fleet.scoring import Scorer
-    from stepvad.fleet.shard import Pace, Shard
+    from stepvad.fleet.worker.scoring import Scorer
+    from stepvad.fleet.worker.shard import Pace, Shard
 
     return Shard(0, SUBJECTS, _fleet_models(), Scorer(), Pace())
 
 
 def _fleet_checkpoint(path: Path, shared: Path) -> None:
-    from stepvad.fleet.holding import unpacked
+    from stepvad.fleet.worker.holding import unpacked
 
     _, state = unpacked(path.read_bytes())
     if state is not None:

@@ -40,7 +40,7 @@ def _send_poses(
     settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
 ) -> list[str]:
     from stepvad.cli.site import serve_page
-    from stepvad.fleet.edge import Edge, page_of
+    from stepvad.fleet.edge.edge import Edge, page_of
     from stepvad.settings.token import token_of
     from stepvad.site.app import Page
 
@@ -54,8 +54,8 @@ def _send_events(
     settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
 ) -> list[str]:
     from stepvad.cli.site import serve_page
-    from stepvad.fleet.line import Line
-    from stepvad.fleet.sink import FleetSink
+    from stepvad.fleet.broker.line import Line
+    from stepvad.fleet.edge.sink import FleetSink
     from stepvad.site.app import Site
 
     line = Line(settings.fleet.bus, f"edge-{settings.name}")

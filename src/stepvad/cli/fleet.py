@@ -53,7 +53,7 @@ def worker(settings: File) -> None:
     from stepvad.fleet.settings import load_worker
 
     told = load_worker(settings)  # first, because what follows takes seconds
-    from stepvad.fleet.service import work
+    from stepvad.fleet.worker.service import work
 
     asyncio.run(work(told))
 
@@ -90,14 +90,14 @@ def _load(path: Path) -> Settings:
 
 
 async def _setup(settings: Settings) -> None:
-    from stepvad.fleet.connecting import connected_soon
+    from stepvad.fleet.broker.connection import connected_soon
 
     async with connected_soon(settings.bus, "setup") as bus:
         await bus.setup()
 
 
 async def _lags(settings: Settings) -> dict[str, int]:
-    from stepvad.fleet.connecting import connected_soon
+    from stepvad.fleet.broker.connection import connected_soon
 
     async with connected_soon(settings.bus, "lag") as bus:
         return await bus.lags()

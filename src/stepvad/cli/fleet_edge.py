@@ -25,7 +25,7 @@ def edge(
     With publish = "poses" nothing is scored here; with "events" everything is.
     """
     check_fleet()
-    from stepvad.fleet.login import login
+    from stepvad.fleet.broker.login import login
     from stepvad.fleet.settings import load_edge
     from stepvad.supervision.logs import set_up
     from stepvad.supervision.supervisor import supervise

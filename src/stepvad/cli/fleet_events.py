@@ -15,7 +15,7 @@ from stepvad.cli.terminal import check_fleet, say
 from stepvad.errors import ConfigError
 
 if TYPE_CHECKING:
-    from stepvad.fleet.postgres import Wanted
+    from stepvad.fleet.events.postgres import Wanted
     from stepvad.fleet.settings import Settings
 
 FleetFile = Annotated[
@@ -83,7 +83,7 @@ def forget(
         stepvad fleet forget fleet.toml --camera north/yard --scrub
     """
     check_fleet()
-    from stepvad.fleet.postgres import Wanted
+    from stepvad.fleet.events.postgres import Wanted
     from stepvad.fleet.settings import load
 
     wanted = Wanted(
@@ -102,7 +102,7 @@ def forget(
 
 async def _migrate(settings: Settings) -> None:
     from stepvad.files.secrets import secret
-    from stepvad.fleet.postgres import connect
+    from stepvad.fleet.events.postgres import connect
 
     async with connect(secret(settings.events.dsn)) as kept:
         steps = await kept.migrate()
@@ -111,7 +111,7 @@ async def _migrate(settings: Settings) -> None:
 
 async def _forget(settings: Settings, wanted: Wanted, *, scrub: bool) -> None:
     from stepvad.files.secrets import secret
-    from stepvad.fleet.postgres import connect
+    from stepvad.fleet.events.postgres import connect
 
     async with connect(secret(settings.events.dsn)) as kept:
         done = await kept.delete(wanted)
@@ -122,10 +122,10 @@ async def _forget(settings: Settings, wanted: Wanted, *, scrub: bool) -> None:
 
 async def _write(settings: Settings) -> None:
     from stepvad.files.secrets import secret
-    from stepvad.fleet.connecting import connected_until
-    from stepvad.fleet.postgres import connect
-    from stepvad.fleet.writer import Writer, checked
-    from stepvad.fleet.writer_metrics import serve
+    from stepvad.fleet.broker.connection import connected_until
+    from stepvad.fleet.events.postgres import connect
+    from stepvad.fleet.events.writer import Writer, checked
+    from stepvad.fleet.events.writer_metrics import serve
 
     told = settings.events
     stopping = asyncio.Event()
@@ -145,7 +145,7 @@ async def _write(settings: Settings) -> None:
 
 def _serve(settings: Settings) -> None:
     from stepvad.files.secrets import secret
-    from stepvad.fleet.shelf import Shelf
+    from stepvad.fleet.events.shelf import Shelf
     from stepvad.intake.status import Board
     from stepvad.supervision.limits import raise_file_limit
     from stepvad.supervision.stages import Supervisor

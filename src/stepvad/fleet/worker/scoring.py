@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
-from stepvad.fleet.camera import Camera
 from stepvad.fleet.wire import Batch
+from stepvad.fleet.worker.camera import Camera
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepvad.fleet.scoring import Counts, Work
+from stepvad.fleet.worker.scoring import Counts, Work
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from stepvad.fleet.holding import Letter
+    from stepvad.fleet.worker.holding import Letter
 
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from stepvad.fleet.bus import Delivery, Position, UnavailableError
+from stepvad.fleet.broker.bus import Delivery, Position, UnavailableError
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.supervision.backoff import Backoff
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.js.client import JetStreamContext
 
-    from stepvad.fleet.nats import NatsBus
+    from stepvad.fleet.broker.nats import NatsBus
 
 logger = logging.getLogger(__name__)
 

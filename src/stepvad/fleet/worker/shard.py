@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from stepvad.errors import DataError
-from stepvad.fleet.bus import Delivery, Position
-from stepvad.fleet.camera import Camera
-from stepvad.fleet.models import FleetModels
-from stepvad.fleet.reorder import Reorder
-from stepvad.fleet.scoring import Change, Scorer, Work, changed
+from stepvad.fleet.broker.bus import Delivery, Position
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, Connection, Told, UnreadableError, decode, decode_event
+from stepvad.fleet.worker.camera import Camera
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.reorder import Reorder
+from stepvad.fleet.worker.scoring import Change, Scorer, Work, changed
 from stepvad.incidents.record import EndedBy
 from stepvad.skeletons import modelled
 

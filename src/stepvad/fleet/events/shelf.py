@@ -8,8 +8,15 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from stepvad.errors import DataError
-from stepvad.fleet.background import CLOSE_S, Background
-from stepvad.fleet.postgres import COMMAND_S, CONNECT_S, Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.event_loop import CLOSE_S, Background
+from stepvad.fleet.events.postgres import (
+    COMMAND_S,
+    CONNECT_S,
+    Events,
+    NoDatabaseError,
+    Wanted,
+    connect,
+)
 from stepvad.incidents.record import Record
 from stepvad.incidents.stored import KINDS, Deleted, Inventory, Kept
 

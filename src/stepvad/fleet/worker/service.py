@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.connecting import connected_until
-from stepvad.fleet.models import FleetModels
-from stepvad.fleet.nats import NatsBus
+from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.connection import connected_until
+from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.settings import Settings
-from stepvad.fleet.tally import Metrics, Tally
 from stepvad.fleet.tasks import rest
-from stepvad.fleet.worker import Worker
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.tally import Metrics, Tally
+from stepvad.fleet.worker.worker import Worker
 from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:

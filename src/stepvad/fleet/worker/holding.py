@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
-from stepvad.fleet.scoring import Change
-from stepvad.fleet.shard import Dead, Shard
+from stepvad.fleet.broker.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
+from stepvad.fleet.worker.scoring import Change
+from stepvad.fleet.worker.shard import Dead, Shard
 from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)

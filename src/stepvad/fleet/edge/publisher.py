@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Iterable
 
-from stepvad.fleet.buffer import Buffer
-from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.line import Line
+from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.line import Line
+from stepvad.fleet.edge.buffer import Buffer
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.stages import Heartbeat
 

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from stepvad.fleet.packing import Parcel
+from stepvad.fleet.edge.batcher import Parcel
 
 
 class _Waiting(NamedTuple):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.bus import Bus, Published
-from stepvad.fleet.changes import of_fleet
-from stepvad.fleet.line import Line
+from stepvad.fleet.broker.bus import Bus, Published
+from stepvad.fleet.broker.line import Line
+from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import encode_event
 from stepvad.incidents.record import Record

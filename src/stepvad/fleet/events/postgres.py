@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.fleet.changes import Change
-from stepvad.fleet.migrations import check, migrate
-from stepvad.fleet.postgres_errors import expected, is_read_only, meaning, words
+from stepvad.fleet.event_message import Change
+from stepvad.fleet.events.migrations import check, migrate
+from stepvad.fleet.events.postgres_errors import expected, is_read_only, meaning, words
 from stepvad.incidents.record import Record
 from stepvad.incidents.stored import DAY_S, Deleted
 

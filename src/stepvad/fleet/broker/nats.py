@@ -15,13 +15,20 @@ from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.bus import ConflictError, Delivery, Entry, Position, Published, UnavailableError
-from stepvad.fleet.latest import latest
-from stepvad.fleet.login import login
-from stepvad.fleet.nats_errors import answers
-from stepvad.fleet.pulling import EventsConsumer, PosesConsumer
+from stepvad.fleet.broker.bus import (
+    ConflictError,
+    Delivery,
+    Entry,
+    Position,
+    Published,
+    UnavailableError,
+)
+from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
+from stepvad.fleet.broker.key_values import latest
+from stepvad.fleet.broker.login import login
+from stepvad.fleet.broker.nats_errors import answers
+from stepvad.fleet.broker.streams import buckets, streams
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.streams import buckets, streams
 from stepvad.fleet.subjects import EVENTS, POSES, Subjects
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.background import CLOSE_S, Background
-from stepvad.fleet.bus import Bus, UnavailableError
+from stepvad.fleet.broker.bus import Bus, UnavailableError
+from stepvad.fleet.event_loop import CLOSE_S, Background
 from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Line:
         self.thread.close()
 
     async def _connect(self) -> Bus:
-        from stepvad.fleet.nats import connect
+        from stepvad.fleet.broker.nats import connect
 
         backoff = Backoff(FIRST_S, LONGEST_S)
         while True:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from stepvad.fleet.bus import UnavailableError
-from stepvad.fleet.nats import NatsBus, connect
+from stepvad.fleet.broker.bus import UnavailableError
+from stepvad.fleet.broker.nats import NatsBus, connect
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.tasks import end
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from stepvad.errors import DataError
-from stepvad.fleet.bus import Delivery
+from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.wire import decode_event
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record, camera_key, event_id

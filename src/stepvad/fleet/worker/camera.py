@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepvad.fleet.reorder import Reorder
 from stepvad.fleet.wire import Batch, Connection
+from stepvad.fleet.worker.reorder import Reorder
 from stepvad.incidents.camera import CameraEvents, Subject
 from stepvad.incidents.record import Record
 from stepvad.poses import MAX_FPS

@@ -12,15 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.bus import Bus, ConflictError, Delivery, UnavailableError
-from stepvad.fleet.holding import Holding, Letter, take
-from stepvad.fleet.models import FleetModels
-from stepvad.fleet.scoring import Scorer, Work
+from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableError
 from stepvad.fleet.settings import Settings
-from stepvad.fleet.shard import Pace, Shard
 from stepvad.fleet.subjects import shard_of
-from stepvad.fleet.tally import Tally
 from stepvad.fleet.tasks import end
+from stepvad.fleet.worker.holding import Holding, Letter, take
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.scoring import Scorer, Work
+from stepvad.fleet.worker.shard import Pace, Shard
+from stepvad.fleet.worker.tally import Tally
 from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)

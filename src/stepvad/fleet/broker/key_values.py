@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from stepvad.fleet.bus import UnavailableError
+from stepvad.fleet.broker.bus import UnavailableError
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError, DataError, StepvadError
-from stepvad.fleet.bus import Bus, Consumer, Delivery, UnavailableError
-from stepvad.fleet.changes import Change, change_of
-from stepvad.fleet.postgres import Events, NoDatabaseError
-from stepvad.fleet.postgres_errors import is_data
+from stepvad.fleet.broker.bus import Bus, Consumer, Delivery, UnavailableError
+from stepvad.fleet.event_message import Change, change_of
+from stepvad.fleet.events.postgres import Events, NoDatabaseError
+from stepvad.fleet.events.postgres_errors import is_data
 from stepvad.fleet.subjects import Subjects, unescaped
 from stepvad.fleet.tasks import end, rest
 from stepvad.supervision.backoff import Backoff

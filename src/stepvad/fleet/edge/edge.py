@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepvad.errors import DataError
-from stepvad.fleet.buffer import Buffer
-from stepvad.fleet.line import Line
-from stepvad.fleet.packing import Label, Packer, Parcel
-from stepvad.fleet.publishing import Publisher
+from stepvad.fleet.broker.line import Line
+from stepvad.fleet.edge.batcher import Label, Packer, Parcel
+from stepvad.fleet.edge.buffer import Buffer
+from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
 from stepvad.intake.cameras import POSES_S, SOURCES_S, Intake
 from stepvad.intake.frame_queues import Frame, FrameQueues, Lost

@@ -11,7 +11,7 @@ from nats import errors as client_errors  # noqa: TID253
 from nats.js import errors  # noqa: TID253
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.bus import ConflictError, UnavailableError
+from stepvad.fleet.broker.bus import ConflictError, UnavailableError
 
 JETSTREAM = (
     "start the broker with -js or a section jetstream; in a cluster, most brokers have to be up"

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.writer import Counts
+from stepvad.fleet.events.writer import Counts
 
 COUNTED = {
     "written": ("stepvad_fleet_changes_written", "Changes of events stored, or known already."),

@@ -1,0 +1,1 @@
+"""The bus between edges and workers: subjects, streams, consumers, leases, on NATS."""
