@@ -42,11 +42,11 @@ def spans(page: Path) -> list[str]:
     return re.findall("`([^`\n]+)`", text)
 
 
-@cache
 FILES = (".bin", ".checkpoint", ".json", ".safetensors")
 """Ends of the names of files that pages talk of."""
 
 
+@cache
 def modules() -> list[ModuleType]:
     found = [info.name for info in pkgutil.walk_packages(stepvad.__path__, "stepvad.")]
     return [importlib.import_module(name) for name in found if name != "stepvad.__main__"]

@@ -42,7 +42,7 @@ def _send_poses(
     from stepvad.cli.site import serve_page
     from stepvad.fleet.edge.edge import Edge, page_of
     from stepvad.settings.token import token_of
-    from stepvad.site.app import Page
+    from stepvad.supervision.stages import Page
 
     def open_page(edge: Edge) -> Page:
         return page_of(edge, serve_page, token_of(settings))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from stepvad.intake.status import Board
     from stepvad.settings.sections import Settings
-    from stepvad.site.app import Explain, Mark, Page
+    from stepvad.site.app import Explain, Mark
     from stepvad.site.store.eventstore import Store
-    from stepvad.supervision.stages import Supervisor
+    from stepvad.supervision.stages import Page, Supervisor
     from stepvad.supervision.supervisor import HeartbeatPipe
 
     Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
