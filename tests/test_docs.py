@@ -42,7 +42,7 @@ def spans(page: Path) -> list[str]:
     return re.findall("`([^`\n]+)`", text)
 
 
-FILES = (".bin", ".checkpoint", ".json", ".safetensors")
+FILES = (".bin", ".checkpoint", ".json", ".onnx", ".safetensors", ".toml")
 """Ends of the names of files that pages talk of."""
 
 
