@@ -26,7 +26,7 @@ from stepvad.formats.labels import shanghaitech
 from stepvad.model import autoencoder
 from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 from tests.benchmark.layouts import write_layouts
 from tests.pages import ROOT, Block, blocks, pages, run
 
@@ -275,7 +275,7 @@ def test_the_page_on_model_files_names_everything_in_one() -> None:
     page = set(spans(DOCS / "reference" / "model-file.md"))
     tensors = {re.sub(r"^blocks\.[0-9]+", "blocks.i", name) for name in weight_shapes(Config())}
     arrays = {"mu", "W_K", "Lambda_K", "W_1", "b_1", "W_2", "b_2", "E_mean", "E_var", NETWORK}
-    keys = {field.name for kind in (Origin, Counts) for field in fields(kind)}
+    keys = {field.name for kind in (Origin, Repairs) for field in fields(kind)}
     metadata = {"format"} | {field.name for field in fields(Model)} - {"space", "weights"} - arrays
     distances = {"method", "points", "k"}
     assert tensors | arrays | keys | metadata | distances <= page

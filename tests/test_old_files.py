@@ -13,7 +13,7 @@ import pytest
 from stepvad import Detector, read_clip
 from stepvad.calibration import file
 from stepvad.fleet.worker.camera import Camera
-from stepvad.fleet.worker.holding import unpacked
+from stepvad.fleet.worker.owned_shard import unpacked
 from stepvad.incidents.camera import Subject
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile

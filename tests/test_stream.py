@@ -19,7 +19,7 @@ from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, Track
 from stepvad.skeletons import STEP18, of_size
 from stepvad.stream import Stream, update_all, update_each
-from stepvad.windows import Counts, Windows, cut
+from stepvad.windows import Repairs, Windows, cut
 
 V = 3
 SKELETON = of_size(V)
@@ -112,7 +112,7 @@ def test_an_id_that_comes_back_after_a_long_gap_is_somebody_new(
     ends = [len(stream.update(frame, [person(1, frame)])) for frame in range(4)]
     ends += [len(stream.update(frame, [person(1, frame)])) for frame in range(9, 13)]
     assert ends == [0, 0, 0, 1, 0, 0, 0, 1]
-    assert stream.counts == Counts(poses=8)
+    assert stream.counts == Repairs(poses=8)
 
 
 def test_the_same_id_twice_in_a_frame_counts_once_and_the_first_wins(

@@ -11,7 +11,7 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows import Counts, Windows, prepare
+from stepvad.windows import Repairs, Windows, prepare
 from stepvad.windows.rings import Found, TrackRings
 
 
@@ -31,7 +31,7 @@ class Stream:
             )
         self.detector = detector
         self.skeleton = skeleton
-        self.counts = Counts()
+        self.counts = Repairs()
         self.flat_windows = 0
         self.duplicate_poses = 0
         self._frame = -1
@@ -69,7 +69,7 @@ class Stream:
         found = self._tracks.push(frame, [p.track_id for p in distinct], keypoints, confidence)
         self.counts += mended
         if self._tracks.n_filled:
-            self.counts += Counts(filled_poses=self._tracks.n_filled)
+            self.counts += Repairs(filled_poses=self._tracks.n_filled)
         return found
 
     def _distinct(self, poses: Iterable[Pose]) -> list[Pose]:

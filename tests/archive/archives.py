@@ -13,7 +13,7 @@ from stepvad.model.modelfile import Model, Origin, write
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 
 def write_model(path: Path, *, seed: int = 0, width: int = 16, T: int = 12) -> Path:
@@ -30,7 +30,7 @@ def write_model(path: Path, *, seed: int = 0, width: int = 16, T: int = 12) -> P
         (rng.standard_normal((D, config.K)) / 8).astype(np.float32),
         np.ones(config.K, np.float32),
     )
-    origin = Origin("0", "0", 1, 1, 1, Counts())
+    origin = Origin("0", "0", 1, 1, 1, Repairs())
     model = Model(config, STEP18, space, weights, np.zeros(4), np.full(4, 0.01), origin)
     write(model, path)
     return path

@@ -23,7 +23,7 @@ from stepvad.model.modelfile import Model, Origin, write
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, modelled
-from stepvad.windows import Counts, cut
+from stepvad.windows import Repairs, cut
 
 Kind = Literal["boxes", "mocap"]
 KINDS: tuple[Kind, ...] = ("boxes", "mocap")
@@ -142,7 +142,7 @@ def write_model(path: Path, poses: Path, width: int) -> None:
     folded = fold(weights, config)
     z = space.project(x)[:1024]
     energies = folded.energies(z)
-    origin = Origin("0", "0", 1, len(x), 0, Counts())
+    origin = Origin("0", "0", 1, len(x), 0, Repairs())
     model = Model(
         *(config, skeleton, space, weights),
         *(energies.mean(axis=0, dtype=np.float64), energies.var(axis=0, dtype=np.float64)),

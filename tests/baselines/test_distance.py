@@ -26,7 +26,7 @@ from stepvad.model.modelfile import Origin, read_tensors, write_tensors
 from stepvad.model.pcspace import PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import STEP18, of_size
-from stepvad.windows import Counts, Windows, cut
+from stepvad.windows import Repairs, Windows, cut
 
 CONFIG = Config(T=4, K=8)
 BOTH: tuple[DistanceMethod, ...] = ("knn", "mahalanobis")
@@ -59,7 +59,7 @@ def small(
     )
     neighbours = None if points is None else Neighbours(np.asarray(points, np.float32), k)
     config = Config(T=1, K=2, L=1, confidence=confidence)
-    origin = Origin("0", "", 1, 3, 0, Counts())
+    origin = Origin("0", "", 1, 3, 0, Repairs())
     return DistanceDetector(method, config, of_size(1), space, neighbours, origin)
 
 

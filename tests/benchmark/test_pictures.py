@@ -16,7 +16,7 @@ from stepvad.model.footage import Footage
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip
 from stepvad.skeletons import BOX, COCO17, STEP18
-from stepvad.windows import Counts, cut
+from stepvad.windows import Repairs, cut
 
 D, RANK = 24, 6
 SHAPE = (2, 4, 3)
@@ -156,7 +156,7 @@ def scored(name: str, values: list[float], abnormal: list[bool]) -> ScoredClip:
     windows = WindowScores(np.ones(n - 1, np.int64), frame, ones, A[:, None], A)
     truth = np.array([True, *abnormal])  # the first frame has no score and does not count
     labels = FrameLabels(truth, np.ones(n, dtype=np.bool_))
-    return ScoredClip(Scores(name, n, 12, windows, Counts(), 0), labels, np.ones(n, np.int64))
+    return ScoredClip(Scores(name, n, 12, windows, Repairs(), 0), labels, np.ones(n, np.int64))
 
 
 def test_clips_are_ranked_by_how_often_an_abnormal_frame_scores_higher() -> None:

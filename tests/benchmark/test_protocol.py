@@ -23,7 +23,7 @@ from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Scores, WindowScores
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 
 def scores(name: str, n_frames: int, rows: Iterable[tuple[int, int, float]]) -> Scores:
@@ -31,7 +31,7 @@ def scores(name: str, n_frames: int, rows: Iterable[tuple[int, int, float]]) -> 
     track, frame, A = (np.array(column) for column in zip(*rows, strict=True))
     A = A.astype(np.float32)
     per_window = WindowScores(track, frame, np.ones_like(A), A[:, None], A)
-    return Scores(name, n_frames, 2, per_window, Counts(poses=5), 1)
+    return Scores(name, n_frames, 2, per_window, Repairs(poses=5), 1)
 
 
 def labels(abnormal: Iterable[int], counted: Iterable[int] | None = None) -> FrameLabels:
@@ -252,7 +252,7 @@ def test_the_table_has_every_combination_once(clips: list[ScoredClip]) -> None:
 
 
 def test_the_evaluation_says_what_stands_behind_it(clips: list[ScoredClip]) -> None:
-    empty = Scores("empty", 4, 2, WindowScores.join([], 1), Counts(), 0)
+    empty = Scores("empty", 4, 2, WindowScores.join([], 1), Repairs(), 0)
     nobody = ScoredClip(empty, labels([0, 0, 1, 1]), np.zeros(4, dtype=np.int64))
     evaluation = table([*clips, nobody])
     assert (evaluation.n_clips, evaluation.empty_clips) == (3, 1)
@@ -286,7 +286,7 @@ def test_another_aggregation_is_computed_from_the_energies() -> None:
     E = np.array([[1, 5, 2], [3, -1, 4]], dtype=np.float32)
     c = np.array([0.5, 1.0], dtype=np.float32)
     two = WindowScores(np.array([1, 1]), np.array([1, 2]), c, E, c * E.max(axis=1))
-    clip = Scores("two", 3, 2, two, Counts(), 0)
+    clip = Scores("two", 3, 2, two, Repairs(), 0)
     np.testing.assert_allclose(reaggregate(clip, "sum").A, [4, 6])
     np.testing.assert_allclose(reaggregate(clip, "sum", confidence=False).A, [8, 6])
     np.testing.assert_allclose(reaggregate(clip, 1).A, [2.5, -1])

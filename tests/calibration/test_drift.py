@@ -11,7 +11,7 @@ import pytest
 from stepvad import Clip, Config, Detector, Track
 from stepvad.benchmark import walkers
 from stepvad.calibration import Calibration, Counted, file
-from stepvad.calibration.drift import SURE, Looks, compare, look
+from stepvad.calibration.drift import SURE, BlockStats, compare, look
 from stepvad.calibration.promise import Threshold
 from stepvad.errors import DataError
 from stepvad.incidents.events import Rules
@@ -19,11 +19,11 @@ from stepvad.incidents.events import Rules
 NAMES = tuple(f"number {n}" for n in range(20))
 
 
-def blocks(rng: np.random.Generator, n: int, shift: float = 0.0) -> Looks:
+def blocks(rng: np.random.Generator, n: int, shift: float = 0.0) -> BlockStats:
     """Numbers that hang together, of which the third may have moved."""
     values = rng.normal(size=(n, 20)) @ rng.normal(size=(20, 20)) + 5
     values[:, 3] += shift * values[:, 3].std()
-    return Looks(NAMES, values)
+    return BlockStats(NAMES, values)
 
 
 def test_blocks_of_one_kind_are_seldom_called_changed() -> None:
@@ -32,7 +32,9 @@ def test_blocks_of_one_kind_are_seldom_called_changed() -> None:
     p = []
     for seed in range(200):
         values = rng.normal(size=(60, 20)) @ mixing
-        p.append(compare(Looks(NAMES, values[:40]), Looks(NAMES, values[40:]), seed=seed).p)
+        p.append(
+            compare(BlockStats(NAMES, values[:40]), BlockStats(NAMES, values[40:]), seed=seed).p
+        )
     assert np.mean(np.array(p) < SURE) <= 0.02
     assert 0.3 < np.mean(p) < 0.7  # neither too careful
 
@@ -75,8 +77,8 @@ def test_a_halved_frame_rate_is_noticed_and_the_scores_are_those_of_the_detector
     assert looks.values[0, looks.names.index("score")] == pytest.approx(scores.A.mean(), abs=1e-6)
     every = [look(detector, clip, 25.0)[1] for clip in clips]
     slow = [look(detector, at_half_rate(clip), 25.0)[1] for clip in clips[30:]]
-    assert not compare(Looks.join(every[:30]), Looks.join(every[30:])).is_real
-    assert compare(Looks.join(every[:30]), Looks.join(slow)).is_real
+    assert not compare(BlockStats.join(every[:30]), BlockStats.join(every[30:])).is_real
+    assert compare(BlockStats.join(every[:30]), BlockStats.join(slow)).is_real
 
 
 def test_looks_are_kept_with_the_calibration(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.calibration.drift import Looks
+from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.drift_monitor import (
     SPAN_LOOKS,
     SPANS_PER_YEAR,
@@ -34,8 +34,8 @@ def footage(
     return np.asarray(z @ MIXING)
 
 
-def looks(values: NDArray[np.float64]) -> Looks:
-    return Looks(NAMES, values)
+def looks(values: NDArray[np.float64]) -> BlockStats:
+    return BlockStats(NAMES, values)
 
 
 def monitor(rng: np.random.Generator, days: float, cycle: float = 0.0) -> DriftMonitor:

@@ -22,7 +22,7 @@ from stepvad.model.scoring import (
     smooth_scored,
     standardise_energies,
 )
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 Floats = NDArray[np.float32]
 NAN = float("nan")
@@ -316,6 +316,6 @@ def test_window_scores_join_in_order_and_from_nothing() -> None:
 
 def test_scores_of_a_clip_show_the_online_frame_scores() -> None:
     windows = scored((1, 2, 3.0), (2, 2, 5.0))
-    scores = Scores("clip", 4, 3, windows, Counts(), flat_windows=0)
+    scores = Scores("clip", 4, 3, windows, Repairs(), flat_windows=0)
     np.testing.assert_array_equal(scores.frames, floats(NAN, NAN, 5, NAN))
     assert scores.A.tolist() == [3, 5]

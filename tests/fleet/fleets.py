@@ -19,7 +19,7 @@ from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.wire import Batch, Told
+from stepvad.fleet.wire import Batch, EventMessage
 from stepvad.intake import demo
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker
@@ -120,11 +120,11 @@ class Player:
 class Heard:
     """What is on the stream of events, each with the time when the broker took it."""
 
-    told: list[Told] = field(default_factory=list)
+    told: list[EventMessage] = field(default_factory=list)
     at: list[float] = field(default_factory=list)
     claims: int = 0
 
-    def ended(self) -> dict[str, Told]:
+    def ended(self) -> dict[str, EventMessage]:
         return {told.after.id: told for told in self.told if told.kind == "end"}
 
     def ids(self, kind: str) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stepvad.detector import Detector
-from stepvad.fleet.wire import Told
+from stepvad.fleet.wire import EventMessage
 from stepvad.incidents.camera import CameraEvents, Changed, Subject
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
@@ -42,7 +42,10 @@ class Quiet:
 
     def heard(self) -> Heard:
         return Heard(
-            [Told(site="", kind=kind, before=after, after=after) for kind, after in self.changes]
+            [
+                EventMessage(site="", kind=kind, before=after, after=after)
+                for kind, after in self.changes
+            ]
         )
 
 

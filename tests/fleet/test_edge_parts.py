@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.fleet.broker.line import Line
+from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.edge.edge import Edge, page_of
 from stepvad.fleet.edge.sink import FleetSink
@@ -136,7 +136,7 @@ def test_certificates_that_are_not_there_end_an_edge(tmp_path: Path, server: Bro
     told = settings(tmp_path, server)
     tls = {"ca": tmp_path / "none.pem"}
     bus = told.fleet.bus.model_validate(told.fleet.bus.model_dump() | {"tls": tls})
-    line = Line(bus, "edge")
+    line = BusThread(bus, "edge")
     try:
         wait_until(lambda: line._connecting.done())
         with pytest.raises(ConfigError, match=r"bus\.tls\.ca: expected a file that can be read"):
@@ -147,7 +147,7 @@ def test_certificates_that_are_not_there_end_an_edge(tmp_path: Path, server: Bro
 
 def sent(server: Broker, one: Record, times: int) -> list[Record]:
     """What the bus keeps after an event was sent so often."""
-    line = Line(bus_settings([server]), "edge")
+    line = BusThread(bus_settings([server]), "edge")
     sink = FleetSink(line, site="north", subjects=Subjects())
     for _ in range(times):
         sink.send("new", message("new", None, one))
@@ -173,7 +173,7 @@ def test_a_sink_whose_broker_is_away_says_that_the_message_did_not_arrive(
 ) -> None:
     monkeypatch.setattr("stepvad.fleet.edge.sink.WITHIN_S", 0.5)
     away = BusSettings().model_copy(update={"servers": [f"nats://127.0.0.1:{free_port()}"]})
-    line = Line(away, "edge")
+    line = BusThread(away, "edge")
     sink = FleetSink(line, site="north", subjects=Subjects())
     with pytest.raises(DeliveryError, match="expected an answer in time"):
         sink.send("new", message("new", None, record("yard")))

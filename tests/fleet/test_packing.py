@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad.fleet.edge.batcher import Label, Packer, Parcel
+from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import MAX_BYTES, Batch, decode
@@ -20,9 +20,9 @@ from tests.site.sites import one_person
 FRAMES = [*one_person(3.0).by_frame()]
 
 
-def packer(**more: Any) -> Packer:
+def packer(**more: Any) -> FrameBatcher:
     epochs = count(100)
-    label = Label(
+    label = StreamInfo(
         site="north",
         camera="yard",
         rate=10.0,
@@ -30,7 +30,7 @@ def packer(**more: Any) -> Packer:
         subjects=Subjects(shards=4),
         **({"most": 4, "wait_s": 0.2} | more),
     )
-    return Packer(label, lambda: next(epochs))
+    return FrameBatcher(label, lambda: next(epochs))
 
 
 def frame(slot: int, connection: int = 0, **more: Any) -> Frame:
@@ -46,7 +46,7 @@ def frame(slot: int, connection: int = 0, **more: Any) -> Frame:
     )
 
 
-def batches(parcels: list[Parcel]) -> list[Batch]:
+def batches(parcels: list[EncodedBatch]) -> list[Batch]:
     return [decode(parcel.data) for parcel in parcels]
 
 
@@ -123,8 +123,8 @@ def test_people_get_tracks_and_poses_with_other_joints_are_left_out() -> None:
     assert batch.tracks.tolist() == [pose.track_id]
 
 
-def parcel(camera: str, number: int, size: int = 100) -> Parcel:
-    return Parcel(camera=camera, subject="s", id=f"{number}", data=b"x" * size, frames=5)
+def parcel(camera: str, number: int, size: int = 100) -> EncodedBatch:
+    return EncodedBatch(camera=camera, subject="s", id=f"{number}", data=b"x" * size, frames=5)
 
 
 def test_a_full_buffer_lets_the_oldest_go_and_counts_them() -> None:

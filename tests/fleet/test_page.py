@@ -18,7 +18,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.events.postgres import Events, connect
-from stepvad.fleet.events.shelf import Shelf
+from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.settings import Settings
 from stepvad.intake.status import Board
 from stepvad.web import create_app, serve
@@ -35,9 +35,9 @@ YARD, GATE, FAR = event(1), over(event(2, "north/gate")), over(event(3, "south/y
 
 
 @pytest.fixture
-def shelf(dsn: str) -> Iterator[Shelf]:
+def shelf(dsn: str) -> Iterator[EventReader]:
     asyncio.run(_fill(dsn))
-    made = Shelf(dsn)
+    made = EventReader(dsn)
     yield made
     made.close()
 
@@ -49,11 +49,11 @@ async def _fill(dsn: str) -> None:
 
 
 @pytest.fixture
-def app(shelf: Shelf) -> FastAPI:
+def app(shelf: EventReader) -> FastAPI:
     return app_of(shelf)
 
 
-def app_of(shelf: Shelf) -> FastAPI:
+def app_of(shelf: EventReader) -> FastAPI:
     return create_app(Settings(), shelf, Board(), TOKEN, explain=shelf.explanation, mark=shelf.mark)
 
 
@@ -129,7 +129,7 @@ def test_no_route_answers_without_the_token(app: FastAPI) -> None:
 
 
 def test_a_page_that_may_only_read_says_that_it_may_not_delete(
-    shelf: Shelf, dsn: str, postgres: PostgresServer
+    shelf: EventReader, dsn: str, postgres: PostgresServer
 ) -> None:
     async def grant() -> None:
         async with connect(dsn) as events:
@@ -137,7 +137,7 @@ def test_a_page_that_may_only_read_says_that_it_may_not_delete(
             await events.migrate()
 
     asyncio.run(grant())
-    reader = Shelf(dsn.replace("//admin@", "//stepvad_reader@"))
+    reader = EventReader(dsn.replace("//admin@", "//stepvad_reader@"))
     try:
         client = TestClient(app_of(reader), base_url=HERE, headers=BEARER)
         assert ids(client)
@@ -158,7 +158,7 @@ async def _role(events: Events) -> None:
 
 
 def test_a_database_that_is_away_is_said_to_be(client: TestClient) -> None:
-    away = Shelf(f"postgresql://admin@127.0.0.1:{free_port()}/postgres")
+    away = EventReader(f"postgresql://admin@127.0.0.1:{free_port()}/postgres")
     try:
         client = TestClient(app_of(away), base_url=HERE, headers=BEARER)
         assert client.get("/api/events").status_code == 503
@@ -170,7 +170,7 @@ def test_a_database_that_is_away_is_said_to_be(client: TestClient) -> None:
 
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"events\.dsn"):
-        Shelf("mysql://a@b/c")
+        EventReader("mysql://a@b/c")
 
 
 @pytest.mark.slow

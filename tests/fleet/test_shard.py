@@ -17,9 +17,9 @@ from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Batch, Told
-from stepvad.fleet.worker.holding import packed, unpacked
+from stepvad.fleet.wire import Batch, EventMessage
 from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.owned_shard import packed, unpacked
 from stepvad.fleet.worker.scoring import Change, Scorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.incidents.camera import CameraEvents, Changed
@@ -71,7 +71,10 @@ def heard(changes: Sequence[Change]) -> Heard:
     """As the broker stores them: once for every id of a message."""
     once = {(c.after.id, c.kind, c.slot if c.kind == "update" else 0): c for c in reversed(changes)}
     return Heard(
-        [Told(site=c.site, kind=c.kind, before=c.after, after=c.after) for c in once.values()]
+        [
+            EventMessage(site=c.site, kind=c.kind, before=c.after, after=c.after)
+            for c in once.values()
+        ]
     )
 
 

@@ -234,7 +234,7 @@ def shard() -> Any:
 
 
 def _fleet_checkpoint(path: Path, shared: Path) -> None:
-    from stepvad.fleet.worker.holding import unpacked
+    from stepvad.fleet.worker.owned_shard import unpacked
 
     _, state = unpacked(path.read_bytes())
     if state is not None:

@@ -203,7 +203,7 @@ def _store(directory: Path) -> None:
 def _fleet(directory: Path) -> None:
     from stepvad.fleet.broker.bus import Delivery
     from stepvad.fleet.wire import Connection, Precision, batch_of, encode
-    from stepvad.fleet.worker.holding import packed
+    from stepvad.fleet.worker.owned_shard import packed
     from stepvad.poses import Pose
     from tests.fleet.messages import body, event, over
     from tests.fuzz.readers import SUBJECTS, shard

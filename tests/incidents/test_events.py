@@ -14,8 +14,8 @@ from stepvad.incidents.events import (
     LATE_S,
     Change,
     Event,
+    EventDetector,
     Rules,
-    Watch,
     event_id,
     find,
     that_matter,
@@ -105,7 +105,7 @@ def test_frame_by_frame_as_on_the_finished_clip(
     rows: list[tuple[int, int, float]], min_s: float, gap_s: float
 ) -> None:
     rules = replace(RULES, min_s=min_s, gap_s=gap_s)
-    watch, changes = Watch(rules), list[Change]()
+    watch, changes = EventDetector(rules), list[Change]()
     for frame in range(70):
         now = sorted(row for row in rows if row[1] == frame)
         changes += watch.update(
@@ -140,7 +140,7 @@ def test_windows_that_come_late_make_the_same_events_live_and_later(
         n = len(frames)
         joints = np.zeros((n, 17, 2), np.float32), np.ones((n, 17), np.float32)
         tracks.append(Track(number, np.array(frames), *joints))
-    watch, changes = Watch(rules), list[Change]()
+    watch, changes = EventDetector(rules), list[Change]()
     for frame in range(51):
         now = [row for row in rows if arrival[row[:2]] == frame]
         if now or frame % 3 == 0:  # a frame without windows may be missing altogether
@@ -160,7 +160,7 @@ def _lives(changes: list[Change]) -> list[str]:
 
 
 def test_updates_tell_of_new_people_and_higher_peaks_alone() -> None:
-    watch = Watch(RULES)
+    watch = EventDetector(RULES)
     rows = of_track([3, 3, 3, 3, 4, 3]) + of_track([3, 3, 3], track=2, first=3)
     kinds: list[tuple[str, float]] = []
     for frame in range(6):
@@ -170,7 +170,7 @@ def test_updates_tell_of_new_people_and_higher_peaks_alone() -> None:
 
 
 def test_the_silence_of_a_camera_ends_its_event_and_forgets_its_people() -> None:
-    watch = Watch(RULES)
+    watch = EventDetector(RULES)
     nobody = scores([(0, 0, 0.0)]).part(slice(0))
     for frame in range(4):
         watch.update(frame / FPS, scores([(1, frame, 3.0)]), FPS)

@@ -6,17 +6,17 @@ import random
 
 import pytest
 
-from stepvad.intake.time_slots import InOrder, Slots
+from stepvad.intake.time_slots import TimeOrder, TimeSlots
 
 
 def test_slots_go_by_the_time_of_the_stream_not_by_when_frames_arrive() -> None:
-    slots = Slots(10)
+    slots = TimeSlots(10)
     late = [0.0, 0.11, 0.9, 0.91, 0.92, 0.93]  # a burst after a pause of the network
     assert [slots.place(500 + 0.1 * i, at) for i, at in enumerate(late)] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_faster_stream_gives_each_slot_away_once() -> None:
-    slots = Slots(10)
+    slots = TimeSlots(10)
     placed = [slots.place(i / 25, i / 25) for i in range(100)]
     given = [slot for slot in placed if slot is not None]
     assert given == [*range(given[-1] + 1)]
@@ -24,24 +24,24 @@ def test_a_faster_stream_gives_each_slot_away_once() -> None:
 
 
 def test_without_times_the_clock_counts() -> None:
-    slots = Slots(10)
+    slots = TimeSlots(10)
     assert [slots.place(None, t) for t in (7.0, 7.1, 7.31)] == [0, 1, 3]
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0, -1.5, 6.0])
 def test_a_stream_whose_time_jumps_goes_on_where_it_was(jump: float) -> None:
-    slots = Slots(10)
+    slots = TimeSlots(10)
     times = [100.0 + 0.1 * i + (jump if i >= 20 else 0) for i in range(40)]
     assert [slots.place(t, 0.1 * i) for i, t in enumerate(times)] == [*range(40)]
 
 
 def test_a_first_frame_without_a_time_changes_nothing() -> None:
-    slots = Slots(10)
+    slots = TimeSlots(10)
     assert [slots.place(t, 0.1 * i) for i, t in enumerate([None, 50.1, 50.2])] == [0, 1, 2]
 
 
 def test_a_frame_in_disorder_is_skipped_and_the_others_stay() -> None:
-    slots = Slots(10)
+    slots = TimeSlots(10)
     assert [slots.place(t, t) for t in (0.0, 0.2, 0.1, 0.3)] == [0, 2, None, 3]
 
 
@@ -52,14 +52,14 @@ def test_frames_twice_and_out_of_order_come_once_and_in_order() -> None:
         numbers.insert(at + rng.randint(1, 5), numbers.pop(at))
     for at in rng.sample(range(400), 20):
         numbers.insert(at, numbers[at])
-    order: InOrder[int] = InOrder()
+    order: TimeOrder[int] = TimeOrder()
     released = [item for n in numbers for item in order.push(n, n)] + order.flush()
     assert released == [*range(400)]
     assert order.dropped == 20
 
 
 def test_what_never_comes_is_waited_for_a_little_and_counted_if_it_comes_later() -> None:
-    order: InOrder[int] = InOrder()
+    order: TimeOrder[int] = TimeOrder()
     released = [[*order.push(n, n)] for n in (0, 2, 3, 4, 5, 6, 7, 8, 1)]
     assert released == [[0], [], [], [], [], [], [2, 3, 4, 5, 6, 7], [8], []]
     assert order.dropped == 1

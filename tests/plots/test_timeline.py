@@ -8,7 +8,7 @@ from matplotlib.image import imread
 
 from stepvad import Scores, WindowScores
 from stepvad.plots.timeline import draw_timeline
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def scores() -> Scores:
     track = np.repeat([1, 2], n)
     c = np.ones(2 * n, np.float32)
     windows = WindowScores(track, frame, c, A[:, None], A)
-    return Scores("street", 120, 12, windows, Counts(), 0)
+    return Scores("street", 120, 12, windows, Repairs(), 0)
 
 
 def share_of(picture: Path, red: float, green: float, blue: float) -> float:
@@ -46,5 +46,5 @@ def test_the_same_scores_give_the_same_bytes(scores: Scores, tmp_path: Path) -> 
 
 def test_a_clip_without_scores_is_drawn_too(tmp_path: Path) -> None:
     nothing = WindowScores.join([], L=3)
-    draw_timeline(Scores("nobody", 0, 12, nothing, Counts(), 0), tmp_path / "empty.png")
+    draw_timeline(Scores("nobody", 0, 12, nothing, Repairs(), 0), tmp_path / "empty.png")
     assert (tmp_path / "empty.png").stat().st_size > 1000

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepvad.calibration.drift import Looks
+from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.drift_monitor import SPAN_LOOKS
 from stepvad.incidents.camera import Subject
 from stepvad.incidents.events import Rules
@@ -19,7 +19,7 @@ from stepvad.site.drifting import Drifting, latest_block
 from tests.site.sites import RATE, one_person
 
 
-def drifting(board: Board, looks: dict[str, Looks] | None = None) -> Drifting:
+def drifting(board: Board, looks: dict[str, BlockStats] | None = None) -> Drifting:
     loaded = Models().load(demo.MODEL)
     assert loaded.calibration is not None
     board.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
@@ -63,12 +63,12 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
     known = drifting(board).calibration.looks["demo"]
     rng = np.random.default_rng(0)
     days = known.values[rng.integers(len(known), size=24 * 120)]
-    one = drifting(board, {"demo": Looks(known.names, days)})
+    one = drifting(board, {"demo": BlockStats(known.names, days)})
     monitor = one.monitor
     assert monitor is not None
     one.tell()
     assert "too early to tell: 0 of 60 looks" in board.snapshot().cameras[0].drift
-    monitor.add(Looks(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
+    monitor.add(BlockStats(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
     one.tell()
     assert board.snapshot().cameras[0].drift == "looks as it did at its calibration"
     upside_down = walk(upside_down=True)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 SIZE = (480, 360)
 N_FRAMES = 40
@@ -52,4 +52,4 @@ def scored(footage: Clip, score: Mapping[int, float | NDArray[np.floating[Any]]]
         np.zeros((n, 1), np.float32),
         np.concatenate(values).astype(np.float32),
     )
-    return Scores(footage.name, footage.n_frames, T, windows, Counts(), 0)
+    return Scores(footage.name, footage.n_frames, T, windows, Repairs(), 0)

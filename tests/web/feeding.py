@@ -12,7 +12,7 @@ import numpy as np
 
 from stepvad.detector import Detector
 from stepvad.explain.look import look_at
-from stepvad.incidents.events import Change, Event, Rules, Watch
+from stepvad.incidents.events import Change, Event, EventDetector, Rules
 from stepvad.incidents.record import Record, event_id
 from stepvad.poses import Clip
 from stepvad.stream import Stream
@@ -50,7 +50,7 @@ class Feeder:
         self.site.store.end_open("stopped", time.time(), self.camera)
 
     def _play(self, epoch: int, began: float) -> None:
-        stream, watch = Stream(self.detector), Watch(self.rules)
+        stream, watch = Stream(self.detector), EventDetector(self.rules)
         for frame, poses in self.clip.by_frame():
             wall = began + frame / FPS
             if self.stopped.wait(max(wall - time.time(), 0)):

@@ -13,7 +13,7 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17, STEP18, of_size
 from stepvad.windows import (
-    Counts,
+    Repairs,
     Run,
     WindowIndex,
     Windows,
@@ -65,9 +65,9 @@ def test_a_gap_is_told_by_the_pose_it_leads_to_and_the_frames_up_to_it() -> None
     assert ahead.tolist() == [0, 2, 1, 0, 1, 0]
 
 
-def runs_of(clip: Clip, T: int) -> tuple[list[Run], Counts]:
+def runs_of(clip: Clip, T: int) -> tuple[list[Run], Repairs]:
     pieces = list(clip_runs(clip, config(T), of_size(3)))
-    return [run for run, _ in pieces], sum((counts for _, counts in pieces), Counts())
+    return [run for run, _ in pieces], sum((counts for _, counts in pieces), Repairs())
 
 
 @pytest.mark.parametrize("T", [1, 2, 3, 12])
@@ -98,7 +98,7 @@ def test_a_gap_is_never_filled_from_another_track() -> None:
 def test_short_stretches_are_counted_and_give_no_window() -> None:
     track = random_track([0, 1, 10, 20, 21, 22])
     index, counts = cut(clip_of(track), config(3), of_size(3))
-    assert counts == Counts(poses=6, short_runs=2)
+    assert counts == Repairs(poses=6, short_runs=2)
     assert index.frame.tolist() == [22]
 
 
@@ -141,7 +141,7 @@ def test_a_clip_without_tracks_has_no_windows() -> None:
     assert len(index) == 0
     assert index.windows(slice(None)).x.shape == (0, 2, 3, 4)
     assert list(index.batches(10)) == []
-    assert counts == Counts()
+    assert counts == Repairs()
 
 
 @pytest.mark.parametrize("V", [1, 2, 17, 40])
@@ -180,7 +180,7 @@ def test_dropping_the_last_window_does_not_change_what_was_filled() -> None:
     clip = clip_of(random_track([0, 1, 2, 5, 6]))
     _, counts = cut(clip, config(3, drop_last_window=True), of_size(3))
     assert counts.filled_poses == 2
-    assert cut(clip_of(), config(3, drop_last_window=True), of_size(3))[1] == Counts()
+    assert cut(clip_of(), config(3, drop_last_window=True), of_size(3))[1] == Repairs()
 
 
 def test_flat_windows_are_marked() -> None:
@@ -262,9 +262,9 @@ def test_the_weight_of_a_window_is_its_confidence_unless_switched_off() -> None:
 
 
 def test_counts_add_up() -> None:
-    a = Counts(poses=1, nan_confidences=2, clipped_confidences=3)
-    b = Counts(poses=10, missing_joints=4, filled_poses=5, short_runs=6)
-    assert a + b == Counts(11, 2, 3, 4, 5, 6)
+    a = Repairs(poses=1, nan_confidences=2, clipped_confidences=3)
+    b = Repairs(poses=10, missing_joints=4, filled_poses=5, short_runs=6)
+    assert a + b == Repairs(11, 2, 3, 4, 5, 6)
 
 
 def test_a_skeleton_of_one_joint_has_windows_too() -> None:
@@ -298,7 +298,7 @@ def test_a_track_cut_in_pieces_gives_every_window_once_and_to_the_bit(
     monkeypatch.setattr("stepvad.windows.runs.PIECE", piece)
     pieces = list(cut_in_pieces(clip, settings, of_size(3)))
     assert len(pieces) > 2
-    assert sum((mended for _, mended in pieces), Counts()) == counts
+    assert sum((mended for _, mended in pieces), Repairs()) == counts
     batches = [index.windows(slice(None)) for index, _ in pieces]
     expected = whole.windows(slice(None))
     for name in ("x", "c", "track_id", "frame"):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stepvad import Config
 from stepvad.poses import Clip, PoseRows
 from stepvad.skeletons import of_size
-from stepvad.windows import Counts, Windows, cut_in_pieces, prepare, runs
+from stepvad.windows import Repairs, Windows, cut_in_pieces, prepare, runs
 from stepvad.windows.cutting import in_pieces
 from stepvad.windows.runs import runs_of
 
@@ -33,18 +33,18 @@ def random_rows(seed: int, lengths: list[int]) -> PoseRows:
     return PoseRows(track, frame, joints[..., :2].copy(), joints[..., 2].copy())
 
 
-def cut_by_parts(rows: PoseRows, edges: list[int], config: Config) -> tuple[list[Windows], Counts]:
+def cut_by_parts(rows: PoseRows, edges: list[int], config: Config) -> tuple[list[Windows], Repairs]:
     parts = (rows[slice(first, end)] for first, end in pairwise(edges))
     pieces = [*in_pieces(runs_of(parts, config, of_size(V), of_size(V)), config, of_size(V))]
     found = [index.windows(slice(None)) for index, _ in pieces]
-    return found, sum((counts for _, counts in pieces), Counts())
+    return found, sum((counts for _, counts in pieces), Repairs())
 
 
-def cut_whole(rows: PoseRows, config: Config) -> tuple[list[Windows], Counts]:
+def cut_whole(rows: PoseRows, config: Config) -> tuple[list[Windows], Repairs]:
     clip = Clip("a", None, int(rows.frame.max()) + 1, rows.tracks(), of_size(V))
     pieces = list(cut_in_pieces(clip, config, of_size(V)))
     found = [index.windows(slice(None)) for index, _ in pieces]
-    return found, sum((counts for _, counts in pieces), Counts())
+    return found, sum((counts for _, counts in pieces), Repairs())
 
 
 def cut_by_a_loop(rows: PoseRows, config: Config) -> list[Windows]:

@@ -10,7 +10,7 @@ import pytest
 from stepvad.poses import Track
 from stepvad.skeletons import COCO17, STEP18, of_size
 from stepvad.windows import (
-    Counts,
+    Repairs,
     place,
     prepare,
     standardise,
@@ -135,7 +135,7 @@ def test_nan_confidence_counts_as_zero_and_others_are_clipped_and_both_are_count
     before = confidence.copy()
     _, mean, counts = prepare(keypoints, confidence, of_size(3), of_size(3))
     np.testing.assert_allclose(mean, [(0.5 + 0 + 1) / 3, (0 + 1 + 1) / 3], rtol=1e-6)
-    assert counts == Counts(poses=2, nan_confidences=1, clipped_confidences=3)
+    assert counts == Repairs(poses=2, nan_confidences=1, clipped_confidences=3)
     np.testing.assert_array_equal(confidence, before)
 
 
@@ -143,7 +143,7 @@ def test_confidences_of_zero_and_one_are_in_range() -> None:
     _, _, counts = prepare(
         np.ones((1, 2, 2), np.float32), np.array([[0, 1]], np.float32), of_size(2), of_size(2)
     )
-    assert counts == Counts(poses=1)
+    assert counts == Repairs(poses=1)
 
 
 def test_a_missing_joint_goes_to_the_middle_of_the_others() -> None:

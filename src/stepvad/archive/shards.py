@@ -23,7 +23,7 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.formats import tracks
 from stepvad.formats.trackheader import ClipFacts
 from stepvad.model.footage import BATCH
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 from stepvad.windows.cutting import in_pieces
 from stepvad.windows.runs import Repaired, runs_of
 
@@ -165,7 +165,7 @@ class _Done:
     """What was scored of a shard so far."""
 
     clips: dict[str, dict[str, Any]] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
+    counts: Repairs = field(default_factory=Repairs)
     flat: int = 0
 
     def begin(self, clip: str, facts: ClipFacts | None) -> None:

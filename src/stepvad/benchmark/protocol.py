@@ -18,7 +18,7 @@ from stepvad.model import scoring
 from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 Method = Literal["detector", "persons", "confidence", "random"]
 Selection = Literal["all", "covered", "one-person"]
@@ -103,7 +103,7 @@ class Evaluation:
     n_windows: int
     flat_windows: int
     """Windows with too little spread to be scaled by it."""
-    mended: Counts
+    mended: Repairs
     """What was mended in the test poses."""
 
     def row(
@@ -222,7 +222,7 @@ def tabulate(
         n_covered=n_covered,
         n_windows=sum(len(clip.scores.windows) for clip in clips),
         flat_windows=sum(clip.scores.flat_windows for clip in clips),
-        mended=sum((clip.scores.counts for clip in clips), Counts()),
+        mended=sum((clip.scores.counts for clip in clips), Repairs()),
     )
 
 

@@ -15,7 +15,7 @@ from stepvad.errors import DataError, MissingExtraError
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 try:
     import pyarrow as pa
@@ -72,6 +72,6 @@ def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> Run:
     for number, (clip, labels) in enumerate(clips):
         track, frame, c, score = (column[of_clip == number] for column in columns.values())
         windows = WindowScores(track, frame, c, np.empty((len(score), 0), np.float32), score)
-        scores = Scores(clip.name, clip.n_frames, length, windows, Counts(), 0)
+        scores = Scores(clip.name, clip.n_frames, length, windows, Repairs(), 0)
         scored.append(ScoredClip(scores, labels, clip.persons_per_frame()))
     return Run(facts, scored)

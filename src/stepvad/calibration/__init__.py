@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stepvad.calibration.counting import Counted, Scored, levels_of
-from stepvad.calibration.drift import Looks
+from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked, with_marked
 from stepvad.calibration.promise import Threshold, threshold_for
 from stepvad.errors import DataError
@@ -42,7 +42,7 @@ class Calibration:
     """Events of each camera at all levels, so that more footage can join."""
     marked: Mapping[str, Marked] = field(default_factory=dict)
     """Alerts that somebody called normal, by their id."""
-    looks: Mapping[str, Looks] = field(default_factory=dict)
+    looks: Mapping[str, BlockStats] = field(default_factory=dict)
     """What the footage of each camera looked like, to tell when that has changed."""
 
     def rules_of(self, camera: str) -> Rules:

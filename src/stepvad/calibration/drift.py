@@ -31,7 +31,7 @@ SURE = 0.005
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Looks:
+class BlockStats:
     """What footage looks like, one row of `values (B, D)` for each block."""
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Looks:
         return len(self.values)
 
     @classmethod
-    def join(cls, parts: Sequence[Looks]) -> Looks:
+    def join(cls, parts: Sequence[BlockStats]) -> BlockStats:
         """All blocks in order."""
         return cls(parts[0].names, np.concatenate([part.values for part in parts]))
 
@@ -75,14 +75,14 @@ class Drift:
 
 def look(
     detector: Detector, clip: Clip, fps: float, *, report: Report = silent
-) -> tuple[Scores, Looks]:
+) -> tuple[Scores, BlockStats]:
     """The scores of a clip, and what it looks like."""
     seen = _Seen(detector)
     scores = score_clip(clip, detector.config, detector.skeleton, seen.score_windows, report=report)
     return scores, seen.looks(scores.windows, fps)
 
 
-def compare(before: Looks, now: Looks, *, seed: int = 0) -> Drift:
+def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
     """How sure it is that footage has changed, and what has.
 
     Two things count: the largest difference of all numbers, and their sum in directions in which
@@ -147,7 +147,7 @@ class _Seen:
         self.parts.append(np.column_stack([first, np.square(first), jitter]))
         return self.detector.score_windows(windows)
 
-    def looks(self, windows: WindowScores, fps: float) -> Looks:
+    def looks(self, windows: WindowScores, fps: float) -> BlockStats:
         """Means over the blocks; what is a square, as its logarithm."""
         K, L = self.components, self.detector.config.L
         names = (
@@ -169,4 +169,4 @@ class _Seen:
         values = np.array(rows).reshape(len(rows), len(names))
         squares = slice(2 + L + K, None)
         values[:, squares] = np.log(np.maximum(values[:, squares], 1e-12))
-        return Looks(names, values)
+        return BlockStats(names, values)

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.calibration.drift import BLOCK_S, LEAST_VARIANCE, Change, Looks
+from stepvad.calibration.drift import BLOCK_S, LEAST_VARIANCE, BlockStats, Change
 from stepvad.errors import DataError
 
 LOOK_EVERY_S = 120.0
@@ -31,7 +31,7 @@ class DriftMonitor:
     that happens at most once a year by chance.
     """
 
-    def __init__(self, before: Looks) -> None:
+    def __init__(self, before: BlockStats) -> None:
         self._names = before.names
         self._values = before.values
         self.spans = span_count(before)
@@ -67,7 +67,7 @@ class DriftMonitor:
         """Looks until the next span is judged."""
         return SPAN_LOOKS - len(self._waiting)
 
-    def add(self, looks: Looks) -> None:
+    def add(self, looks: BlockStats) -> None:
         """Take looks as they come; every `SPAN_LOOKS` of them are judged once."""
         for row in looks.values:
             self._waiting.append(row)
@@ -112,7 +112,7 @@ class DriftMonitor:
         return np.column_stack([np.abs(differences).max(axis=1), together])
 
 
-def span_count(before: Looks) -> int:
+def span_count(before: BlockStats) -> int:
     """Spans of two hours that a calibration has beside each other."""
     return len(before) // (SPAN_LOOKS * _stride())
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.calibration import Calibration, Counted, Threshold
-from stepvad.calibration.drift import Looks
+from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked
 from stepvad.calibration.promise import HOW
 from stepvad.errors import DataError, StepvadError
@@ -127,17 +127,17 @@ def _counted(levels: NDArray[np.float64], blocks: list[list[Any]]) -> Counted:
     return Counted(levels, events, hours)
 
 
-def _rows(looks: Looks) -> list[list[float]]:
+def _rows(looks: BlockStats) -> list[list[float]]:
     return [[float(f"{value:.6g}") for value in row] for row in looks.values.tolist()]
 
 
-def _looks(names: list[str], rows: list[list[float]]) -> Looks:
+def _looks(names: list[str], rows: list[list[float]]) -> BlockStats:
     if len(names) * len(rows) > MAX_CELLS:
         raise ValueError(f"{len(names):,} numbers of {len(rows):,} blocks")
     values = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names))
     if not np.isfinite(values).all():
         raise ValueError("looks that are not finite")
-    return Looks(tuple(_text(name, "looks_at") for name in names), values)
+    return BlockStats(tuple(_text(name, "looks_at") for name in names), values)
 
 
 def _marked(facts: dict[str, Any]) -> Marked:

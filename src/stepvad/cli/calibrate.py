@@ -16,7 +16,7 @@ from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, pr
 
 if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Scored, Threshold
-    from stepvad.calibration.drift import Looks
+    from stepvad.calibration.drift import BlockStats
 
 
 def calibrate(
@@ -61,7 +61,7 @@ def calibrate(
     """
     from stepvad.calibration import RULES, file
     from stepvad.calibration import calibrate as find_thresholds
-    from stepvad.calibration.drift import Looks
+    from stepvad.calibration.drift import BlockStats
 
     where = output if output is not None else file.beside(model)
     for path in filter(None, (where, plot)):
@@ -69,12 +69,12 @@ def calibrate(
     fitted = replace(load_detector(model), runtime=runtime)
     with progress_bars() as report:
         footage: dict[str, list[Scored]] = {}
-        looks: dict[str, Looks] = {}
+        looks: dict[str, BlockStats] = {}
         for path in poses:
             name = camera_of(path)
             clips, seen = look_at(fitted, path, format, fps, report)
             footage[name] = footage.get(name, []) + clips
-            looks[name] = Looks.join([looks[name], seen]) if name in looks else seen
+            looks[name] = BlockStats.join([looks[name], seen]) if name in looks else seen
         calibration = find_thresholds(
             footage,
             model_sha256=fitted.model.sha256,

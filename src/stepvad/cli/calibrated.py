@@ -15,7 +15,7 @@ from stepvad.progress import Report
 
 if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Scored, Threshold
-    from stepvad.calibration.drift import Looks
+    from stepvad.calibration.drift import BlockStats
     from stepvad.detector import Detector
     from stepvad.incidents.events import Rules
 
@@ -83,16 +83,16 @@ def camera_of(path: Path) -> str:
 
 def look_at(
     detector: Detector, path: Path, format: FormatName, fps: float | None, report: Report
-) -> tuple[list[Scored], Looks]:
+) -> tuple[list[Scored], BlockStats]:
     """The scored clips of a path, and what they look like."""
     from stepvad.calibration import Scored
-    from stepvad.calibration.drift import Looks, look
+    from stepvad.calibration.drift import BlockStats, look
 
     clips: list[Scored] = []
-    looks: list[Looks] = []
+    looks: list[BlockStats] = []
     for clip in read_poses([path], format, report, fps=fps):
         rate = clip.rate(fps)
         scores, seen = look(detector, clip, rate, report=report)
         clips.append(Scored(scores.windows, clip.n_frames, rate, clip.first_frame))
         looks.append(seen)
-    return clips, Looks.join(looks)
+    return clips, BlockStats.join(looks)

@@ -54,11 +54,11 @@ def _send_events(
     settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
 ) -> list[str]:
     from stepvad.cli.site import serve_page
-    from stepvad.fleet.broker.line import Line
+    from stepvad.fleet.broker.bus_thread import BusThread
     from stepvad.fleet.edge.sink import FleetSink
     from stepvad.site.app import Site
 
-    line = Line(settings.fleet.bus, f"edge-{settings.name}")
+    line = BusThread(settings.fleet.bus, f"edge-{settings.name}")
     sink = FleetSink(line, site=settings.name, subjects=settings.fleet.bus.subjects)
     serve = serve_page if settings.web.enabled else None
     return Site(settings, serve=serve, more=[sink]).run(stop, parent)

@@ -145,7 +145,7 @@ async def _write(settings: Settings) -> None:
 
 def _serve(settings: Settings) -> None:
     from stepvad.files.secrets import secret
-    from stepvad.fleet.events.shelf import Shelf
+    from stepvad.fleet.events.reader import EventReader
     from stepvad.intake.status import Board
     from stepvad.supervision.limits import raise_file_limit
     from stepvad.supervision.stages import Supervisor
@@ -160,7 +160,7 @@ def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     raise_file_limit()
-    shelf, supervisor, web = Shelf(secret(settings.events.dsn)), Supervisor(), settings.web
+    shelf, supervisor, web = EventReader(secret(settings.events.dsn)), Supervisor(), settings.web
     try:
         shelf.check()
         app = create_app(

@@ -92,14 +92,14 @@ def inspect(
 def _inspect_drift(
     model: Path, recent: Path, format: FormatName, fps: float | None, *, as_json: bool
 ) -> None:
-    from stepvad.calibration.drift import Looks, compare
+    from stepvad.calibration.drift import BlockStats, compare
 
     calibration = calibration_needed(model)
     with progress_bars() as report:
         _, now = look_at(load_detector(model), recent, format, fps, report)
     camera = camera_of(recent)
     own = calibration.looks.get(camera)
-    before = own if own is not None else Looks.join([*calibration.looks.values()])
+    before = own if own is not None else BlockStats.join([*calibration.looks.values()])
     found = compare(before, now)
     if as_json:
         print_json(

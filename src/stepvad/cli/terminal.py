@@ -20,7 +20,7 @@ from stepvad.errors import MissingExtraError, StepvadError
 from stepvad.progress import Progress, Report
 
 if TYPE_CHECKING:
-    from stepvad.windows import Counts
+    from stepvad.windows import Repairs
 
 ModelFile = Annotated[Path, typer.Argument(help="A model file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -119,7 +119,7 @@ def _clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
-def mended_words(counts: Counts) -> list[str]:
+def mended_words(counts: Repairs) -> list[str]:
     """What was mended on the way from poses to windows, in words."""
     from dataclasses import asdict
 

@@ -11,7 +11,7 @@ from stepvad.cli.terminal import AsJson, print_json, print_table, say
 from stepvad.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from stepvad.site.store.outbox import DeadLetter, Letter
+    from stepvad.site.store.outbox import DeadLetter, OutboxMessage
 
 MOST = 1000
 """Waiting messages that are listed; a sink that is down for days has more."""
@@ -41,7 +41,7 @@ def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -
             for name, (waits, gone) in store.outbox.counts().items()
             if sink in (None, name)
         }
-    letters: list[Letter | DeadLetter] = [*refused, *waiting]
+    letters: list[OutboxMessage | DeadLetter] = [*refused, *waiting]
     if as_json:
         print_json({"sinks": counts, "messages": [_facts(one) for one in letters]})
         return
@@ -97,7 +97,7 @@ def data_of(site: Path) -> Path:
     return load(site).data
 
 
-def _facts(one: Letter | DeadLetter) -> dict[str, Any]:
+def _facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
     """What is listed of a message; of one that waits, how often it was tried."""
     tries = getattr(one, "tries", None)
     return {

@@ -16,7 +16,7 @@ T = TypeVar("T")
 CLOSE_S = 3.0
 
 
-class Background:
+class EventLoopThread:
     """Runs until it is closed; any thread may have it do something."""
 
     def __init__(self, name: str) -> None:

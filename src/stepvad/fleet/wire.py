@@ -342,7 +342,7 @@ def _stack(arrays: Iterable[NDArray[np.float32]], shape: tuple[int, ...]) -> NDA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class EventMessage:
     """A change of an event, as it travels."""
 
     site: str
@@ -362,7 +362,7 @@ def encode_claim(worker: str) -> bytes:
     return json.dumps({"type": "claim", "worker": worker}).encode()
 
 
-def decode_event(data: bytes) -> Told | None:
+def decode_event(data: bytes) -> EventMessage | None:
     """The event in a message, None for a claim; anything else is an `UnreadableError`."""
     try:
         facts = json.loads(data)
@@ -372,7 +372,7 @@ def decode_event(data: bytes) -> Told | None:
         if kind not in get_args(Kind):
             raise UnreadableError(f"event: expected new, update or end, got {kind!r:.40}")
         before, after = (Record.from_json(facts[name]) for name in ("before", "after"))
-        return Told(site=_name(facts["site"]), kind=kind, before=before, after=after)
+        return EventMessage(site=_name(facts["site"]), kind=kind, before=before, after=after)
     except UnreadableError:
         raise
     except (DataError, ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.incidents.events import Change, Event, Kind, Rules, Watch
+from stepvad.incidents.events import Change, Event, EventDetector, Kind, Rules
 from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
@@ -65,8 +65,8 @@ class _Peak:
 class CameraEvents:
     """The events of one camera, connection after connection.
 
-    Every connection has a `Watch` of its own, so that nothing spans two of them; `next_epoch` gives
-    it a number that no other has.
+    Every connection has an `EventDetector` of its own, so that nothing spans two of them;
+    `next_epoch` gives it a number that no other has.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class CameraEvents:
         """The last slot of the window that the latest event has its peak from."""
         self._size = (0, 0)
         self._peaks: dict[tuple[int, int], _Peak] = {}
-        self._watch = Watch(subject.rules)
+        self._watch = EventDetector(subject.rules)
 
     def begin(self, wall0: float) -> None:
         """A connection begins; its slot 0 is at this time of the wall clock."""
@@ -104,7 +104,7 @@ class CameraEvents:
             )
         self.epoch = self._next_epoch()
         self._wall0 = wall0
-        self._watch = Watch(self.subject.rules)
+        self._watch = EventDetector(self.subject.rules)
         self._peaks.clear()
         self.kept.clear()
 

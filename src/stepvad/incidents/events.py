@@ -82,7 +82,7 @@ class Change:
     event: Event
 
 
-class Watch:
+class EventDetector:
     """The events of one camera, as its scores come."""
 
     def __init__(self, rules: Rules) -> None:
@@ -205,12 +205,12 @@ def event_id(place: str, event: Event, fps: float) -> str:
 
 
 def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None) -> list[Event]:
-    """The events of a finished clip, as a `Watch` sees them.
+    """The events of a finished clip, as a `EventDetector` sees them.
 
     With the `clip` itself windows come when a `Stream` has them: those of missed poses with the
     next pose. Without, each comes with its last frame, which now and then joins two events.
     """
-    watch = Watch(rules)
+    watch = EventDetector(rules)
     changes: list[Change] = []
     some = that_matter(windows, rules)
     arrival = some.frame if clip is None else _arrivals(some, clip)

@@ -15,7 +15,7 @@ from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.child_messages import FrameHeader, StatusMessage, decode, encode, image_of
 from stepvad.intake.frame_queues import Frame, FrameQueues
 from stepvad.intake.status import Board
-from stepvad.intake.time_slots import Slots
+from stepvad.intake.time_slots import TimeSlots
 from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.logs import Form
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
@@ -37,7 +37,7 @@ class _Sender:
     def __init__(self, site: ChildPipe, rate: float) -> None:
         self._site = site
         self._rate = rate
-        self._slots = Slots(rate)
+        self._slots = TimeSlots(rate)
         self._epoch: int | None = None
         self._wall0 = 0.0
         self._skipped = 0
@@ -51,7 +51,7 @@ class _Sender:
         arrived = picture.arrived
         if picture.epoch != self._epoch:
             self._epoch, self._wall0 = picture.epoch, picture.wall
-            self._slots = Slots(self._rate)
+            self._slots = TimeSlots(self._rate)
         slot = self._slots.place(picture.pts, arrived)
         if slot is None:
             self._skipped += 1

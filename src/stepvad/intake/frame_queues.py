@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from stepvad.intake.time_slots import InOrder
+from stepvad.intake.time_slots import TimeOrder
 from stepvad.poses import Pose
 from stepvad.video.people import People
 from stepvad.video.pixels import Image
@@ -67,7 +67,7 @@ class _Queue:
     taken: dict[int, Frame | None] = field(default_factory=dict)
     """Those with a worker, or back from one, in order; None until there are people."""
     ready: deque[Item] = field(default_factory=deque)
-    order: InOrder[Frame] = field(default_factory=InOrder)
+    order: TimeOrder[Frame] = field(default_factory=TimeOrder)
     is_lost: bool = False
     """Whether the camera is gone once everything here is done."""
 

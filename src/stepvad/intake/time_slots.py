@@ -15,7 +15,7 @@ DEPTH = 5
 """Frames that one which is late may come after."""
 
 
-class Slots:
+class TimeSlots:
     """Time slots of one connection, `rate` in a second; each is given away once.
 
     Times are those of the stream; where it has none, and where they jump, the clock that never
@@ -55,7 +55,7 @@ class Slots:
         return time
 
 
-class InOrder(Generic[T]):
+class TimeOrder(Generic[T]):
     """Numbered things in the order of their numbers, each once.
 
     What comes too soon is held until those before it are there, or `depth` others are held.

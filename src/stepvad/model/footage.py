@@ -15,7 +15,7 @@ from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Counts, Run, WindowIndex, Windows, clip_runs, cut_in_pieces
+from stepvad.windows import Repairs, Run, WindowIndex, Windows, clip_runs, cut_in_pieces
 
 BATCH = 1024
 """Windows cut and scored at once, so that memory does not grow with the clip."""
@@ -29,7 +29,7 @@ class Footage:
     skeleton: Skeleton
     digest: str
     n_clips: int
-    counts: Counts
+    counts: Repairs
 
     @classmethod
     def read(
@@ -37,7 +37,7 @@ class Footage:
     ) -> Footage:
         """All clips, seen as `skeleton` or else as the first clip's is modelled."""
         runs: list[Run] = []
-        counts, sha, n_clips = Counts(), hashlib.sha256(), 0
+        counts, sha, n_clips = Repairs(), hashlib.sha256(), 0
         for clip in clips:
             n_clips += 1
             sha.update(clip.digest())
@@ -96,7 +96,7 @@ def score_clip(
 ) -> Scores:
     """Every window of a clip scored; beside clip and scores, memory does not grow with it."""
     parts: list[WindowScores] = []
-    counts, flat = Counts(), 0
+    counts, flat = Repairs(), 0
     for index, mended in cut_in_pieces(clip, config, skeleton):
         counts += mended
         for windows in index.batches(BATCH):

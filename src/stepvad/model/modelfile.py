@@ -22,7 +22,7 @@ from stepvad.model.encoder import Encoder
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 FORMAT = 1
 """Number of this file layout; older ones always load."""
@@ -50,7 +50,7 @@ class Origin:
     windows: int
     epochs: int
     """Epochs trained; fewer than the settings ask for if training stopped early."""
-    counts: Counts
+    counts: Repairs
     """What was mended in the training poses."""
     distilled: bool = False
     """Whether it learned the scores of another model."""
@@ -257,7 +257,7 @@ def _origin(values: dict[str, Any]) -> Origin:
         raise TypeError("its origin has values of other types")
     if type(values.get("distilled", False)) is not bool:
         raise TypeError("its origin has values of other types")
-    return Origin(**{**values, "counts": Counts(**counts)})
+    return Origin(**{**values, "counts": Repairs(**counts)})
 
 
 def _skeleton(values: dict[str, Any]) -> Skeleton:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from stepvad.config import Aggregation
-from stepvad.windows import Counts
+from stepvad.windows import Repairs
 
 Placement = Literal["latest", "center", "backtrack", "backtrack_max"]
 Floor = Literal["global", "per_clip"]
@@ -62,7 +62,7 @@ class Scores:
     n_frames: int
     T: int
     windows: WindowScores
-    counts: Counts
+    counts: Repairs
     """What was mended before scoring."""
     flat_windows: int
     """Windows with too little spread to be scaled by it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from stepvad.incidents.sink import DeliveryError, RefusedError, Sink
 from stepvad.site.store.eventstore import Store
-from stepvad.site.store.outbox import Letter
+from stepvad.site.store.outbox import OutboxMessage
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.stages import Heartbeat
 
@@ -114,7 +114,7 @@ class SinkDelivery:
         if done and not letters:
             self._store.outbox.wait(seen, IDLE_S)
 
-    def _is_done(self, letter: Letter) -> bool:
+    def _is_done(self, letter: OutboxMessage) -> bool:
         """Whether a message arrived or was refused; else some time has passed after the try."""
         if self._stopping.is_set():
             return False
@@ -140,7 +140,7 @@ class SinkDelivery:
         self.last_error = None
         return True
 
-    def _is_given_up(self, letter: Letter, error: DeliveryError) -> bool:
+    def _is_given_up(self, letter: OutboxMessage, error: DeliveryError) -> bool:
         """Whether nobody mended a wrong setting for so long that the message is put aside."""
         if error.give_up_s is None:
             self._misconfigured_at = None
@@ -151,7 +151,7 @@ class SinkDelivery:
         waited_s = min(now - self._misconfigured_at, self._store.now() - letter.created)
         return waited_s >= error.give_up_s
 
-    def _put_off(self, letter: Letter, words: str, after_s: float) -> None:
+    def _put_off(self, letter: OutboxMessage, words: str, after_s: float) -> None:
         backoff = Backoff(self._first_s, self._longest_s, failures=letter.tries)
         delay_s = backoff.next_s(at_least_s=after_s)
         self._fail(words)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from stepvad.calibration import Calibration
-from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, Looks, look
+from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, BlockStats, look
 from stepvad.calibration.drift_monitor import LOOK_EVERY_S, SPAN_LOOKS, DriftMonitor
 from stepvad.errors import DataError
 from stepvad.incidents.camera import Subject
@@ -45,13 +45,13 @@ class Drifting:
             self._reason = f"cannot tell whether it has changed: {error}"
 
     @property
-    def before(self) -> Looks | None:
+    def before(self) -> BlockStats | None:
         """What it looked like at its calibration, or else what all cameras did."""
         looks = self.calibration.looks
         own = looks.get(self.subject.camera)
         if own is not None and len(own) >= FEWEST_BLOCKS:
             return own
-        return Looks.join([*looks.values()]) if looks else None
+        return BlockStats.join([*looks.values()]) if looks else None
 
     def add(self, clip: Clip) -> None:
         """Look at some more footage."""

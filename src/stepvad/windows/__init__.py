@@ -12,10 +12,10 @@ from stepvad.windows.index import Run, WindowIndex
 from stepvad.windows.prepare import prepare
 from stepvad.windows.runs import clip_runs
 from stepvad.windows.standardise import place, standardise
-from stepvad.windows.values import Counts, Windows
+from stepvad.windows.values import Repairs, Windows
 
 __all__ = [
-    "Counts",
+    "Repairs",
     "Run",
     "WindowIndex",
     "Windows",

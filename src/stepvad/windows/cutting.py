@@ -10,34 +10,34 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows import runs
 from stepvad.windows.index import Run, WindowIndex
 from stepvad.windows.runs import Repaired, clip_runs
-from stepvad.windows.values import Counts
+from stepvad.windows.values import Repairs
 
 
-def cut(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[WindowIndex, Counts]:
+def cut(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[WindowIndex, Repairs]:
     """Every window of a clip, as the given skeleton sees it, and what was repaired."""
     pieces = list(clip_runs(clip, config, skeleton))
     index = WindowIndex.of([run for run, _ in pieces], config, skeleton.V)
-    return index, sum((mended for _, mended in pieces), Counts())
+    return index, sum((mended for _, mended in pieces), Repairs())
 
 
 def cut_in_pieces(
     clip: Clip, config: Config, skeleton: Skeleton
-) -> Iterator[tuple[WindowIndex, Counts]]:
+) -> Iterator[tuple[WindowIndex, Repairs]]:
     """The same windows some at a time, in memory that does not grow with the clip."""
     return in_pieces(clip_runs(clip, config, skeleton), config, skeleton)
 
 
 def in_pieces(
     repaired: Iterable[Repaired], config: Config, skeleton: Skeleton
-) -> Iterator[tuple[WindowIndex, Counts]]:
+) -> Iterator[tuple[WindowIndex, Repairs]]:
     """The windows of runs, whenever enough poses are there, and what was repaired for them."""
     gathered: list[Run] = []
-    counts, n_poses = Counts(), 0
+    counts, n_poses = Repairs(), 0
     for run, mended in repaired:
         gathered.append(run)
         counts += mended
         n_poses += len(run)
         if n_poses >= runs.PIECE:
             yield WindowIndex.of(gathered, config, skeleton.V), counts
-            gathered, counts, n_poses = [], Counts(), 0
+            gathered, counts, n_poses = [], Repairs(), 0
     yield WindowIndex.of(gathered, config, skeleton.V), counts

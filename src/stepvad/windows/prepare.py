@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from stepvad import skeletons
 from stepvad.skeletons import Skeleton
-from stepvad.windows.values import Counts
+from stepvad.windows.values import Repairs
 
 
 def prepare(
@@ -15,13 +15,13 @@ def prepare(
     confidence: NDArray[np.float32],
     source: Skeleton,
     target: Skeleton,
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Counts]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Repairs]:
     """Poses as a model sees them: keypoints `(n, V, 2)` and mean confidence `(n,)`.
 
     NaN confidence counts as 0, others are clipped to [0, 1]; a joint that was not found, at (0, 0)
     with confidence 0, goes to the middle of the joints that were.
     """
-    counts = Counts(poses=len(keypoints))
+    counts = Repairs(poses=len(keypoints))
     if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
         keypoints, confidence, counts = _mend(keypoints, confidence)
     converted = skeletons.convert(confidence, source, target).astype(np.float64)
@@ -31,13 +31,13 @@ def prepare(
 
 def _mend(
     keypoints: NDArray[np.float32], confidence: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Counts]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Repairs]:
     """Confidences in [0, 1] and joints that were all found, and how many were not."""
     nan = np.isnan(confidence)
     in_range = np.clip(np.where(nan, np.float32(0), confidence), np.float32(0), np.float32(1))
     in_range += np.float32(0)  # -0 becomes 0
     missing = (keypoints == 0).all(axis=-1) & (in_range == 0)
-    counts = Counts(
+    counts = Repairs(
         poses=len(keypoints),
         nan_confidences=int(nan.sum()),
         clipped_confidences=int((in_range != confidence)[~nan].sum()),

@@ -15,12 +15,12 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows.gaps import ends_run, fill_gaps
 from stepvad.windows.index import Run
 from stepvad.windows.prepare import prepare
-from stepvad.windows.values import Counts
+from stepvad.windows.values import Repairs
 
 PIECE = 32_768
 """Poses of a run in hand at once; a longer run comes in pieces that share T - 1 poses."""
 
-Repaired = tuple[Run, Counts]
+Repaired = tuple[Run, Repairs]
 """A run, and what was repaired since the one before it."""
 
 
@@ -60,16 +60,16 @@ class _Builder:
     """The run in hand: what waits to be joined to its tail."""
 
     def __init__(self, config: Config, source: Skeleton, target: Skeleton) -> None:
-        self._counts = Counts()
+        self._counts = Repairs()
         self._config, self._source, self._target = config, source, target
         self._last: tuple[int, int] | None = None  # track and frame
         self._waiting: list[tuple[NDArray[np.int64], Run]] = []
         self._n_waiting = 0
         self._tail: Run | None = None
 
-    def taken_counts(self) -> Counts:
+    def taken_counts(self) -> Repairs:
         """What was repaired since the last call."""
-        counts, self._counts = self._counts, Counts()
+        counts, self._counts = self._counts, Repairs()
         return counts
 
     def add(self, rows: PoseRows) -> Iterator[Run]:
@@ -116,7 +116,7 @@ class _Builder:
         self._waiting, self._n_waiting = [], 0
         run, n_new = _extended(self._tail, poses, frames)
         T, drops_last = self._config.T, self._config.drop_last_window and ends_track
-        self._counts += Counts(
+        self._counts += Repairs(
             filled_poses=n_new - len(frames), short_runs=int(ends_run and len(run) < T)
         )
         self._tail = run.part(-max(T - 1, 1), len(run))

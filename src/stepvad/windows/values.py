@@ -15,7 +15,7 @@ from stepvad.windows.standardise import standardise
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class Repairs:
     """What was mended on the way from poses to windows, so that nothing is mended silently."""
 
     poses: int = 0
@@ -31,13 +31,13 @@ class Counts:
     short_runs: int = 0
     """Stretches of a track with fewer than T frames, which give no window."""
 
-    def __add__(self, other: Counts) -> Counts:
+    def __add__(self, other: Repairs) -> Repairs:
         """The counts of both together."""
         # not by dataclasses.astuple, which copies deeply: a stream adds with every frame
-        return Counts(*map(add, _each_count(self), _each_count(other)))
+        return Repairs(*map(add, _each_count(self), _each_count(other)))
 
 
-_each_count = attrgetter(*(field.name for field in fields(Counts)))
+_each_count = attrgetter(*(field.name for field in fields(Repairs)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ CROWD = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Parcel:
+class EncodedBatch:
     """One message that is ready to be sent."""
 
     camera: str
@@ -30,7 +30,7 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class StreamInfo:
     """What every message of a camera carries."""
 
     site: str
@@ -46,10 +46,10 @@ class Label:
     min_confidence: float = 0.25
 
 
-class Packer:
+class FrameBatcher:
     """The frames of one camera; every connection has an epoch that no other had."""
 
-    def __init__(self, label: Label, next_epoch: Callable[[], int]) -> None:
+    def __init__(self, label: StreamInfo, next_epoch: Callable[[], int]) -> None:
         self.label = label
         self._next_epoch = next_epoch
         self._tracker = Tracker()
@@ -62,9 +62,9 @@ class Packer:
         self.seen: list[Pose] = []
         """The people of the latest frame."""
 
-    def add(self, frame: Frame, now: float) -> list[Parcel]:
+    def add(self, frame: Frame, now: float) -> list[EncodedBatch]:
         """One more frame, and the messages that are full."""
-        done: list[Parcel] = []
+        done: list[EncodedBatch] = []
         if frame.connection != self._connection:
             done += self.lose("another connection")
             self._begin(frame)
@@ -80,11 +80,11 @@ class Packer:
             done += self.flush()
         return done
 
-    def due(self, now: float) -> list[Parcel]:
+    def due(self, now: float) -> list[EncodedBatch]:
         """What has waited long enough."""
         return self.flush() if self._frames and now - self._since >= self.label.wait_s else []
 
-    def flush(self) -> list[Parcel]:
+    def flush(self) -> list[EncodedBatch]:
         """What waits."""
         frames, self._frames = self._frames, []
         if not frames:
@@ -93,7 +93,7 @@ class Packer:
         self._seq += len(frames)
         return [parcel]
 
-    def lose(self, reason: str) -> list[Parcel]:
+    def lose(self, reason: str) -> list[EncodedBatch]:
         """Nothing follows: what waits, and that the camera is gone."""
         if self._connection is None:
             return []
@@ -121,7 +121,7 @@ class Packer:
 
     def _parcel(
         self, frames: Sequence[tuple[int, Sequence[Pose]]], lost: str | None = None
-    ) -> Parcel:
+    ) -> EncodedBatch:
         label = self.label
         connection = Connection(
             site=label.site,
@@ -134,7 +134,7 @@ class Packer:
         )
         batch = batch_of(frames, connection, self._seq, lost)
         end = "" if lost is None else ":lost"
-        return Parcel(
+        return EncodedBatch(
             camera=label.camera,
             subject=label.subjects.poses(label.site, label.camera),
             id=f"{label.site}/{label.camera}:{self._epoch}:{self._seq}{end}",

@@ -8,14 +8,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from stepvad.fleet.edge.batcher import Parcel
+from stepvad.fleet.edge.batcher import EncodedBatch
 
 
 class _Waiting(NamedTuple):
     order: int
     """Counts messages of all cameras."""
     since: float
-    parcel: Parcel
+    parcel: EncodedBatch
 
 
 class Buffer:
@@ -61,7 +61,7 @@ class Buffer:
         """Space that they take."""
         return self._bytes
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, parcel: EncodedBatch) -> None:
         """One more message."""
         with self._lock:
             self._order += 1
@@ -71,13 +71,13 @@ class Buffer:
                 pass
         self.ring(parcel.camera)
 
-    def head(self, camera: str) -> Parcel | None:
+    def head(self, camera: str) -> EncodedBatch | None:
         """The next message of a camera; it stays until it is done."""
         with self._lock:
             waiting = self._waiting[camera]
             return waiting[0].parcel if waiting else None
 
-    def done(self, parcel: Parcel) -> None:
+    def done(self, parcel: EncodedBatch) -> None:
         """The broker has a message."""
         with self._lock:
             waiting = self._waiting[parcel.camera]

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepvad.errors import DataError
-from stepvad.fleet.broker.line import Line
-from stepvad.fleet.edge.batcher import Label, Packer, Parcel
+from stepvad.fleet.broker.bus_thread import BusThread
+from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
@@ -47,7 +47,7 @@ class Edge:
         self.board = Board()
         self.store = Store(settings.data / FILE_NAME)
         """Knows which numbers of connections were used."""
-        self.packers: dict[str, Packer] = {}
+        self.packers: dict[str, FrameBatcher] = {}
         self.supervisor = supervisor or Supervisor()
         self.intake = Intake(settings, self.board, self)
         names = [camera.name for camera in settings.cameras]
@@ -65,7 +65,7 @@ class Edge:
 
         The last messages get some seconds. A stage that hangs or dies ends the process from here.
         """
-        line = Line(self.settings.fleet.bus, f"edge-{self.settings.name}")
+        line = BusThread(self.settings.fleet.bus, f"edge-{self.settings.name}")
         publisher = Publisher(line, self.buffer, self.packers)
         packing = Packing(self.intake.frames, self.packers, self.buffer, self.board)
         page = None if open_page is None else open_page(self)
@@ -81,7 +81,7 @@ class Edge:
             self.store.close()
 
     def _watch_over(
-        self, stop: threading.Event, parent: Parent | None, line: Line, publisher: Publisher
+        self, stop: threading.Event, parent: Parent | None, line: BusThread, publisher: Publisher
     ) -> None:
         status_at = time.monotonic()
         while not stop.wait(CHECK_S):
@@ -137,7 +137,7 @@ class Edge:
             zones=camera.zones,
             skeleton=skeleton,
         )
-        label = Label(
+        label = StreamInfo(
             site=self.settings.name,
             camera=camera.name,
             rate=camera.rate,
@@ -148,7 +148,7 @@ class Edge:
             wait_s=fleet.wait_s,
             min_confidence=self.settings.pose.min_confidence,
         )
-        self.packers[camera.name] = Packer(label, partial(self.store.next_epoch, camera.name))
+        self.packers[camera.name] = FrameBatcher(label, partial(self.store.next_epoch, camera.name))
 
 
 class Packing:
@@ -159,7 +159,7 @@ class Packing:
     def __init__(
         self,
         frames: FrameQueues,
-        packers: Mapping[str, Packer],
+        packers: Mapping[str, FrameBatcher],
         buffer: Buffer,
         board: Board,
     ) -> None:
@@ -191,7 +191,7 @@ class Packing:
         self._stopping.set()
         self._frames.close()
 
-    def _take(self, packer: Packer, frame: Frame, now: float) -> None:
+    def _take(self, packer: FrameBatcher, frame: Frame, now: float) -> None:
         camera, board = frame.camera, self._board
         try:
             self._send(packer.add(frame, now))
@@ -202,7 +202,7 @@ class Packing:
         board.frame(camera, frame.slot, packer.wall(frame.slot), frame.size, packer.seen, {})
         board.observe_latency(camera, time.monotonic() - frame.arrived)
 
-    def _send(self, parcels: Sequence[Parcel]) -> None:
+    def _send(self, parcels: Sequence[EncodedBatch]) -> None:
         for parcel in parcels:
             self._buffer.put(parcel)
 

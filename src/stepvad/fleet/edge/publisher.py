@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 
 from stepvad.fleet.broker.bus import UnavailableError
-from stepvad.fleet.broker.line import Line
+from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.stages import Heartbeat
@@ -30,7 +30,7 @@ class Publisher:
 
     name = "publisher"
 
-    def __init__(self, line: Line, buffer: Buffer, cameras: Iterable[str]) -> None:
+    def __init__(self, line: BusThread, buffer: Buffer, cameras: Iterable[str]) -> None:
         self._line, self._buffer = line, buffer
         self._news = {camera: asyncio.Event() for camera in cameras}
         self.failures = 0

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, Published
-from stepvad.fleet.broker.line import Line
+from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import encode_event
@@ -25,7 +25,7 @@ class FleetSink:
 
     name = "fleet"
 
-    def __init__(self, line: Line, *, site: str, subjects: Subjects) -> None:
+    def __init__(self, line: BusThread, *, site: str, subjects: Subjects) -> None:
         self._line, self._site = line, site
         self._subject = subjects.edge_events(site)
 

@@ -19,7 +19,7 @@ from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.settings import Settings
 from stepvad.fleet.tasks import rest
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.tally import Metrics, Tally
+from stepvad.fleet.worker.stats import Metrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker
 from stepvad.supervision.backoff import Backoff
 
@@ -111,7 +111,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
     return close
 
 
-def with_health(metrics: WSGIApplication, tally: Tally) -> WSGIApplication:
+def with_health(metrics: WSGIApplication, tally: WorkerStats) -> WSGIApplication:
     """Metrics, and at /health whether the worker makes its rounds; a thread of its own answers."""
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:

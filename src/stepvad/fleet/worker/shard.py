@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 from stepvad.errors import DataError
 from stepvad.fleet.broker.bus import Delivery, Position
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Batch, Connection, Told, UnreadableError, decode, decode_event
+from stepvad.fleet.wire import (
+    Batch,
+    Connection,
+    EventMessage,
+    UnreadableError,
+    decode,
+    decode_event,
+)
 from stepvad.fleet.worker.camera import Camera
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.reorder import Reorder
@@ -31,7 +38,7 @@ HELD_S = 1.0
 """Longest that frames wait for those before them."""
 
 
-class Dead(NamedTuple):
+class PoisonMessage(NamedTuple):
     """A message that nobody can read."""
 
     delivery: Delivery
@@ -63,8 +70,8 @@ class Shard:
     position: Position = field(default_factory=Position)
     """The last message that was taken."""
     changes: list[Change] = field(default_factory=list)
-    dead: list[Dead] = field(default_factory=list)
-    recalled: dict[str, Told] = field(default_factory=dict)
+    dead: list[PoisonMessage] = field(default_factory=list)
+    recalled: dict[str, EventMessage] = field(default_factory=dict)
     """Events that a former owner announced after its last checkpoint and did not end."""
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
@@ -196,7 +203,7 @@ class Shard:
                 self._doubtful.append((delivery, tries + 1))
                 return
             logger.warning("a message on %s is unreadable: %s", delivery.subject, error.problem)
-            self.dead.append(Dead(delivery, "unreadable", error.problem))
+            self.dead.append(PoisonMessage(delivery, "unreadable", error.problem))
             self.counts["", "unreadable"] += 1
 
     def _read(self, delivery: Delivery, batch: Batch, now: float, clock: float | None) -> None:

@@ -16,11 +16,11 @@ from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableEr
 from stepvad.fleet.settings import Settings
 from stepvad.fleet.subjects import shard_of
 from stepvad.fleet.tasks import end
-from stepvad.fleet.worker.holding import Holding, Letter, take
 from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.owned_shard import OutgoingMessage, OwnedShard, take
 from stepvad.fleet.worker.scoring import Scorer, Work
 from stepvad.fleet.worker.shard import Pace, Shard
-from stepvad.fleet.worker.tally import Tally
+from stepvad.fleet.worker.stats import WorkerStats
 from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -46,13 +46,13 @@ class Worker:
 
     def __init__(self, bus: Bus, settings: Settings, models: FleetModels, name: str) -> None:
         self.bus, self.settings, self.models, self.name = bus, settings, models, name
-        self.holdings: dict[int, Holding] = {}
-        self.tally = Tally()
+        self.holdings: dict[int, OwnedShard] = {}
+        self.tally = WorkerStats()
         self.scorer = Scorer()
         self._subjects = settings.bus.subjects
         self._lease = 0
         self._arrived = asyncio.Event()
-        self._lost: list[Holding] = []
+        self._lost: list[OwnedShard] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
         self._kept_at = 0.0
         self._pace_s = 1.0
@@ -123,7 +123,7 @@ class Worker:
         if is_due:
             self._kept_at = now
 
-    def _taken(self, holdings: Sequence[Holding]) -> list[tuple[Holding, Sequence[Delivery]]]:
+    def _taken(self, holdings: Sequence[OwnedShard]) -> list[tuple[OwnedShard, Sequence[Delivery]]]:
         """Messages of a round: of every shard the same part of what waits."""
         waiting = sum(len(holding.waiting) for holding in holdings)
         part = min(self._most / max(waiting, 1), 1.0)
@@ -131,7 +131,7 @@ class Worker:
             (holding, holding.take(math.ceil(len(holding.waiting) * part))) for holding in holdings
         ]
 
-    def _score(self, taken: Sequence[tuple[Holding, Sequence[Delivery]]], now: float) -> None:
+    def _score(self, taken: Sequence[tuple[OwnedShard, Sequence[Delivery]]], now: float) -> None:
         """One round, in the thread that scores."""
         works: list[Work] = []
         caught_up: list[Shard] = []
@@ -151,7 +151,9 @@ class Worker:
             shard.end_forgotten()
         self.tally.add(works)
 
-    def _clock(self, holding: Holding, deliveries: Sequence[Delivery], now: float) -> float | None:
+    def _clock(
+        self, holding: OwnedShard, deliveries: Sequence[Delivery], now: float
+    ) -> float | None:
         """The broker's time, if frames may be shed: not while there is something to catch up."""
         clock = now + self._skew_s
         restarts = holding.consumer.restarts
@@ -172,7 +174,7 @@ class Worker:
             holding.patience_until = min(holding.patience_until, now)
         return clock if now >= holding.patience_until else None
 
-    def _said(self, letter: Letter) -> None:
+    def _said(self, letter: OutgoingMessage) -> None:
         self.tally.event(letter, time.monotonic() + self._skew_s)
 
     async def _drain(self) -> None:

@@ -18,7 +18,7 @@ from stepvad.site.store import inventory
 from stepvad.site.store.backup import back_up
 from stepvad.site.store.clock import StoreClock, load, save
 from stepvad.site.store.database import Database
-from stepvad.site.store.outbox import DeadLetter, Letter, Outbox
+from stepvad.site.store.outbox import DeadLetter, Outbox, OutboxMessage
 from stepvad.site.store.retention import Retention, delete_old, forget_replaced
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second, and few need it
@@ -326,7 +326,7 @@ class Store:
         """Write a copy of one moment to a file, while the site goes on."""
         back_up(self._database, path)
 
-    def pending(self, sink: str, limit: int = 100) -> list[Letter]:
+    def pending(self, sink: str, limit: int = 100) -> list[OutboxMessage]:
         """The oldest messages that wait for a sink, in order."""
         return self.outbox.pending(sink, limit)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class OutboxMessage:
     """One message on its way to one sink."""
 
     seq: int
@@ -86,13 +86,13 @@ class Outbox:
         with self._news:
             self._news.wait_for(lambda: self._posted != seen, timeout_s)
 
-    def pending(self, sink: str, limit: int = 100) -> list[Letter]:
+    def pending(self, sink: str, limit: int = 100) -> list[OutboxMessage]:
         """The oldest messages that wait for a sink, in order."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT * FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?", (sink, limit)
             ).fetchall()
-        return [Letter(**_fields(row)) for row in rows]
+        return [OutboxMessage(**_fields(row)) for row in rows]
 
     def lag(self, sink: str) -> int:
         """How many messages wait for a sink."""
@@ -145,14 +145,14 @@ class Outbox:
             self.ring()
         return count
 
-    def waiting(self, sink: str | None = None, limit: int = 100) -> list[Letter]:
+    def waiting(self, sink: str | None = None, limit: int = 100) -> list[OutboxMessage]:
         """The oldest messages that wait, of one sink or of all, in order."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2",
                 (sink, limit),
             ).fetchall()
-        return [Letter(**_fields(row)) for row in rows]
+        return [OutboxMessage(**_fields(row)) for row in rows]
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """How many messages wait and how many were refused, by sink."""

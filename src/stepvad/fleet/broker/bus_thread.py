@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, UnavailableError
-from stepvad.fleet.event_loop import CLOSE_S, Background
+from stepvad.fleet.event_loop import CLOSE_S, EventLoopThread
 from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ FIRST_S, LONGEST_S = 0.2, 5.0
 """Between two tries to connect."""
 
 
-class Line:
+class BusThread:
     """Connects at once, and waits for the broker for as long as it takes."""
 
     def __init__(self, settings: BusSettings, name: str) -> None:
         self._settings, self._name = settings, name
-        self.thread = Background(f"bus {name}")
+        self.thread = EventLoopThread(f"bus {name}")
         self._connecting = self.thread.start(self._connect())
 
     async def bus(self) -> Bus:

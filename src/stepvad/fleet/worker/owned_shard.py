@@ -15,7 +15,7 @@ from stepvad.fleet.broker.bus import Bus, ConflictError, Consumer, Delivery, Una
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
 from stepvad.fleet.worker.scoring import Change
-from stepvad.fleet.worker.shard import Dead, Shard
+from stepvad.fleet.worker.shard import PoisonMessage, Shard
 from stepvad.supervision.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ BURIED = 65_536
 """Bytes kept of a message that nobody can read."""
 
 
-class Letter(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """Something to be published, and when the frame came that it is about."""
 
     subject: str
@@ -43,7 +43,7 @@ class Letter(NamedTuple):
     time: float = 0.0
 
 
-class Kept(NamedTuple):
+class Checkpoint(NamedTuple):
     """A checkpoint to be written, after all that was said before it."""
 
     value: bytes
@@ -82,7 +82,7 @@ def unpacked(value: bytes) -> tuple[str, dict[str, Any] | None]:
 
 
 @dataclass(slots=True, eq=False)
-class Holding:
+class OwnedShard:
     """A shard, its consumer, and the fence that keeps others' events out."""
 
     bus: Bus
@@ -92,8 +92,8 @@ class Holding:
     """Where its events go."""
     dead: str
     """Where messages go that nobody can read."""
-    lost: Callable[[Holding], None]
-    announced: Callable[[Letter], None]
+    lost: Callable[[OwnedShard], None]
+    announced: Callable[[OutgoingMessage], None]
     consumer: Consumer
     revision: int
     expect: int
@@ -114,7 +114,7 @@ class Holding:
     _bytes: int = 0
     """Of the messages that wait."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
-    _letters: asyncio.Queue[Letter | Kept] = field(default_factory=asyncio.Queue)
+    _letters: asyncio.Queue[OutgoingMessage | Checkpoint] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _is_keeping: bool = False
     _is_refused: bool = False
@@ -135,7 +135,7 @@ class Holding:
             self._room.set()
         return taken
 
-    def tell(self, changes: Sequence[Change], dead: Sequence[Dead]) -> None:
+    def tell(self, changes: Sequence[Change], dead: Sequence[PoisonMessage]) -> None:
         """Have changes announced and dead messages buried, in order."""
         self.unsaid += len(changes)
         for change in changes:
@@ -143,7 +143,9 @@ class Holding:
             data = encode_event(change.site, change.kind, change.before, change.after)
             name = f"{change.after.id}:{change.kind}:{slot}"
             headers = {FRAME_TIME: f"{change.time:.6f}"} if change.time else None
-            self._letters.put_nowait(Letter(self.subject, data, name, True, headers, change.time))
+            self._letters.put_nowait(
+                OutgoingMessage(self.subject, data, name, True, headers, change.time)
+            )
         for delivery, reason, problem in dead:
             headers = {
                 "Stepvad-Reason": reason,
@@ -153,7 +155,9 @@ class Holding:
             }
             name = f"dead:{self.shard.position.stream}:{delivery.sequence}"
             self._letters.put_nowait(
-                Letter(f"{self.dead}.{reason}", delivery.data[:BURIED], name, False, headers)
+                OutgoingMessage(
+                    f"{self.dead}.{reason}", delivery.data[:BURIED], name, False, headers
+                )
             )
 
     def keep(self, *, is_last: bool = False) -> None:
@@ -163,7 +167,7 @@ class Holding:
         self._is_keeping = True
         facts = self.shard.state() | {"said": self.expect}
         value = packed("" if is_last else self.worker, facts)
-        self._letters.put_nowait(Kept(value, is_last))
+        self._letters.put_nowait(Checkpoint(value, is_last))
 
     def give_up(self) -> None:
         """Take nothing more, and have the last checkpoint written."""
@@ -218,7 +222,7 @@ class Holding:
             while True:
                 letter = await self._letters.get()
                 await self._persist(letter)
-                if isinstance(letter, Kept):
+                if isinstance(letter, Checkpoint):
                     self._is_keeping = False
                     if letter.is_last:
                         return
@@ -226,12 +230,12 @@ class Holding:
             logger.warning("shard %d: another worker has it now", self.shard.number)
             self.lost(self)
 
-    async def _persist(self, letter: Letter | Kept) -> None:
+    async def _persist(self, letter: OutgoingMessage | Checkpoint) -> None:
         """Try for as long as the broker is away."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
-                if isinstance(letter, Kept):
+                if isinstance(letter, Checkpoint):
                     await self._keep(letter)
                 else:
                     await self._publish(letter)
@@ -243,7 +247,7 @@ class Holding:
                 self._is_refused = True
                 await backoff.sleep()
 
-    async def _keep(self, kept: Kept) -> None:
+    async def _keep(self, kept: Checkpoint) -> None:
         try:
             self.revision = await self.bus.write(
                 key_of(self.shard.number), kept.value, self.revision
@@ -255,7 +259,7 @@ class Holding:
                 raise
             self.revision = entry.revision
 
-    async def _publish(self, letter: Letter) -> None:
+    async def _publish(self, letter: OutgoingMessage) -> None:
         stored = await self.bus.publish(
             letter.subject,
             letter.data,
@@ -306,9 +310,9 @@ async def take(
     alive: Callable[[str], bool],
     subject: str,
     dead: str,
-    lost: Callable[[Holding], None],
-    announced: Callable[[Letter], None],
-) -> Holding | None:
+    lost: Callable[[OwnedShard], None],
+    announced: Callable[[OutgoingMessage], None],
+) -> OwnedShard | None:
     """Make a shard ours, unless a worker that is alive has it: state first, then the fence."""
     entry = await bus.read(key_of(shard.number))
     state = None
@@ -330,7 +334,7 @@ async def take(
     consumer = await bus.poses(
         shard.number, f"shard-{shard.number}-{worker}-{revision}", shard.position
     )
-    return Holding(
+    return OwnedShard(
         bus=bus,
         worker=worker,
         shard=shard,

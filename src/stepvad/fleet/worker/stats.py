@@ -14,13 +14,13 @@ from stepvad.fleet.worker.scoring import Counts, Work
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from stepvad.fleet.worker.holding import Letter
+    from stepvad.fleet.worker.owned_shard import OutgoingMessage
 
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(slots=True)
-class Tally:
+class WorkerStats:
     """Counts since the worker began."""
 
     frames: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -42,7 +42,7 @@ class Tally:
         if works:
             self.latest = max(work.time for work in works)
 
-    def event(self, letter: Letter, clock: float) -> None:
+    def event(self, letter: OutgoingMessage, clock: float) -> None:
         """An event that is stored."""
         self.events += 1
         if letter.time:
@@ -55,7 +55,7 @@ class Tally:
 class Metrics:
     """Reads the tally whenever Prometheus asks."""
 
-    tally: Tally
+    tally: WorkerStats
     counts: Counts
     shards: Callable[[], int]
     waiting: Callable[[], int]

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from stepvad.errors import DataError
-from stepvad.fleet.event_loop import CLOSE_S, Background
+from stepvad.fleet.event_loop import CLOSE_S, EventLoopThread
 from stepvad.fleet.events.postgres import (
     COMMAND_S,
     CONNECT_S,
@@ -27,11 +27,11 @@ COUNT_S = 2.0
 """All events are counted so often at most, however many look at the page."""
 
 
-class Shelf:
+class EventReader:
     """What a page shows of a fleet; `site/` as a camera is all of a site."""
 
     def __init__(self, dsn: str) -> None:
-        self._thread = Background("events")
+        self._thread = EventLoopThread("events")
         self._open = AsyncExitStack()
         self._counted: tuple[float, Inventory | None] = 0.0, None
         """When events were last counted, and what was found."""
