@@ -43,7 +43,17 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_study_writes_its_table_and_its_figure(
     name: str, stepvad: Command, people: Path, results: Path, tmp_path: Path
 ) -> None:
-    words = ("benchmark", name, people, "-o", tmp_path / "out", "--results", results, *TINY)
+    words = (
+        "benchmark",
+        "study",
+        name,
+        people,
+        "-o",
+        tmp_path / "out",
+        "--results",
+        results,
+        *TINY,
+    )
     run = stepvad(*words)
     assert run.code == 0, run.err
     assert f"written: {tmp_path / 'out' / name}.md, .csv and .png" in run.err
@@ -56,13 +66,26 @@ def test_a_study_writes_its_table_and_its_figure(
 
 @pytest.mark.slow
 def test_several_T_and_K_make_a_map_too(stepvad: Command, people: Path, tmp_path: Path) -> None:
-    words = ("benchmark", "grid", people, "-o", tmp_path, "--results", tmp_path / "r", *TINY)
+    out = ("-o", tmp_path, "--results", tmp_path / "r")
+    words = ("benchmark", "study", "grid", people, *out, *TINY)
     run = stepvad(*words, "--T", "4,12", "--K", "8,12")
     assert run.code == 0, run.err
     assert (tmp_path / "grid-maps.png").stat().st_size > 5_000
 
 
 def test_numbers_are_checked(stepvad: Command, people: Path) -> None:
-    run = stepvad("benchmark", "grid", people, "--T", "4,twelve")
+    run = stepvad("benchmark", "study", "grid", people, "--T", "4,twelve")
     assert run.code == 1
+    assert "--T: expected whole numbers from 1 on, got 4,twelve" in run.err
+    assert "deprecated" not in run.err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_former_verbs_have_the_same_options_and_warn(
+    name: str, stepvad: Command, people: Path
+) -> None:
+    run = stepvad("benchmark", name, people, "--T", "4,twelve")
+    assert run.code == 1
+    assert f"`benchmark {name}` is deprecated since 0.1" in run.err
+    assert f"use `benchmark study {name}`" in run.err
     assert "--T: expected whole numbers from 1 on, got 4,twelve" in run.err

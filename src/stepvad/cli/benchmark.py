@@ -14,7 +14,7 @@ from stepvad.cli.promises import promises
 from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
-from stepvad.cli.studies import STUDIES
+from stepvad.cli.studies import NAMES, former, study
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -117,8 +117,9 @@ def mocap(
 
 
 benchmark.command()(compare)
-for study in STUDIES:
-    benchmark.command()(study)
+benchmark.command()(study)
+for name in NAMES:
+    benchmark.command(hidden=True)(former(name))
 for picture in PICTURES:
     benchmark.command()(picture)
 benchmark.command()(promises)

@@ -1,11 +1,12 @@
-"""stepvad benchmark grid, components, …: the paper's studies, each a table and a figure."""
+"""stepvad benchmark study: the paper's studies, each a table and a figure."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -41,86 +42,110 @@ NAMES = {
     "projections": "PCA beside an autoencoder and a VAE.",
     "transfer": "Fitted on one data set, measured on another; and fitted on all.",
 }
-HELP = """{words}
+StudyName = Literal[
+    "grid",
+    "components",
+    "training",
+    "aggregations",
+    "confidence",
+    "jitter",
+    "projections",
+    "transfer",
+]
 
-        stepvad benchmark {name} people -o {name} --seeds 1
 
-    Writes {name}.md, {name}.csv and {name}.png into the directory of -o. Mean and deviation are
-    over seeds, intervals over clips; the difference is to the case that each is compared with,
-    paired over clips. What is already in the directory of --results is not run again.
-"""
+def study(
+    name: Annotated[StudyName, typer.Argument(metavar="NAME", help="Which study.")],
+    data: Annotated[
+        list[Path], typer.Argument(help="Data sets: poses under pose, labels under gt.")
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Directory for table and figure.")
+    ] = Path(),
+    results: Annotated[
+        Path, typer.Option(help="Where results are kept, a file for each experiment.")
+    ] = Path("results"),
+    methods: Annotated[
+        str, typer.Option(help="Of a study of several methods, these alone; by commas.")
+    ] = "step,raw,knn",
+    seeds: Seeds = 5,
+    T: Annotated[str, typer.Option("--T", help="Frames in a window; several by commas.")] = "12",
+    K: Annotated[str, typer.Option("--K", help="Components; several by commas.")] = "48",
+    width: Width = 256,
+    max_steps: MaxSteps = 500,
+    learning_rate: LearningRate = 1e-3,
+    placement: PlacementName = "latest",
+    smoothed: Smoothed = False,
+    frames: FrameNames = "all",
+    split: SplitName = "full",
+    jobs: Jobs = 1,
+    executor: ExecutorName = "processes",
+    runtime: RuntimeName = "auto",
+) -> None:
+    """Run one of the paper's studies.
 
+        stepvad benchmark study grid people -o grid --seeds 1
 
-def verb(name: str) -> Callable[..., None]:
-    """The command of one study; all have the same options."""
+    {names}
 
-    def study(
-        data: Annotated[
-            list[Path], typer.Argument(help="Data sets: poses under pose, labels under gt.")
-        ],
-        *,
-        output: Annotated[
-            Path, typer.Option("-o", "--output", help="Directory for table and figure.")
-        ] = Path(),
-        results: Annotated[
-            Path, typer.Option(help="Where results are kept, a file for each experiment.")
-        ] = Path("results"),
-        methods: Annotated[
-            str, typer.Option(help="Of a study of several methods, these alone; by commas.")
-        ] = "step,raw,knn",
-        seeds: Seeds = 5,
-        T: Annotated[
-            str, typer.Option("--T", help="Frames in a window; several by commas.")
-        ] = "12",
-        K: Annotated[str, typer.Option("--K", help="Components; several by commas.")] = "48",
-        width: Width = 256,
-        max_steps: MaxSteps = 500,
-        learning_rate: LearningRate = 1e-3,
-        placement: PlacementName = "latest",
-        smoothed: Smoothed = False,
-        frames: FrameNames = "all",
-        split: SplitName = "full",
-        jobs: Jobs = 1,
-        executor: ExecutorName = "processes",
-        runtime: RuntimeName = "auto",
-    ) -> None:
-        from stepvad.benchmark import studies
+    Writes NAME.md, NAME.csv and NAME.png into the directory of -o. Mean and deviation are over
+    seeds, intervals over clips; the difference is to the case that each is compared with, paired
+    over clips. What is already in the directory of --results is not run again.
+    """
+    from stepvad.benchmark import studies
 
-        chosen = next(study for study in studies.STUDIES if study.name == name)
-        scope = studies.Scope(
-            base=replace(
-                Config.footage(), width=width, max_steps=max_steps, learning_rate=learning_rate
-            ),
-            seeds=tuple(range(seeds)),
-            T=whole_numbers("--T", T),
-            K=whole_numbers("--K", K),
-            methods=tuple(methods.split(",")),
-            data=tuple(data),
+    chosen = next(study for study in studies.STUDIES if study.name == name)
+    scope = studies.Scope(
+        base=replace(
+            Config.footage(), width=width, max_steps=max_steps, learning_rate=learning_rate
+        ),
+        seeds=tuple(range(seeds)),
+        T=whole_numbers("--T", T),
+        K=whole_numbers("--K", K),
+        methods=tuple(methods.split(",")),
+        data=tuple(data),
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    check_output(output / f"{name}.png")
+    with progress_bars() as report:
+        lines = studies.run(
+            chosen,
+            scope,
+            results,
+            placement=placement,
+            smoothed=smoothed,
+            frames=frames,
+            split=split,
+            jobs=jobs,
+            executor=executor,
+            compute=Compute(runtime=runtime),
+            report=report,
         )
-        output.mkdir(parents=True, exist_ok=True)
-        check_output(output / f"{name}.png")
-        with progress_bars() as report:
-            lines = studies.run(
-                chosen,
-                scope,
-                results,
-                placement=placement,
-                smoothed=smoothed,
-                frames=frames,
-                split=split,
-                jobs=jobs,
-                executor=executor,
-                compute=Compute(runtime=runtime),
-                report=report,
-            )
-        _show(chosen, lines, output)
-
-    study.__name__ = name
-    study.__doc__ = HELP.format(words=NAMES[name], name=name)
-    return study
+    _show(chosen, lines, output)
 
 
-STUDIES = [verb(name) for name in NAMES]
+study.__doc__ = (study.__doc__ or "").replace(
+    "{names}", "\n\n    ".join(f"`{name}`: {words}" for name, words in NAMES.items())
+)
+
+
+def former(name: str) -> Callable[..., None]:
+    """The verb that a study once had: the same options, and a warning."""
+
+    def verb(**options: Any) -> None:
+        say(
+            f"warning: `benchmark {name}` is deprecated since 0.1, removed in 0.3; "
+            f"use `benchmark study {name}`"
+        )
+        study(cast("StudyName", name), **options)
+
+    signature = inspect.signature(study, eval_str=True)
+    kept = [one for one in signature.parameters.values() if one.name != "name"]
+    verb.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # typer reads it
+    verb.__annotations__ = {one.name: one.annotation for one in kept}
+    verb.__name__, verb.__doc__ = name, f"Deprecated: use stepvad benchmark study {name}."
+    return verb
 
 
 def _show(study: Study, lines: list[Line], output: Path) -> None:
