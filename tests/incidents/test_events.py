@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stepvad.errors import ConfigError
@@ -121,6 +121,7 @@ def test_frame_by_frame_as_on_the_finished_clip(
         assert find(some, FPS, higher) == find(scores(rows), FPS, higher)
 
 
+@example([{0, 45}, {0, 46}], 0, 0.0, 0.0)  # who joins late began before the event
 @given(
     st.lists(st.sets(st.integers(0, 50), min_size=2, max_size=25), min_size=1, max_size=3),
     st.integers(0, 1000),
@@ -181,10 +182,10 @@ def test_the_silence_of_a_camera_ends_its_event_and_forgets_its_people() -> None
     assert watch._alarmed == {}
 
 
-def test_joined_events_keep_the_higher_peak() -> None:
+def test_joined_events_keep_the_higher_peak_and_the_beginning_of_the_first() -> None:
     one = Event(first_s=1, last_s=2, tracks=(1,), peak=3, peak_s=1.5, peak_track=1)
     other = Event(first_s=0, last_s=1, tracks=(2, 1), peak=5, peak_s=0.5, peak_track=2)
-    both = Event(first_s=0, last_s=2, tracks=(1, 2), peak=5, peak_s=0.5, peak_track=2)
+    both = Event(first_s=1, last_s=2, tracks=(1, 2), peak=5, peak_s=0.5, peak_track=2)
     assert one.joined(other) == both
     assert replace(other.joined(one), tracks=(1, 2)) == both
 

@@ -64,11 +64,11 @@ class Event:
     peak_track: int
 
     def joined(self, other: Event) -> Event:
-        """Both as one."""
+        """Both as one; it keeps its beginning, and with it its id, whatever else comes late."""
         higher = other if other.peak > self.peak else self
         return replace(
             higher,
-            first_s=min(self.first_s, other.first_s),
+            first_s=self.first_s,
             last_s=max(self.last_s, other.last_s),
             tracks=tuple(dict.fromkeys(self.tracks + other.tracks)),
         )
@@ -205,7 +205,7 @@ def event_id(place: str, event: Event, fps: float) -> str:
 
 
 def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None) -> list[Event]:
-    """The events of a finished clip, as a `EventDetector` sees them.
+    """The events of a finished clip, as an `EventDetector` sees them.
 
     With the `clip` itself windows come when a `Stream` has them: those of missed poses with the
     next pose. Without, each comes with its last frame, which now and then joins two events.
