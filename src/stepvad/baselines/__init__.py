@@ -25,9 +25,8 @@ __all__ = [
     "variant",
 ]
 
-"""What can be fitted by name."""
 Fitted = Detector | DistanceDetector
-"""What comes out of it."""
+"""What a method gives when it is fitted."""
 
 
 def fit(

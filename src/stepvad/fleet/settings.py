@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.subjects import SHARDS, Subjects
-from stepvad.settings import sections as live
+from stepvad.settings import sections
 from stepvad.settings.file import read
 from stepvad.settings.sections import NAME, Beside, Reference, Section
 
@@ -104,7 +104,7 @@ class WorkerSettings(Section):
 
 def _bundled(path: object) -> object:
     """The model of the bundled scene, where it is meant."""
-    if path != live.DEMO:
+    if path != sections.DEMO:
         return path
     from stepvad.intake import demo
 
@@ -169,7 +169,7 @@ class FleetSettings(Section):
     )
 
 
-class EdgeSite(live.Settings):
+class EdgeSite(sections.Settings):
     """A site that is part of a fleet."""
 
     model: Beside = Field(
@@ -189,7 +189,9 @@ class Settings(Section):
     )
     name: str = Field("fleet", pattern=NAME, description="Name of the fleet, on its page.")
     events: EventsSettings = Field(default_factory=EventsSettings, description="The database.")
-    web: live.Web = Field(default_factory=live.Web, description="The page; it needs a token.")
+    web: sections.Web = Field(
+        default_factory=sections.Web, description="The page; it needs a token."
+    )
 
 
 def load(path: Path | str) -> Settings:

@@ -1,4 +1,4 @@
-"""PoseRows of a track file: Arrow columns become arrays and back.
+"""Rows of a track file: Arrow columns become arrays and back.
 
 One row is one person in one frame. `clip` is text, `track` and `frame` are whole numbers, and `x`,
 `y` and `confidence` are lists with one number per joint. pyarrow is handed in by who needs it, so

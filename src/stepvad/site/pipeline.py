@@ -10,9 +10,9 @@
                     Explainer ◄── Background ◄── TaskQueue ◄────────────────────┘      SinkDelivery
                                   Tasks                                                (to sinks)
 
-Each stage is a thread with a name and a heartbeat (`live/stages.py`); each queue is an object that
-both of its ends hold. A capture or pose process that dies or hangs is replaced by its stage; a
-stage that dies or hangs ends the site, which is then started again by `live/supervisor.py`.
+Each stage is a thread with a name and a heartbeat (`supervision/stages.py`); each queue is an
+object that both of its ends hold. A capture or pose process that dies or hangs is replaced by its
+stage; a stage that dies or hangs ends the site, and `supervision/supervisor.py` starts it again.
 """
 
 from __future__ import annotations
