@@ -55,9 +55,17 @@ def modules() -> list[ModuleType]:
 def exists(dotted: str) -> bool:
     """Whether `scoring.smooth`, `PCSpace.fit` or `stepvad.formats.labels.find` is there."""
     first, *rest = dotted.removeprefix("stepvad.").split(".")
-    named = [module for module in modules() if module.__name__.endswith(f".{first}")]
+    exact = dotted.startswith("stepvad.")
+    named = [
+        module
+        for module in modules()
+        if module.__name__ == f"stepvad.{first}"
+        or (not exact and module.__name__.endswith(f".{first}"))
+    ]
     if named:
         return any(has(module, rest) for module in named)
+    if exact:
+        return has(stepvad, [first, *rest])
     return any(hasattr(m, first) and has(getattr(m, first), rest) for m in modules())
 
 

@@ -12,6 +12,7 @@ from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows import Repairs, Windows, prepare
+from stepvad.windows.online import check_online
 from stepvad.windows.rings import Found, TrackRings
 
 
@@ -24,11 +25,7 @@ class Stream:
     """
 
     def __init__(self, detector: Detector, *, skeleton: Skeleton = COCO17) -> None:
-        if detector.config.drop_last_window:
-            raise ConfigError(
-                "drop_last_window: expected False for a stream, got True",
-                hint="a stream cannot know which window of a track is the last",
-            )
+        check_online(detector.config)
         self.detector = detector
         self.skeleton = skeleton
         self.counts = Repairs()

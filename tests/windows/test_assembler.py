@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
+from stepvad.errors import ConfigError
 from stepvad.poses import Pose
 from stepvad.stream import Stream
 from stepvad.windows import Windows
@@ -100,3 +102,9 @@ def test_it_forgets_cameras_and_people_who_left(small_model: Detector) -> None:
     assert len(assembler) == 0
     person = np.array([2999 // 2])
     assert not [*assembler.push(np.array([5]), np.array([3000]), person, one, one[..., 0])]
+
+
+def test_a_model_that_needs_the_end_of_a_track_is_refused(small_model: Detector) -> None:
+    config = replace(small_model.config, drop_last_window=True)
+    with pytest.raises(ConfigError, match="drop_last_window: expected False for a stream"):
+        WindowAssembler(config, small_model.skeleton)

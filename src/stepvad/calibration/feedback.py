@@ -43,7 +43,8 @@ def with_marked(counted: Mapping[str, Counted], marked: Mapping[str, Marked]) ->
 
 def cut_out(clip: Clip, event: Event, fps: float, T: int) -> Clip:
     """The poses of an event's people in all its windows; frames keep their numbers."""
-    first, last = round(event.first_s * fps) - T + 1, round(event.last_s * fps)
+    begin_s = min(event.first_s, event.peak_s)  # who joins late may have peaked before it began
+    first, last = round(begin_s * fps) - T + 1, round(event.last_s * fps)
     tracks = (_between(track, first, last) for track in clip.tracks if track.id in event.tracks)
     return replace(
         clip, n_frames=min(last + 1, clip.n_frames), tracks=tuple(t for t in tracks if len(t))

@@ -67,6 +67,7 @@ def _site() -> list[str]:
 
 
 def _demo(port: int, *, exact: bool) -> int:
+    import stepvad.settings  # noqa: F401  says which extra is missing, before anything starts
     from stepvad.supervision.logs import set_up
     from stepvad.supervision.supervisor import supervise
 

@@ -24,7 +24,7 @@ from stepvad.poses import PoseRows, Track
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
 ROWS_AT_ONCE = 65_536
-"""PoseRows of a row group, and rows held in memory beside the clip in hand."""
+"""Rows of a row group, and rows held in memory beside the clip in hand."""
 
 
 def schema(n_joints: int, pyarrow: Any) -> Any:

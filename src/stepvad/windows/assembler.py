@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows.gaps import Poses, ends_run, fill_gaps
+from stepvad.windows.online import check_online
 from stepvad.windows.prepare import prepare
 from stepvad.windows.values import Windows
 
@@ -40,6 +41,7 @@ class WindowAssembler:
     """
 
     def __init__(self, config: Config, skeleton: Skeleton) -> None:
+        check_online(config)
         self.config, self.skeleton = config, skeleton
         self.duplicate_poses = 0
         self._length = length = config.T

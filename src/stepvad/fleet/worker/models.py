@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from stepvad.fleet.settings import ModelSettings
 from stepvad.incidents.camera import Subject
 from stepvad.intake.models import Loaded, Models
+from stepvad.windows.online import check_online
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class FleetModels:
         loaded = [models.load(one.model) for one in settings]
         for one, model in zip(settings, loaded, strict=True):
             model.rules(one.cameras[0], one.threshold)
+            check_online(model.detector.config)
         return cls(settings, loaded)
 
     def subject(self, camera: str, rate: float) -> Subject | None:
