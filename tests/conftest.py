@@ -40,7 +40,7 @@ MEASURED = (
     "tests/intake/",
     "tests/supervision/",
     "tests/cli/",
-    "tests/fleet/test_edge",
+    *("tests/fleet/", "tests/web/"),
 )
 """Tests whose processes count for coverage: those of a site and an edge, which run nowhere else."""
 COVERAGE = "COVERAGE_PROCESS_CONFIG"

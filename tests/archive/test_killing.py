@@ -141,7 +141,7 @@ def test_ray_gives_the_bytes_of_local_processes(
 
 MEASURED = (
     "import sys; from pathlib import Path; from stepvad.archive.shards import *; "
-    "from stepvad.archive.layout import shards; from stepvad import modelfile; "
+    "from stepvad.archive.layout import shards; from stepvad.model import modelfile; "
     "poses, scores, model = sys.argv[1:]; "
     "job = Job(poses=Place.at(poses), scores=Place.at(scores), model=Path(model), "
     "model_sha256=modelfile.sha256(Path(model)), engine='onnxruntime'); "
