@@ -30,6 +30,12 @@ def test_two_clients_do_not_come_back_in_step() -> None:
     assert len(waits) == 20
 
 
+def test_clients_that_wait_longest_do_not_come_back_in_step_either() -> None:
+    waits = {Backoff(1.0, 8.0, failures=20).next_s() for _ in range(20)}
+    assert len(waits) > 10
+    assert all(4.0 <= wait <= 8.0 for wait in waits)
+
+
 def test_what_the_other_side_asks_for_is_kept_up_to_the_longest() -> None:
     assert Backoff(1.0, 60.0).next_s(at_least_s=7.0) == 7.0
     assert Backoff(1.0, 60.0).next_s(at_least_s=3600.0) == 60.0
