@@ -42,7 +42,7 @@ MEASURED = (
     "tests/cli/",
     *("tests/fleet/", "tests/web/"),
 )
-"""Tests whose processes count for coverage: those of a site and an edge, which run nowhere else."""
+"""Tests whose processes count for coverage: parts of sites and fleets run nowhere else."""
 COVERAGE = "COVERAGE_PROCESS_CONFIG"
 
 

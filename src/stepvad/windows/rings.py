@@ -1,4 +1,4 @@
-"""The windows of one camera, frame by frame: the small case of the assembler, at half its price."""
+"""The windows of one camera, frame by frame: the small case of the assembler, and cheaper."""
 
 from __future__ import annotations
 
