@@ -7,15 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from stepvad.supervision import supervisor
 from stepvad.supervision.supervisor import HeartbeatPipe, SystemdNotifier, supervise
+from tests.video.servers import SLOWER, wait_until
 
 HEAD = """
 import os, sys, time
@@ -31,9 +32,8 @@ def beat(): os.write(fd, b".")
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    """Tests end a supervisor by a signal to their own process: one that comes late ends nothing."""
+    """The signal handlers of this process as they were."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    signal.signal(signal.SIGTERM, lambda *_: None)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -115,12 +115,35 @@ def test_a_site_that_cannot_be_started_is_tried_again(
     assert caplog.text.count("could not be started") == 2
 
 
-def test_a_site_that_ignores_its_end_is_killed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "STOP_S", 1.0)
-    threading.Timer(2.0, os.kill, [os.getpid(), signal.SIGTERM]).start()
+SUPERVISOR = """
+import sys
+from stepvad.supervision import supervisor
+supervisor.STOP_S = 1.0
+sys.exit(supervisor.supervise([sys.executable, *sys.argv[1:]]))
+"""
+
+
+@contextmanager
+def supervised(code: str, runs: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A supervisor in a process of its own, with a site that has started."""
+    words = [sys.executable, "-c", SUPERVISOR, "-c", HEAD + code, str(runs)]
+    with subprocess.Popen(words) as process:
+        try:
+            wait_until(runs.exists, 10 * SLOWER)
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_site_that_ignores_its_end_is_killed(runs: Path) -> None:
+    ready = runs.with_name("ready")
     code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    code += "while True: beat(); time.sleep(0.1)"
-    assert run(code, runs) == 1
+    code += f"Path({str(ready)!r}).touch()\nwhile True: beat(); time.sleep(0.1)"
+    with supervised(code, runs) as process:
+        wait_until(ready.exists, 10 * SLOWER)
+        process.terminate()
+        assert process.wait(10 * SLOWER) == 1
+    assert runs.read_text() == "x"
 
 
 def test_systemd_hears_that_the_site_is_there_goes_on_and_ends(
@@ -128,22 +151,17 @@ def test_systemd_hears_that_the_site_is_there_goes_on_and_ends(
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(5)
+        systemd.settimeout(5 * SLOWER)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        threading.Timer(4.0, os.kill, [os.getpid(), signal.SIGTERM]).start()
         code = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
-        said: list[str] = []
-
-        def listen() -> None:
-            while not said or said[-1] != "STOPPING=1":
-                said.append(systemd.recv(100).decode())
-
-        listening = threading.Thread(target=listen)
-        listening.start()
-        assert run(code + "while True: beat(); time.sleep(0.1)", runs) == 0
-        listening.join()
-    assert said[0] == "READY=1\nWATCHDOG=1"
-    assert said.count("WATCHDOG=1") >= 2
+        with supervised(code + "while True: beat(); time.sleep(0.1)", runs) as process:
+            assert systemd.recv(100) == b"READY=1\nWATCHDOG=1"
+            assert [systemd.recv(100) for _ in range(2)] == [b"WATCHDOG=1"] * 2
+            process.terminate()
+            while (said := systemd.recv(100)) == b"WATCHDOG=1":
+                pass
+            assert said == b"STOPPING=1"
+            assert process.wait(10 * SLOWER) == 0
 
 
 def test_without_systemd_nothing_is_said() -> None:

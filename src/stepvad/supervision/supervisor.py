@@ -12,7 +12,6 @@ import select
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -124,14 +123,14 @@ class _Watch:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._stopping = threading.Event()
+        self._stopping = False  # no Event: a handler may not wait for the lock of its own thread
         self._run: _Run | None = None
         self._has_worked = False
         self._systemd = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """A signal says that this is the end; the site is told."""
-        self._stopping.set()
+        self._stopping = True
         if self._run is not None:
             self._run.process.terminate()
 
@@ -141,7 +140,7 @@ class _Watch:
         while True:
             began = time.monotonic()
             code = self._run_once()
-            if self._stopping.is_set():
+            if self._stopping:
                 return 0 if code in (0, -signal.SIGTERM) else 1
             if code == 0:
                 return 0
@@ -161,7 +160,7 @@ class _Watch:
             logger.error("the site could not be started: %s", error.strerror or error)
             return None
         try:
-            if self._stopping.is_set():
+            if self._stopping:
                 run.process.terminate()
             return self._wait(run)
         finally:
@@ -175,7 +174,7 @@ class _Watch:
             if run.heard(0.2):
                 self._has_worked = True
                 self._systemd.alive()
-            if self._stopping.is_set():
+            if self._stopping:
                 if told is None:
                     told = time.monotonic()
                     self._systemd.notify("STOPPING=1")
@@ -194,7 +193,9 @@ class _Watch:
     def _rest(self, seconds: float) -> None:
         """Wait before the next start; this process is alive meanwhile."""
         self._systemd.notify("WATCHDOG=1")
-        self._stopping.wait(seconds)
+        until = time.monotonic() + seconds
+        while not self._stopping and time.monotonic() < until:
+            time.sleep(0.1)
 
 
 def supervise(command: Sequence[str]) -> int:
