@@ -330,7 +330,7 @@ def test_poses_without_any_confidence_cannot_be_fitted_by_confidence() -> None:
 def test_a_clip_that_does_not_fit_is_named(detector: Detector) -> None:
     rng = np.random.default_rng(0)
     boxes = clip_of(rng.standard_normal((9, 4, 2)), V=4, name="box-clip")
-    with pytest.raises(DataError, match="clip box-clip, track 3: expected poses of skeleton"):
+    with pytest.raises(DataError, match="clip box-clip: expected poses of skeleton"):
         detector.score(boxes)
 
 

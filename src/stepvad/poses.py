@@ -207,6 +207,8 @@ class PoseRows:
     @classmethod
     def joined(cls, parts: list[PoseRows]) -> PoseRows:
         """The rows of all parts."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
             np.concatenate([part.track for part in parts]),
             np.concatenate([part.frame for part in parts]),

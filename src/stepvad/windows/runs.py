@@ -26,14 +26,28 @@ Repaired = tuple[Run, Repairs]
 
 def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> Iterator[Repaired]:
     """The runs of a clip, as the given skeleton sees it."""
+    try:
+        yield from runs_of(_parts(clip), config, clip.skeleton, skeleton)
+    except DataError as error:
+        raise error.located(f"clip {clip.name}") from error
+
+
+def _parts(clip: Clip) -> Iterator[PoseRows]:
+    """The poses of a clip: many short tracks at a time, or a part of a long one."""
+    together: list[PoseRows] = []
+    n_poses = 0
     for track in clip.tracks:
-        try:
-            yield from runs_of(_parts(track), config, clip.skeleton, skeleton)
-        except DataError as error:
-            raise error.located(f"clip {clip.name}, track {track.id}") from error
+        for rows in _rows(track):
+            if together and n_poses + len(rows.frame) > PIECE:
+                yield PoseRows.joined(together)
+                together, n_poses = [], 0
+            together.append(rows)
+            n_poses += len(rows.frame)
+    if together:
+        yield PoseRows.joined(together)
 
 
-def _parts(track: Track) -> Iterator[PoseRows]:
+def _rows(track: Track) -> Iterator[PoseRows]:
     """The poses of a track, some at a time."""
     for first in range(0, len(track), PIECE):
         part = slice(first, first + PIECE)
