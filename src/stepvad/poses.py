@@ -159,7 +159,7 @@ class Clip:
             first = end
 
     def n_upright(self) -> int | None:
-        """Count poses with the ankles below the nose (y grows downwards); None without them.
+        """Count poses with ankles below the nose (y grows downwards); None without these joints.
 
         A low count in a clip of pedestrians means that x and y were swapped.
         """
