@@ -1,4 +1,4 @@
-"""Body parts: which joints make an arm, a leg, the head or the torso."""
+"""Body parts: the joints of arms, legs, head and torso."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Rules:
     release: float = 0.8
     """Fraction of the threshold below which a person is calm again."""
     min_s: float = 0.4
-    """How long a person must stay above to count."""
+    """How long a person must stay above the threshold to count."""
     gap_s: float = 3.0
     """Silence after which an event ends; anything sooner joins it, no matter which person."""
 

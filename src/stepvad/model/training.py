@@ -100,8 +100,7 @@ def train(
     """Return the averaged weights, at the end or at the best validation, and the epochs trained.
 
     `validate` is called after every epoch; higher is better. `checkpoint` is written after every
-    epoch and every few minutes; a run that resumes from it gives the same bytes as one without a
-    break.
+    epoch and every few minutes; a resumed run gives the same bytes as an uninterrupted one.
     """
     state = State.start(config, compute, data.n_steps(config))
     state.validated = validate is not None

@@ -13,8 +13,8 @@ MOST_DOUBLINGS = 30
 class Backoff:
     """The delay after each consecutive failure: twice the previous one, up to `longest_s`.
 
-    Each delay is drawn at random between half of it and all of it, so many clients of one server
-    do not reconnect in step. Each retry loop owns one instance; it is not thread-safe.
+    Each delay is shortened at random, to no less than half, so many clients of one server do not
+    reconnect in step. Each retry loop owns one instance; it is not thread-safe.
     """
 
     def __init__(self, first_s: float, longest_s: float, *, failures: int = 0) -> None:

@@ -123,7 +123,7 @@ class _Watch:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._stopping = False  # no Event: a signal handler must not wait for a lock
+        self._stopping = False  # no Event: a signal handler must not wait for its own thread's lock
         self._run: _Run | None = None
         self._has_worked = False
         self._systemd = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
