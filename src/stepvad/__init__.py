@@ -74,10 +74,10 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker sees the imports above, and no other name
+if not TYPE_CHECKING:  # type checkers see only the imports above
 
     def __getattr__(name: str) -> object:
-        """A public name, loaded on first use: importing the package alone is quick."""
+        """Load a public name on first use, which keeps `import stepvad` fast."""
         if name not in _HOME:
             raise AttributeError(f"module 'stepvad' has no attribute {name!r}")
         value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)

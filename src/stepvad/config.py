@@ -1,4 +1,4 @@
-"""Everything that makes one model differ from another, with the paper's defaults (Sec. 4.1)."""
+"""Settings of a model and its training, with the paper's defaults (Sec. 4.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Projection = Literal["pca", "raw", "autoencoder", "vae"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
 Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", DistanceMethod]
-"""STEP and what it is measured against."""
+"""STEP and the methods it is compared with."""
 Engine = Literal[
     "numpy",
     "onnxruntime",
@@ -30,7 +30,7 @@ Engine = Literal[
     "torch-bfloat16",
 ]
 Runtime = Literal["auto", "fastest", Engine]
-"""What computes energies: an engine, or which one to choose."""
+"""The engine that computes energies, or the rule that picks one."""
 Precision = Literal["auto", "float32", "bfloat16"]
 Aggregation = Literal["max", "sum", "top2", "top3"] | int
 
@@ -45,14 +45,14 @@ class Config:
     T: int = 12
     """Frames in a window."""
     profile: Profile = "step"
-    """`stgnf` first divides x by 856 and y by 480, whatever the video's size."""
+    """`stgnf` first divides x by 856 and y by 480, regardless of the video's size."""
     drop_last_window: bool = False
-    """Leave out the last window of every track, as the reference loaders do."""
+    """Drop the last window of every track, as the reference loaders do."""
     spread_floor: float = 0.01
-    """A window's spread in y counts as at least this share of its spread in x."""
+    """Lower bound on a window's spread in y, as a fraction of its spread in x."""
 
     projection: Projection = "pca"
-    """How π(x) comes from a window; `raw` takes its coordinates as they are (MULDE)."""
+    """How a window is projected to π(x); `raw` uses its coordinates unchanged (MULDE)."""
     K: int = 48
     """Principal components kept (Eq. 6), or latents; a fit on raw coordinates keeps all 2VT."""
     whiten: bool = True
@@ -61,7 +61,7 @@ class Config:
     """Passes over the windows to train an autoencoder."""
 
     network: Network = "modulated"
-    """Whether σ modulates every block (Fig. 3); `vanilla` is a plain MLP that σ only enters."""
+    """`modulated` feeds σ to every block (Fig. 3); `vanilla` is a plain MLP with σ as an input."""
     width: int = 1024
     """Hidden units of every block (Fig. 3)."""
     blocks: int = 4
@@ -81,13 +81,13 @@ class Config:
     epochs: int = 400
     """Passes over the training windows."""
     max_steps: int | None = None
-    """Steps after which training ends, whatever the epochs; None trains all epochs."""
+    """Upper limit on training steps, regardless of `epochs`; None trains all epochs."""
     batch_size: int = 1024
     """Windows per step."""
     learning_rate: float = 2e-4
     """Peak rate: 2e-4 on ShanghaiTech and MSAD, 5e-4 on UBnormal."""
     final_rate: float = 0.5
-    """Share of the peak rate at the end of the cosine."""
+    """Fraction of the peak rate at the end of the cosine."""
     beta_1: float = 0.5
     """AdamW's decay of the gradient's mean."""
     beta_2: float = 0.9
@@ -95,11 +95,11 @@ class Config:
     weight_decay: float = 1e-2
     """AdamW's weight decay."""
     ema_decay: float = 0.999
-    """Decay of the averaged weights that score."""
+    """Decay of the averaged weights, which are used for scoring."""
     ema_warmup: bool = False
-    """Average with decay min(ema_decay, (1 + t) / (10 + t)), which lags less on short trainings."""
+    """Average with decay min(ema_decay, (1 + t) / (10 + t)), which lags less in short runs."""
     patience: int | None = None
-    """Validations without a better model before training stops; None trains to the end."""
+    """Validations without improvement before training stops early; None trains to the end."""
     seed: int = 0
     """Seed of weights, batches and noise."""
 
@@ -109,7 +109,7 @@ class Config:
     """How the L standardised energies become one score (Eq. 8); a number picks one scale."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that no model can have."""
+        """Reject invalid settings."""
         for name, kinds in TYPES.items():
             value = getattr(self, name)
             if type(value) not in kinds:
@@ -149,13 +149,13 @@ class Config:
 
     @classmethod
     def footage(cls) -> Config:
-        """A training of minutes on two cores, for a user's own footage."""
+        """Settings for a user's own footage; training takes minutes on two cores."""
         return cls(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True)
 
     @property
     def sigmas(self) -> NDArray[np.float64]:
         """The noise scales {σ_i}, `(L,)`, a geometric sequence from low to high (Sec. 4.1)."""
-        import numpy as np  # here, so that reading the settings alone is quick
+        import numpy as np  # imported here to keep importing the settings fast
 
         return np.geomspace(self.sigma_low, self.sigma_high, self.L)
 
@@ -166,19 +166,19 @@ class Config:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """How a training runs: its speed and the last digits of its result, nothing else."""
+    """How training runs; affects only its speed and the last digits of its result."""
 
     device: str = "cpu"
-    """Where torch computes: `cpu`, `cuda`, `cuda:1`."""
+    """Torch device: `cpu`, `cuda`, `cuda:1`."""
     precision: Precision = "auto"
-    """Of the large products; `auto` takes bfloat16 where the hardware multiplies it faster."""
+    """Precision of large products; `auto` uses bfloat16 where the hardware multiplies it faster."""
     compiled: bool | None = None
-    """Whether torch compiles the step; None: when it trains long enough to pay off."""
+    """Whether torch compiles the training step; None compiles if the run is long enough."""
     runtime: Runtime = "auto"
-    """What computes the energies that Ē_i and Var(E_i) are of, and those of the fitted detector."""
+    """Engine for the energies behind Ē_i and Var(E_i), and for the fitted detector."""
 
     def __post_init__(self) -> None:
-        """Refuse a precision no one knows."""
+        """Reject an unknown precision."""
         if self.precision not in get_args(Precision):
             expected = " or ".join(map(repr, get_args(Precision)))
             raise ConfigError(f"precision: expected {expected}, got {self.precision!r}")
@@ -197,7 +197,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     }[str(field.type)]
     for field in fields(Config)
 }
-"""What each setting may be; settings also come out of files."""
+"""Accepted types of each setting; checked because settings are also read from files."""
 COUNTS = (
     *("T", "K", "projection_epochs", "width", "blocks"),
     *("sigma_width", "L", "epochs", "batch_size"),
@@ -208,7 +208,7 @@ CHOICES = {
     "projection": get_args(Projection),
     "network": get_args(Network),
 }
-"""Settings that are one of a few words."""
+"""Settings with a fixed set of values."""
 
 
 def _as_float(name: str, value: float) -> float:

@@ -25,22 +25,22 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
 
 RANGE_WINDOWS = 512
-"""Training windows that the ranges of activations are taken from."""
+"""Number of training windows that activation ranges are measured on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Detector:
-    """A fitted model of normal motion; `fit` and `load` make one, and threads may share it."""
+    """A fitted model of normal motion, created by `fit` or `load`; threads may share it."""
 
     model: Model
     runtime: Runtime = "auto"
-    """What computes the energies: an engine, `auto` or `fastest`."""
+    """Engine that computes the energies, or `auto` or `fastest` to pick one."""
     threads: int | None = None
-    """Threads of one call; None: as many as OMP_NUM_THREADS says, or all cores."""
+    """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
     network: Network = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Fold the network for scoring and hand it to its engine."""
+        """Fold the network for scoring and load it into its engine."""
         folded = fold(self.model.weights, self.model.config, self.model.ranges)
         object.__setattr__(self, "network", Network.of(folded, self.runtime, self.threads))
 
@@ -75,10 +75,10 @@ class Detector:
         """Learn normal motion from clips that show nothing else.
 
         The projection also learns from `projection_clips`, which may show anomalies; the energy
-        model never sees them. `keep_best` rates the detector after every epoch and the best one is
-        returned. `report` hears how far it is. `checkpoint` names a file that keeps the training's
-        state as it goes; with `resume` it goes on from there. `compute` chooses device, precision,
-        compilation and runtime. Needs the train extra.
+        model never sees them. `keep_best` rates the detector after every epoch, and the best one is
+        returned. `report` receives progress. `checkpoint` names a file to which the training state
+        is saved at intervals; `resume` continues from it. `compute` selects device, precision,
+        compilation and runtime. Requires the train extra.
         """
         try:
             from stepvad.model import training
@@ -102,8 +102,8 @@ class Detector:
     ) -> Detector:
         """Read a detector from a model file.
 
-        `runtime` chooses what computes the energies: `auto` gives the same scores on every machine,
-        `fastest` takes bfloat16 where the processor multiplies it. `threads` limits one call.
+        `runtime` selects the engine: `auto` gives the same scores on every machine, `fastest` uses
+        bfloat16 where the processor multiplies it. `threads` limits the threads per call.
         """
         return cls(modelfile.read(Path(path)), runtime, threads)
 
@@ -112,7 +112,7 @@ class Detector:
         modelfile.write(self.model, Path(path))
 
     def score(self, clip: Clip, *, report: Report = silent) -> Scores:
-        """Score every window of a clip; beside clip and scores, memory does not grow with it."""
+        """Score every window of a clip; memory beyond clip and scores does not grow with it."""
         return score_clip(clip, self.config, self.skeleton, self.score_windows, report=report)
 
     def score_windows(self, windows: Windows) -> WindowScores:
@@ -129,12 +129,12 @@ class Detector:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Fit:
-    """One fit under way: the projection first, then the energy model, then its statistics."""
+    """A fit in progress: the projection first, then the energy model, then its statistics."""
 
     windows: Projected
     config: Config
     digest: str
-    """Of all clips it learns from, those for the projection alone included."""
+    """Digest of all training clips, including those used for the projection only."""
     runtime: Runtime
     report: Report
 
@@ -185,7 +185,7 @@ class _Fit:
         )
 
     def _sample(self) -> NDArray[np.float32]:
-        """π(x) of some training windows, evenly chosen."""
+        """π(x) of evenly spaced training windows."""
         n = len(self.windows.footage)
         rows = np.linspace(0, n, min(n, RANGE_WINDOWS), endpoint=False).astype(np.int64)
         return self.windows.batch(rows)[0]

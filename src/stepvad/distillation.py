@@ -1,4 +1,4 @@
-"""Students: small networks that learn a detector's score, for a fraction of its work."""
+"""Distillation: small student networks that learn a detector's score at a fraction of its cost."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from stepvad.progress import Progress, Report, silent
 Profile = Literal["tiny", "small"]
 
 LEARNING_RATE = 1e-3
-"""Peak rate of AdamW; it falls to zero along a cosine."""
+"""Peak rate of AdamW, decayed to zero along a cosine."""
 NOISE = (0.05, 2.0)
-"""Normal windows are moved by noise of these sizes, so that a student also sees what is not."""
+"""Range of the noise added to normal windows, which also shows students abnormal ones."""
 LESSONS = 1 << 19
-"""Points that a teacher scores for its students; each is seen several times."""
+"""Points that a teacher scores; a student sees each several times."""
 TAIL = 1.0
-"""Errors beyond this count by their size and not by its square: few scores are very high."""
+"""Errors above this are penalised linearly, not quadratically: few scores are very high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Student:
-    """A plain MLP from π(x) to the aggregated score, and how long it learns."""
+    """A plain MLP from π(x) to the aggregated score, and its training schedule."""
 
     width: int
     blocks: int
@@ -66,17 +66,17 @@ PROFILES: dict[Profile, Student] = {
     "tiny": Student(width=256, blocks=2),
     "small": Student(width=512, blocks=3),
 }
-"""Students worth having; the page on speed has what they cost."""
+"""Recommended students; the documentation page on speed lists their cost."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lessons:
-    """What a teacher says: points `z (n, K)`, normal and moved by noise, and its score of each."""
+    """Training data of students: points `z (n, K)`, half of them noisy, and teacher scores."""
 
     teacher: Detector
     origin: Origin
     normal: NDArray[np.float32]
-    """Points of normal windows as they are, for the ranges of int8."""
+    """Points of normal windows without noise, for the int8 ranges."""
     z: NDArray[np.float32]
     score: NDArray[np.float32]
 
@@ -90,7 +90,7 @@ class Lessons:
         seed: int = 0,
         report: Report = silent,
     ) -> Lessons:
-        """N windows of the clips, half of them moved, as the teacher scores them."""
+        """Draw `n` windows from the clips, add noise to half, and score all with the teacher."""
         footage = Footage.read(clips, teacher.config, teacher.skeleton)
         windows = Projected.of(footage, teacher.model.space, teacher.config, report)
         rng = np.random.default_rng(seed)
@@ -113,10 +113,10 @@ def distill(
     *,
     report: Report = silent,
 ) -> Detector:
-    """A detector that gives the scores of another one with a smaller network.
+    """Train a detector with a smaller network to reproduce the teacher's scores.
 
-    It learns max_i E_i, or whatever the teacher's aggregation is, of the clips' windows and of
-    the same windows moved by noise; c(x) weighs its score as it weighs the teacher's.
+    It learns max_i E_i, or the teacher's own aggregation, on the clips' windows with and without
+    noise; c(x) weights its score as it weights the teacher's.
     """
     n = min(LESSONS, student.steps * student.batch_size)
     lessons = Lessons.of(teacher, clips, n, seed=student.seed, report=report)
@@ -124,7 +124,7 @@ def distill(
 
 
 def learn(lessons: Lessons, student: Student, *, report: Report = silent) -> Detector:
-    """The student that these lessons make; several may take the same ones."""
+    """Train a student on these lessons; several students can share them."""
     teacher = lessons.teacher
     config = student.config(teacher.config)
     weights = to_numpy(_train(lessons, student, config, report).state_dict())
@@ -142,7 +142,7 @@ def learn(lessons: Lessons, student: Student, *, report: Report = silent) -> Det
 
 
 def _train(lessons: Lessons, student: Student, config: Config, report: Report) -> Energy:
-    """The student's network after its training."""
+    """Train the student's network."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(student.seed)
         f = Energy(config)
@@ -168,14 +168,14 @@ def _train(lessons: Lessons, student: Student, config: Config, report: Report) -
 
 
 def teacher_scores(teacher: Detector, z: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The teacher's aggregated score of points `(N, K)`, before c(x) weighs it."""
+    """The teacher's aggregated score of points `(N, K)`, before weighting by c(x)."""
     model = teacher.model
     E = standardise_energies(teacher.network.energies(z), model.E_mean, model.E_var)
     return aggregate(E, teacher.config.aggregation)
 
 
 def _moved(pi_x: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
-    """Half of the points as they are, the others moved by noise, each of its own size."""
+    """Leave every other point unchanged and add noise to the rest, each at its own scale."""
     low, high = np.log(NOISE)
     size = np.exp(rng.uniform(low, high, size=(len(pi_x), 1))).astype(np.float32)
     size[::2] = 0

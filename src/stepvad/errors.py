@@ -1,8 +1,8 @@
-"""What can go wrong, each error with the remedy beside it.
+"""Exceptions, each with a hint at the remedy.
 
 StepvadError
-├── ConfigError        a setting that no model can have
-├── DataError          pose or label data that breaks its format
+├── ConfigError        an invalid setting
+├── DataError          malformed pose or label data
 ├── ModelFileError     a file that is not a usable model
 └── MissingExtraError  a feature whose optional dependency is not installed
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 
 class StepvadError(Exception):
-    """Base of all errors raised on purpose.
+    """Base class of all errors that stepvad raises.
 
-    `problem` says what was expected and what was got, `hint` the remedy.
+    `problem` states what was expected and what was found, `hint` the remedy.
     """
 
     def __init__(self, problem: str, *, hint: str = "") -> None:
@@ -23,14 +23,14 @@ class StepvadError(Exception):
 
 
 class ConfigError(StepvadError):
-    """A setting that no model can have."""
+    """An invalid setting."""
 
 
 class DataError(StepvadError):
-    """Pose or label data that breaks its format."""
+    """Malformed pose or label data."""
 
     def located(self, where: str) -> DataError:
-        """The same error with the place it happened at in front."""
+        """Return the same error, prefixed with its location."""
         return DataError(f"{where}: {self.problem}", hint=self.hint)
 
 
@@ -49,5 +49,5 @@ class MissingExtraError(StepvadError):
         self.extra = extra
 
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
-        """Pass from process to process as what it was made of."""
+        """Pickle by constructor arguments."""
         return type(self), (self.feature, self.extra)

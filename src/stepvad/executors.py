@@ -1,4 +1,4 @@
-"""Where many tasks run: in processes of this machine, or on a Ray cluster."""
+"""Run many tasks in local processes or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def check(executor: Executor, jobs: int) -> None:
-    """Refuse what cannot run, before any work is done for it."""
+    """Raise if the executor is unknown or not installed, or `jobs` is below 1."""
     if executor not in get_args(Executor):
         expected = " or ".join(map(repr, get_args(Executor)))
         raise ConfigError(f"executor: expected {expected}, got {executor!r}")
@@ -39,9 +39,9 @@ def run(
     executor: Executor,
     threads: int | None = None,
 ) -> Iterator[Result]:
-    """Do the work for every task, `jobs` at a time, each on `threads` or its share of the cores.
+    """Run `work` for every task, `jobs` at a time, each on `threads` or its share of the cores.
 
-    Results come as soon as they are there. The first error ends everything.
+    Results are yielded as they complete. The first error cancels the remaining tasks.
     """
     check(executor, jobs)
     if not tasks:
@@ -52,7 +52,7 @@ def run(
 
 
 def threads_per_job(jobs: int) -> int:
-    """The share of this machine's cores that one of so many jobs has."""
+    """Cores of this machine divided by `jobs`, at least 1."""
     return max((os.cpu_count() or 1) // jobs, 1)
 
 
@@ -66,7 +66,7 @@ def _in_processes(
         waiting = {pool.submit(work, task) for task in tasks}
         try:
             while waiting:
-                # In turns: a signal that another thread receives does not wake this one.
+                # Poll: a signal delivered to another thread does not wake this one.
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
         except BaseException:
@@ -75,7 +75,7 @@ def _in_processes(
 
 
 def _end_with_parent() -> None:
-    """Let a worker go without a word on Ctrl-C, and when its parent is gone."""
+    """Make a worker exit silently on Ctrl-C and when its parent dies."""
 
     def watch() -> None:
         parent = parent_process()
@@ -90,7 +90,7 @@ def _end_with_parent() -> None:
 def _on_ray(
     work: Callable[[Task], Result], tasks: Sequence[Task], jobs: int, threads: int
 ) -> Iterator[Result]:
-    """The same on the cluster that is there, or else on one of this machine alone."""
+    """Run the tasks on the configured Ray cluster, or else on a local one."""
     ray = _import_ray()
     variables = {"OMP_NUM_THREADS": str(threads)}
     with _cluster(ray, jobs):
@@ -121,7 +121,7 @@ def _import_ray() -> Any:
 
 @contextmanager
 def _cluster(ray: Any, jobs: int) -> Iterator[None]:
-    """Be connected to a cluster; one that was not there before is not there afterwards."""
+    """Connect to a Ray cluster; disconnect on exit unless already connected before."""
     if ray.is_initialized():
         yield
         return
@@ -129,7 +129,7 @@ def _cluster(ray: Any, jobs: int) -> Iterator[None]:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(address="auto", **quiet)
     else:
-        with _environment("RAY_USAGE_STATS_ENABLED", "0"):  # nobody is told
+        with _environment("RAY_USAGE_STATS_ENABLED", "0"):  # no telemetry
             ray.init(address="local", num_cpus=jobs, include_dashboard=False, **quiet)
     try:
         yield
@@ -139,7 +139,7 @@ def _cluster(ray: Any, jobs: int) -> Iterator[None]:
 
 @contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
-    """Let processes started meanwhile see this variable so."""
+    """Set a variable for processes started inside the context."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:

@@ -17,14 +17,14 @@ MAX_FRAME = 100_000_000
 MAX_FPS = 1e6
 """Largest frame rate, beyond any camera's."""
 MAX_COORDINATE = 1e7
-"""Largest coordinate in pixels: far beyond any picture, and safe to square."""
+"""Largest coordinate in pixels: far beyond any image, and safe to square."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pose:
     """One person in one frame: keypoints `(V, 2)` in pixels and their confidence `(V,)`.
 
-    A confidence may be NaN or above 1, as pose estimators give it; a coordinate must be finite.
+    A confidence may be NaN or above 1, as some pose estimators return; coordinates must be finite.
     """
 
     track_id: int
@@ -73,7 +73,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:
-    """One video as pose tracks; `fps` is None where the file does not tell."""
+    """One video as pose tracks; `fps` is None if the file does not state it."""
 
     name: str
     fps: float | None
@@ -105,7 +105,7 @@ class Clip:
             self._check_track(track, seen)
 
     def rate(self, fps: float | None = None) -> float:
-        """Frames per second: those given, or else the clip's own; an error if nobody knows."""
+        """Frames per second: `fps` if given, else the clip's own; raises if neither is known."""
         known = fps or self.fps
         if known is None:
             raise DataError(
@@ -140,14 +140,14 @@ class Clip:
         return sum(len(track) for track in self.tracks)
 
     def persons_per_frame(self) -> NDArray[np.int64]:
-        """How many people each frame shows, `(n_frames,)`."""
+        """Number of people in each frame, `(n_frames,)`."""
         if not self.tracks:
             return np.zeros(self.n_frames, dtype=np.int64)
         frames = np.concatenate([track.frames for track in self.tracks])
         return np.bincount(frames, minlength=self.n_frames)
 
     def by_frame(self) -> Iterator[tuple[int, list[Pose]]]:
-        """Every frame from 0 with the people in it, as a camera would give them."""
+        """Iterate over frames from 0 with the poses in each, as a camera delivers them."""
         frames = np.concatenate([np.empty(0, np.int64), *(track.frames for track in self.tracks)])
         owner = [(track, at) for track in self.tracks for at in range(len(track))]
         order = np.argsort(frames, kind="stable")
@@ -159,9 +159,9 @@ class Clip:
             first = end
 
     def n_upright(self) -> int | None:
-        """Poses with the ankles below the nose (y grows downwards); None without such joints.
+        """Count poses with ankles below the nose (y grows downwards); None without these joints.
 
-        Few of them in a clip of pedestrians mean that x and y were swapped.
+        A low count in a clip of pedestrians means that x and y were swapped.
         """
         names = self.skeleton.joints
         if not {"nose", "left_ankle", "right_ankle"} <= set(names):
@@ -181,11 +181,11 @@ class Clip:
 
     @property
     def first_frame(self) -> int:
-        """That of the first pose: a part of a video keeps its numbers."""
+        """Frame of the earliest pose; a part of a video keeps the video's frame numbers."""
         return min((int(track.frames[0]) for track in self.tracks if len(track)), default=0)
 
     def with_length(self, n_frames: int) -> Clip:
-        """The same clip with another number of frames; poses beyond it are an error."""
+        """The same clip with another number of frames; raises if a pose lies beyond it."""
         return Clip(self.name, self.fps, n_frames, self.tracks, self.skeleton)
 
 
@@ -217,12 +217,12 @@ class PoseRows:
         )
 
     def tracks(self) -> tuple[Track, ...]:
-        """The tracks these rows make up, sorted by id."""
+        """Group the rows into tracks, sorted by id."""
         return tracks_of(self.track, self.frame, self.keypoints, self.confidence)
 
 
 def n_frames_of(tracks: Iterable[Track]) -> int:
-    """Frames up to the last pose: the clip's length where nothing else tells it."""
+    """Frames up to the last pose: the clip's length if nothing else specifies it."""
     return max((int(track.frames[-1]) + 1 for track in tracks if len(track)), default=0)
 
 
@@ -232,7 +232,7 @@ def tracks_of(
     keypoints: NDArray[np.float32],
     confidence: NDArray[np.float32],
 ) -> tuple[Track, ...]:
-    """The tracks that poses `(n, V, 2)` make up, whatever their order, sorted by id."""
+    """Group poses `(n, V, 2)`, in any order, into tracks, sorted by id."""
     order = np.lexsort((frame, track_id))
     changes = np.flatnonzero(np.diff(track_id[order])) + 1
     return tuple(
@@ -244,8 +244,8 @@ def tracks_of(
 
 def _as_float32(values: NDArray[np.float32]) -> NDArray[np.float32]:
     if isinstance(values, np.ndarray) and values.dtype == np.float32 and values.flags.c_contiguous:
-        return values  # most are; what follows takes its time
-    with np.errstate(over="ignore"):  # infinity is refused, or clipped, like any wrong value
+        return values  # the common case; the conversion below is slow
+    with np.errstate(over="ignore"):  # infinity is rejected or clipped like any invalid value
         return np.ascontiguousarray(values, dtype=np.float32)
 
 

@@ -1,4 +1,4 @@
-"""How far a long computation is, for whoever shows it."""
+"""Progress reports of long computations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One report: `done` of `total` units of a stage, and a word on how it goes."""
+    """One report: `done` of `total` units of a stage, with an optional note."""
 
     stage: str
     done: int
@@ -20,4 +20,4 @@ Report = Callable[[Progress], None]
 
 
 def silent(progress: Progress) -> None:
-    """Report to nobody."""
+    """Discard the report."""

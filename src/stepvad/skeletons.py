@@ -22,7 +22,7 @@ class Skeleton:
     bones: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse an empty skeleton and bones that lead nowhere."""
+        """Reject an empty skeleton and bones to joints that do not exist."""
         if not self.joints:
             raise DataError(
                 f"skeleton {self.name}: expected at least one joint, got none",
@@ -132,14 +132,14 @@ NECK = STEP18.joints.index("neck")
 STEP18_OF_COCO17 = [
     COCO17.joints.index("nose" if joint == "neck" else joint) for joint in STEP18.joints
 ]
-"""Where the paper's joints stand among COCO's; the neck, which COCO lacks, stands for nothing."""
+"""COCO-17 index of each of the paper's joints; the neck, which COCO lacks, is a placeholder."""
 
 BOX = Skeleton(
     "box",
     ("top_left", "top_right", "bottom_right", "bottom_left"),
     ((0, 1), (1, 2), (2, 3), (3, 0)),
 )
-"""A person's box by its corners and sides. Other poses of four joints are no boxes."""
+"""A person's bounding box, by corners and sides. Other four-joint skeletons are not boxes."""
 
 BUILT_IN = {skeleton.name: skeleton for skeleton in (COCO17, STEP18)}
 
@@ -153,9 +153,9 @@ def of_size(V: int) -> Skeleton:
 
 
 def strokes(skeleton: Skeleton) -> list[list[int]]:
-    """Lines that draw a skeleton: pairs of joints, and where COCO-17 lacks the neck three.
+    """Lines to draw a skeleton: pairs of joints, plus a line of three for COCO-17's missing neck.
 
-    A line of three goes from the first joint to the middle of the others.
+    A line of three joints runs from the first to the midpoint of the others.
     """
     lines = [[a, b] for a, b in skeleton.bones]
     if skeleton == COCO17:
@@ -164,14 +164,14 @@ def strokes(skeleton: Skeleton) -> list[list[int]]:
 
 
 def modelled(skeleton: Skeleton) -> Skeleton:
-    """The skeleton a model sees: the paper's 18 joints for COCO-17, any other as it is."""
+    """The skeleton a model sees: the paper's 18 joints for COCO-17, any other unchanged."""
     return STEP18 if skeleton == COCO17 else skeleton
 
 
 def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> NDArray[np.float32]:
-    """Values per joint, `(n, V, …)`, rearranged from one skeleton to another.
+    """Convert values per joint, `(n, V, …)`, from one skeleton to another.
 
-    COCO-17 becomes the paper's 18 joints with the neck as the mean of both shoulders.
+    COCO-17 becomes the paper's 18 joints, with the neck as the mean of both shoulders.
     """
     if source.joints == target.joints:
         return joints
@@ -187,7 +187,7 @@ def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> 
 
 
 def restore(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:
-    """Places of joints, `(n, V, …)`, back from what `convert` makes of them: the neck goes."""
+    """Undo `convert` for joint positions `(n, V, …)`: drop the neck."""
     if source.joints == target.joints:
         return joints
     return joints[:, [target.joints.index(joint) for joint in source.joints]]
@@ -196,9 +196,9 @@ def restore(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArr
 def give_back(
     shares: NDArray[np.float64], source: Skeleton, target: Skeleton
 ) -> NDArray[np.float64]:
-    """Shares of a whole, `(n, V, …)`, back from the joints `convert` makes to those it is given.
+    """Map shares of a total, `(n, V, …)`, from the joints that `convert` returns back to its input.
 
-    The neck's share goes to both shoulders, which it is the mean of, so the whole stays the same.
+    The neck's share is split between the shoulders it is the mean of, so the total is unchanged.
     """
     restored = restore(shares, source, target)
     if source.joints != target.joints:

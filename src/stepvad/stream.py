@@ -1,4 +1,4 @@
-"""Frame by frame, the same windows and scores as on the finished clip (Sec. 4.1, online)."""
+"""Frame-by-frame scoring, equal to scoring the finished clip (Sec. 4.1, online)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from stepvad.windows.rings import Found, TrackRings
 class Stream:
     """One camera, scored as its frames arrive.
 
-    A window is scored when its last frame arrives. Where a person was missed for at most T frames,
-    the windows of the missed frames come late, with the frame that shows the person again; nothing
-    else ever waits. Memory grows with the people in view, not with time.
+    A window is scored when its last frame arrives. If a person is missed for at most T frames, the
+    windows of those frames are delayed until the person is seen again; nothing else is delayed.
+    Memory grows with the number of people in view, not with time.
     """
 
     def __init__(self, detector: Detector, *, skeleton: Skeleton = COCO17) -> None:
@@ -35,15 +35,15 @@ class Stream:
         self._tracks = TrackRings(detector.config.T, detector.skeleton.V)
 
     def update(self, frame: int, poses: Iterable[Pose]) -> WindowScores:
-        """Scores of the windows that this frame completes.
+        """Score the windows that this frame completes.
 
-        Those of missed frames have a smaller `frame`; of two poses with one track id the first
-        counts.
+        Windows of missed frames have a smaller `frame`. If two poses share a track id, the first
+        is used.
         """
         return self.detector.score_windows(self.push(frame, poses))
 
     def push(self, frame: int, poses: Iterable[Pose]) -> Windows:
-        """The windows that this frame completes, for whoever scores them."""
+        """Return the windows that this frame completes, unscored."""
         windows = Windows.of(*self._collect(frame, poses), self.detector.config)
         self.flat_windows += int(windows.flat.sum())
         return windows
@@ -89,7 +89,7 @@ Update = tuple[Stream, int, Iterable[Pose]]
 
 
 def update_all(updates: Sequence[Update]) -> list[WindowScores]:
-    """Frames of several cameras, scored in one call: what `update` gives for each of them."""
+    """Score frames of several cameras in one call; the results equal those of `update`."""
     found = []
     for result in update_each(updates):
         if isinstance(result, Exception):
@@ -99,7 +99,7 @@ def update_all(updates: Sequence[Update]) -> list[WindowScores]:
 
 
 def update_each(updates: Sequence[Update]) -> list[WindowScores | Exception]:
-    """The same, but a frame that cannot be scored gives its error and costs no other its scores."""
+    """Like `update_all`, but a frame that fails gives its error and the others are still scored."""
     if not updates:
         return []
     detector = updates[0][0].detector
@@ -134,7 +134,7 @@ def _collected(stream: Stream, frame: int, poses: Iterable[Pose]) -> Found | Exc
 
 
 def _scored(detector: Detector, found: Sequence[Found]) -> Sequence[Scored | Exception]:
-    """Windows of several streams scored in one call; if that fails, each alone."""
+    """Score the windows of several streams in one call; if that fails, score each separately."""
     if not found:
         return []
     try:

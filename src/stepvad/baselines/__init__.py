@@ -1,4 +1,4 @@
-"""What STEP is measured against, behind the same interface (Sec. 4, Supp.)."""
+"""Baselines for STEP, behind the same interface (Sec. 4, Supp.)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Fitted = Detector | DistanceDetector
-"""What a method gives when it is fitted."""
+"""A fitted detector of any method."""
 
 
 def fit(
@@ -37,19 +37,19 @@ def fit(
     k: int = 1,
     report: Report = silent,
 ) -> Fitted:
-    """Any method by its name, fitted on normal clips; `k` neighbours for `knn`."""
+    """Fit a method by name on normal clips; `k` is the number of neighbours for `knn`."""
     if is_distance(method):
         return DistanceDetector.fit(method, clips, config, k=k, report=report)
     return Detector.fit(clips, variant(method, config), report=report)
 
 
 def load(path: Path | str) -> Fitted:
-    """Any method from its file."""
+    """Load a detector of any method from its file."""
     return load_with_digest(path)[0]
 
 
 def load_with_digest(path: Path | str) -> tuple[Fitted, str]:
-    """Any method from its file, and the SHA-256 of the very bytes that were read."""
+    """Like `load`, with the SHA-256 of the bytes that were read."""
     path = Path(path)
     tensors, meta, sha256 = modelfile.read_with_digest(path)
     with modelfile.whole(path, meta):
@@ -59,10 +59,10 @@ def load_with_digest(path: Path | str) -> tuple[Fitted, str]:
 
 
 def variant(method: Method, config: Config) -> Config:
-    """The settings that make STEP the method of this name, whatever they were before.
+    """The settings with projection and network replaced by those of a method.
 
     `raw` is MULDE: score matching on raw coordinates with a plain MLP. `vanilla` is STEP with that
-    network. `autoencoder` and `vae` are STEP with another projection. Distances take any.
+    network. `autoencoder` and `vae` are STEP with another projection. Distances keep all settings.
     """
     match method:
         case "step":

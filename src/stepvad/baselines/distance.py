@@ -1,4 +1,4 @@
-"""Scores by distance in PC-space: PCA/kNN (Supp.) and Mahalanobis, with nothing trained."""
+"""Scores by distance in PC-space: PCA/kNN (Supp.) and Mahalanobis, without training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stepvad.windows import Windows
 
 
 def settings(method: DistanceMethod, config: Config) -> Config:
-    """The settings as a distance has them: one number per window, for Mahalanobis whitened."""
+    """Settings for a distance: one energy per window, and whitening for Mahalanobis."""
     if method not in get_args(DistanceMethod):
         raise ConfigError(f"method: expected 'knn' or 'mahalanobis', got {method!r}")
     if method == "mahalanobis" and config.projection == "raw":
@@ -37,10 +37,10 @@ def settings(method: DistanceMethod, config: Config) -> Config:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DistanceDetector:
-    """c(x) times the distance of π(x) to normal motion; `fit` and `baselines.load` make one.
+    """Scores c(x) times the distance of π(x) to normal motion; see `fit` and `baselines.load`.
 
-    `knn` takes the mean distance to the k nearest training windows, `mahalanobis` that to their
-    mean, each component in units of its standard deviation.
+    `knn` uses the mean distance to the k nearest training windows, `mahalanobis` the distance to
+    their mean, each component in units of its standard deviation.
     """
 
     method: DistanceMethod
@@ -92,7 +92,7 @@ class DistanceDetector:
         return np.linalg.norm(pi_x.astype(np.float64), axis=1).astype(np.float32)
 
     def save(self, path: Path | str) -> None:
-        """Write it to a file that `baselines.load` reads."""
+        """Write the detector to a file for `baselines.load`."""
         meta = {
             "format": modelfile.FORMAT,
             "method": self.method,
@@ -108,7 +108,7 @@ class DistanceDetector:
 
     @classmethod
     def of_file(cls, tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> DistanceDetector:
-        """The detector that these tensors and words describe, checked."""
+        """Build and validate the detector that these tensors and metadata describe."""
         method = meta["method"]
         config, skeleton, origin = modelfile.read_settings(meta)
         if config != settings(method, config):

@@ -8,31 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK = 64
-"""Points that are known by their nearest alone until it is clear which blocks matter."""
+"""Points per block; only a block's nearest point is computed until it is clear which matter."""
 POINTS = 64 * BLOCK
-"""Points compared at once with `QUERIES` queries: 4 MB of products, which stay in the cache."""
+"""Points compared at once with `QUERIES` queries: 4 MB of products, which fit the cache."""
 QUERIES = 256
 ROUNDING = 2.0**-24
-"""Half the distance from 1 to the next float32."""
+"""Unit roundoff of float32: half the distance from 1 to the next number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbours:
     """Points `(N, K)` and the mean distance of others to the k nearest of them.
 
-    Products in float32 give each block's nearest, up to an error with a known bound. Blocks that
-    cannot hold one of the k nearest points are left out; in the others distances are computed anew,
+    Products in float32 give each block's nearest point, up to an error with a known bound. Blocks
+    that cannot hold one of the k nearest points are skipped; in the others distances are recomputed
     in float64.
     """
 
     points: NDArray[np.float32]
     k: int = 1
     _centre: NDArray[np.float64] = field(init=False, repr=False)
-    """Mean of the points, `(K,)`: without it products are large and their rounding is, too."""
+    """Mean of the points, `(K,)`: centring keeps the products and their rounding errors small."""
     _products: NDArray[np.float32] = field(init=False, repr=False)
-    """Rows (-p, |p|²/2), so that one product with (q, 1) orders points by distance, `(N', K + 1)`.
+    """Rows (-p, |p|²/2): one product with (q, 1) orders points by distance, `(N', K + 1)`.
 
-    Rows beyond N repeat the last point, so that blocks are whole.
+    Rows beyond N repeat the last point, to fill the last block.
     """
     _reach: NDArray[np.float64] = field(init=False, repr=False)
     """Largest |p| of each block, `(blocks, 1)`."""
@@ -74,8 +74,8 @@ class Neighbours:
                 for first in range(0, len(self._products), POINTS)
             ]
         )  # (blocks, n)
-        # a sum of K + 1 products is off by at most as many roundings of all it adds; its factors
-        # were rounded, too
+        # the error of a sum of K + 1 products is at most as many roundings of its terms, plus the
+        # rounding of the factors
         terms = self._reach * np.linalg.norm(queries, axis=1) + self._reach**2 / 2
         error = (len(with_one) + 4) * ROUNDING * terms
         kth = min(self.k, len(least)) - 1

@@ -1,4 +1,4 @@
-"""Thresholds from normal footage alone, and whether they still fit."""
+"""Thresholds calibrated on normal footage alone, and drift since then."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = [
 ]
 
 RULES = Rules(threshold=1.0)
-"""How events are made; a calibration has a threshold of its own."""
+"""Default rules for events; a calibration sets its own threshold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """What normal footage says about thresholds, for all cameras together and for each."""
+    """Thresholds derived from normal footage, for all cameras together and for each."""
 
     model_sha256: str
-    """The model whose scores these are."""
+    """Digest of the model that gave the scores."""
     rules: Rules
-    """How events are made, with the threshold for all cameras."""
+    """Rules for events, with the threshold for all cameras."""
     threshold: Threshold
     cameras: Mapping[str, Threshold] = field(default_factory=dict)
-    """Of those cameras whose own footage carries the promise."""
+    """Thresholds of cameras with enough footage of their own to keep the promise."""
     counted: Mapping[str, Counted] = field(default_factory=dict)
-    """Events of each camera at all levels, so that more footage can join."""
+    """Events of each camera at all levels; lets more footage be added later."""
     marked: Mapping[str, Marked] = field(default_factory=dict)
-    """Alerts that somebody called normal, by their id."""
+    """Alerts marked as normal, by id."""
     looks: Mapping[str, BlockStats] = field(default_factory=dict)
-    """What the footage of each camera looked like, to tell when that has changed."""
+    """Statistics of each camera's footage, to detect drift."""
 
     def rules_of(self, camera: str) -> Rules:
-        """How events of a camera are made: by its own threshold, or else by that for all."""
+        """Rules for events of a camera, with its own threshold or else the one for all."""
         return replace(self.rules, threshold=self.cameras.get(camera, self.threshold).value)
 
 
@@ -58,9 +58,9 @@ def calibrate(
     confidence: float = 0.95,
     rules: Rules = RULES,
 ) -> Calibration:
-    """The thresholds that promise at most so many false events per camera-hour.
+    """Find thresholds that promise at most `alerts_per_hour` false events per camera-hour.
 
-    `footage` has the scored normal clips of each camera, which the model was not fitted on.
+    `footage` holds scored normal clips of each camera that the model was not fitted on.
     """
     levels = levels_of([clip.windows.A for clips in footage.values() for clip in clips])
     counted = {name: Counted.of(clips, levels, rules) for name, clips in footage.items()}
@@ -82,7 +82,7 @@ def from_counts(
     rules: Rules,
     marked: Mapping[str, Marked] | None = None,
 ) -> Calibration:
-    """The same from events that are counted already, and from alerts called normal."""
+    """Like `calibrate`, from events already counted and alerts marked as normal."""
     first, *others = (all_counted := with_marked(counted, marked or {})).values()
     threshold = threshold_for(first.joined(others), alerts_per_hour, confidence=confidence)
     own: dict[str, Threshold] = {}

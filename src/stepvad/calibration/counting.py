@@ -1,4 +1,4 @@
-"""How many events normal footage has at every threshold, block by block."""
+"""Counts of events in normal footage at every threshold, block by block."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stepvad.incidents.events import Rules, find, that_matter
 from stepvad.model.scoring import WindowScores
 
 BLOCK_S = 300.0
-"""Footage is cut into blocks of so many seconds, which are taken to be independent."""
+"""Footage is cut into blocks of this many seconds, which are assumed to be independent."""
 MAX_HOURS = 10_000
-"""Of one clip, more than a year."""
+"""Longest clip, more than a year."""
 LEVELS = 100
 """Thresholds at which events are counted."""
 LOWEST = 0.95
-"""The lowest of them: this quantile of the scores of all windows."""
+"""The lowest threshold is this quantile of the scores of all windows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,17 +31,17 @@ class Scored:
     n_frames: int
     fps: float
     first_frame: int = 0
-    """The first that was watched: what was before it is no footage without events."""
+    """The first frame watched; anything before it does not count as footage without events."""
 
     @property
     def watched_s(self) -> tuple[float, float]:
-        """From when to when somebody could have been seen."""
+        """Start and end of the time in which people could have been seen."""
         return self.first_frame / self.fps, self.n_frames / self.fps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counted:
-    """False events at every level of the threshold, `(B, J)`, in blocks of `hours (B,)`."""
+    """False events at every threshold level, `(B, J)`, in blocks of `hours (B,)`."""
 
     levels: NDArray[np.float64]
     """Ascending, `(J,)`."""
@@ -51,16 +51,16 @@ class Counted:
 
     @classmethod
     def of(cls, clips: Sequence[Scored], levels: NDArray[np.float64], rules: Rules) -> Counted:
-        """Count the events of clips; `rules` apply but for their threshold."""
+        """Count the events of clips; `rules` apply except for their threshold."""
         parts = [_count(clip, levels, rules) for clip in clips]
         events = np.concatenate([events for events, _ in parts])
-        # A long event may fall apart at a higher threshold: the lower one is as bad.
+        # A long event may split at a higher threshold: count as many at the lower one.
         events = np.maximum.accumulate(events[:, ::-1], axis=1)[:, ::-1]
         return cls(levels, events, np.concatenate([hours for _, hours in parts]))
 
     @property
     def total_hours(self) -> float:
-        """How much footage was counted."""
+        """Hours of footage counted."""
         return float(self.hours.sum())
 
     @property
@@ -69,12 +69,12 @@ class Counted:
         return self.events.sum(axis=0)
 
     def at(self, threshold: float) -> int:
-        """Events that are left at a threshold; at least as many as there are."""
+        """Events left at a threshold; never underestimated."""
         level = int(np.searchsorted(self.levels, threshold, side="right")) - 1
         return int(self.totals[max(level, 0)]) if threshold < self.levels[-1] else 0
 
     def joined(self, others: Iterable[Counted]) -> Counted:
-        """These blocks and others that were counted at the same levels."""
+        """Append blocks that were counted at the same levels."""
         every = [self, *others]
         return replace(
             self,
@@ -83,10 +83,10 @@ class Counted:
         )
 
     def dispersion(self, level: int) -> float:
-        """How much more the counts of blocks vary than those of rare independent events; 1 or up.
+        """Variance of block counts relative to rare independent events, at least 1.
 
-        Incidents come in groups: a gust of odd events in one block tells less than as many in
-        blocks of their own.
+        Incidents cluster: a burst of events in one block is weaker evidence than as many events
+        in separate blocks.
         """
         counts = self.events[:, level]
         expected = counts.sum() * self.hours / self.total_hours
@@ -96,16 +96,16 @@ class Counted:
 
 
 def upper_rate(events: int, hours: float, confidence: float, dispersion: float = 1.0) -> float:
-    """Events per hour that so many events in so many hours do not exceed, with confidence.
+    """Upper confidence bound on the hourly rate, given `events` in `hours`.
 
-    Exact for a Poisson number of events; a dispersion makes it as sure as that many fewer hours.
+    Exact for Poisson counts; a dispersion of d widens the bound as if there were d times less data.
     """
     mean = chi2.ppf(confidence, 2 * (events / dispersion + 1)) / 2
     return float(dispersion * mean / hours)
 
 
 def levels_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
-    """Thresholds to count at: from one that many windows pass up to the highest score."""
+    """Thresholds to count at, from one that many windows exceed up to the highest score."""
     every = np.concatenate([np.empty(0, np.float32), *scores])
     highest = float(every.max()) if len(every) else 0.0
     if highest <= 0:

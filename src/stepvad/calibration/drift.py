@@ -1,4 +1,4 @@
-"""Whether recent footage still looks as that of calibration did."""
+"""Drift: whether recent footage still looks like that of the calibration."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
 BLOCK_S = 30.0
-"""Footage is compared block by block of so many seconds: windows of one person are too alike."""
+"""Footage is compared in blocks of this many seconds: windows of one person are too similar."""
 FEWEST_WINDOWS = 20
-"""A block with fewer tells too little."""
+"""Blocks with fewer windows are dropped."""
 FEWEST_BLOCKS = 5
 COMPONENTS = 12
-"""Of PC-space: those of the most motion."""
+"""Number of leading components of PC-space compared."""
 PERMUTATIONS = 4999
 LEAST_VARIANCE = 0.3
-"""Added to that of every direction: few blocks do not tell how little some of them vary."""
+"""Added to the variance of every direction: few blocks estimate the smallest ones poorly."""
 SURE = 0.005
-"""How seldom footage of the same kind may be called changed."""
+"""Probability of calling footage of the same kind changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockStats:
-    """What footage looks like, one row of `values (B, D)` for each block."""
+    """Statistics of footage, one row of `values (B, D)` per block."""
 
     names: tuple[str, ...]
-    """Of the D numbers."""
+    """Names of the D statistics."""
     values: NDArray[np.float64]
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class BlockStats:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One number before and now; `size` is the difference in deviations of blocks."""
+    """One statistic before and now; `size` is the difference in standard deviations of blocks."""
 
     name: str
     before: float
@@ -63,7 +63,7 @@ class Drift:
     """How recent footage differs from that of calibration."""
 
     p: float
-    """Chance of so large a difference if nothing has changed."""
+    """Probability of a difference this large if nothing has changed."""
     changes: tuple[Change, ...]
     """The largest first."""
 
@@ -76,18 +76,19 @@ class Drift:
 def look(
     detector: Detector, clip: Clip, fps: float, *, report: Report = silent
 ) -> tuple[Scores, BlockStats]:
-    """The scores of a clip, and what it looks like."""
+    """Score a clip and compute its block statistics."""
     seen = _Seen(detector)
     scores = score_clip(clip, detector.config, detector.skeleton, seen.score_windows, report=report)
     return scores, seen.looks(scores.windows, fps)
 
 
 def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
-    """How sure it is that footage has changed, and what has.
+    """Test whether footage has changed, and report what has.
 
-    Two things count: the largest difference of all numbers, and their sum in directions in which
-    blocks hardly differ; the rarer of both, against that of blocks dealt out at random. So neither
-    many numbers nor two looks at them make a false alarm more likely.
+    A permutation test of two measures: the largest difference of any statistic, and the sum of
+    squared differences after decorrelation, which emphasises directions in which blocks hardly
+    differ. The rarer of the two is compared with that of randomly assigned blocks, so neither many
+    statistics nor two measures make a false alarm more likely.
     """
     for words, looks in (("calibration", before), ("recent footage", now)):
         if len(looks) < FEWEST_BLOCKS:
@@ -100,7 +101,7 @@ def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
     deviation = every.std(axis=0)
     z = (every - every.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
     rng = np.random.default_rng(seed)
-    order = np.arange(len(z))[::-1]  # the true deal first: those now are the last
+    order = np.arange(len(z))[::-1]  # the true assignment first: recent blocks are the last
     dealt = np.stack([order, *(rng.permutation(len(z)) for _ in range(PERMUTATIONS))]) < len(now)
     weights = np.where(dealt, 1 / len(now), -1 / len(before))
     largest = np.abs(weights @ z).max(axis=1)
@@ -117,19 +118,19 @@ def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
 
 
 def _evened(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The blocks turned so that their numbers go by themselves, each nearly as wide as the next."""
+    """Decorrelate the statistics of blocks and scale them to nearly equal variance."""
     width, turn = np.linalg.eigh(np.cov(z.T))
     return np.asarray(z @ turn / np.sqrt(width + LEAST_VARIANCE))
 
 
 def _rarity(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The share of deals with a difference as large as that of each deal."""
+    """Fraction of assignments with a difference at least as large as each one's."""
     return (len(sizes) - np.searchsorted(np.sort(sizes), sizes - 1e-9)) / len(sizes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Seen:
-    """Numbers of windows, kept while a clip is scored."""
+    """Statistics of windows, collected while a clip is scored."""
 
     detector: Detector
     parts: list[NDArray[np.float64]] = field(default_factory=list)
@@ -139,7 +140,7 @@ class _Seen:
         return min(COMPONENTS, self.detector.config.K)
 
     def score_windows(self, windows: Windows) -> WindowScores:
-        """Score windows, and keep where in PC-space they are and how much their joints jitter."""
+        """Score windows; collect their positions in PC-space and the jitter of their joints."""
         pi_x = self.detector.model.space.project(windows.x)
         first = pi_x[:, : self.components].astype(np.float64)
         shaking = np.diff(windows.x, n=min(2, windows.x.shape[3] - 1), axis=3)
@@ -148,7 +149,7 @@ class _Seen:
         return self.detector.score_windows(windows)
 
     def looks(self, windows: WindowScores, fps: float) -> BlockStats:
-        """Means over the blocks; what is a square, as its logarithm."""
+        """Means over blocks, with squares as logarithms."""
         K, L = self.components, self.detector.config.L
         names = (
             "score",

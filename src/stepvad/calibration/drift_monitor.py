@@ -1,4 +1,4 @@
-"""Whether a watched camera has changed since its calibration, without crying wolf."""
+"""Drift of a watched camera since its calibration, with few false alarms."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from stepvad.calibration.drift import BLOCK_S, LEAST_VARIANCE, BlockStats, Chang
 from stepvad.errors import DataError
 
 LOOK_EVERY_S = 120.0
-"""A watched camera is looked at so often, a block at a time."""
+"""Interval between looks at a watched camera, one block each."""
 SPAN_LOOKS = 60
-"""Looks that are judged together, and once: two hours with people."""
+"""Looks per span, each judged once: two hours with people."""
 FEWEST_SPANS = 4
-"""A calibration with fewer of them does not show how far two hours differ from each other."""
+"""A calibration with fewer spans does not show how much spans of two hours vary."""
 SPANS_PER_YEAR = 365 * 12
-"""Of a camera that sees people day and night."""
+"""Spans per year of a camera that sees people day and night."""
 
 
 class DriftMonitor:
-    """Compares spans of two hours with all such spans of the calibration.
+    """Compares spans of two hours with all spans of that length in the calibration.
 
     A span is an *outlier* if it differs from the calibration by more than any span within the
-    calibration differs from the rest of it: mornings, nights and their slow changes are in the
-    yardstick, wherever the calibration covers them. If spans are exchangeable and the calibration
-    has S of them, k in a row are outliers with probability 1 / C(S + k, k), the chance that they
-    are the k largest of S + k. A change is reported after `needed` in a row, the least k for which
-    that happens at most once a year by chance.
+    calibration differs from the rest of it. This allows for mornings, nights and their slow changes
+    wherever the calibration covers them. If spans are exchangeable and the calibration has S of
+    them, k in a row are outliers with probability 1 / C(S + k, k), the chance that they are the k
+    largest of S + k. A change is reported after `needed` in a row, the smallest k for which that
+    happens at most once a year by chance.
     """
 
     def __init__(self, before: BlockStats) -> None:
@@ -68,7 +68,7 @@ class DriftMonitor:
         return SPAN_LOOKS - len(self._waiting)
 
     def add(self, looks: BlockStats) -> None:
-        """Take looks as they come; every `SPAN_LOOKS` of them are judged once."""
+        """Add looks as they arrive; every `SPAN_LOOKS` of them are judged once."""
         for row in looks.values:
             self._waiting.append(row)
             if not self.missing:
@@ -80,7 +80,7 @@ class DriftMonitor:
                 self.in_a_row = self.in_a_row + 1 if is_outlier else 0
 
     def changes(self) -> tuple[Change, ...]:
-        """Every number at the calibration and in the latest span, the largest change first."""
+        """Every statistic in the calibration and in the latest span, the largest change first."""
         if self._latest is None:
             return ()
         sizes = (self._latest - self._mean) / self._deviation
@@ -92,10 +92,10 @@ class DriftMonitor:
         return tuple(sorted(found, key=lambda change: -abs(change.size)))
 
     def _calibrated_spans(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How the mean of each span of the calibration differs from that of the rest, `(n, D)`.
+        """Mean of each span of the calibration minus that of the rest, `(n, D)`.
 
-        Spans begin at every quarter of one, and hold as many looks as far apart as those of a
-        watched camera.
+        Spans overlap, starting every quarter of a span, and hold as many looks, as far apart, as
+        those of a watched camera.
         """
         stride, length = _stride(), SPAN_LOOKS * _stride()
         total, n = z.sum(axis=0), len(z)
@@ -107,18 +107,18 @@ class DriftMonitor:
         return np.array(rows)
 
     def _apart(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Two sizes of each difference: the largest number, and all in even directions."""
+        """Two sizes of each difference: the largest statistic, and the norm after decorrelation."""
         together = np.sqrt(np.square(differences @ self._evened).sum(axis=1))
         return np.column_stack([np.abs(differences).max(axis=1), together])
 
 
 def span_count(before: BlockStats) -> int:
-    """Spans of two hours that a calibration has beside each other."""
+    """Number of disjoint spans of two hours in a calibration."""
     return len(before) // (SPAN_LOOKS * _stride())
 
 
 def spans_needed(spans: int) -> int:
-    """How many spans in a row make a change, for a calibration with so many."""
+    """Consecutive outliers that indicate a change, for a calibration with this many spans."""
     needed = 1
     while comb(spans + needed, needed) < SPANS_PER_YEAR:
         needed += 1

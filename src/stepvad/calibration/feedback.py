@@ -1,4 +1,4 @@
-"""Alerts that somebody calls normal, and thresholds that follow."""
+"""Feedback: alerts marked as normal, and their effect on thresholds and training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepvad.incidents.events import Event
 from stepvad.poses import Clip, Track
 
 SHARE = 0.05
-"""Of the windows of training, so many show what was marked."""
+"""Fraction of the training windows that show marked alerts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,11 @@ class Marked:
 
 
 def with_marked(counted: Mapping[str, Counted], marked: Mapping[str, Marked]) -> dict[str, Counted]:
-    """Counts in which each false alert is one more event, up to its peak.
+    """Add each false alert to the counts as one more event, up to its peak.
 
-    It is not known how long a camera was watched until the alert came, so no hours are added:
-    thresholds become stricter than they need to be, never laxer. Alerts are dealt to the blocks
-    of their camera in turn, those of a camera without footage to all.
+    It is unknown how long a camera was watched before the alert, so no hours are added: thresholds
+    become stricter than necessary, never looser. Alerts are assigned to the blocks of their camera
+    in turn; those of a camera without footage are spread over all cameras.
     """
     highest = max((alert.peak for alert in marked.values()), default=0.0)
     joined = {camera: _up_to(highest, events) for camera, events in counted.items()}
@@ -43,7 +43,7 @@ def with_marked(counted: Mapping[str, Counted], marked: Mapping[str, Marked]) ->
 
 def cut_out(clip: Clip, event: Event, fps: float, T: int) -> Clip:
     """The poses of an event's people in all its windows; frames keep their numbers."""
-    begin_s = min(event.first_s, event.peak_s)  # who joins late may have peaked before it began
+    begin_s = min(event.first_s, event.peak_s)  # late joiners may have peaked before it began
     first, last = round(begin_s * fps) - T + 1, round(event.last_s * fps)
     tracks = (_between(track, first, last) for track in clip.tracks if track.id in event.tracks)
     return replace(
@@ -54,9 +54,9 @@ def cut_out(clip: Clip, event: Event, fps: float, T: int) -> Clip:
 def repeated(
     marked: Sequence[Clip], windows: int, T: int, *, share: float = SHARE
 ) -> Iterator[Clip]:
-    """Marked clips so often that they make up a share beside so many windows of training.
+    """Repeat marked clips until they reach `share` of this many training windows.
 
-    Once, a few alerts would be lost among hours of footage.
+    Used only once, a few alerts would be lost among hours of footage.
     """
     own = sum(max(len(track) - T + 1, 0) for clip in marked for track in clip.tracks)
     times = max(round(share * windows / max(own, 1)), 1)
@@ -75,7 +75,7 @@ def _between(track: Track, first: int, last: int) -> Track:
 
 
 def _up_to(highest: float, counted: Counted) -> Counted:
-    """The same counts with levels up to a score: beyond the highest level there are no events."""
+    """Extend the levels up to a score; there are no events above the previous highest level."""
     levels = counted.levels
     if highest <= levels[-1]:
         return counted

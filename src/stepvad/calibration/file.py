@@ -1,4 +1,4 @@
-"""A calibration as a file beside its model, which anyone can read."""
+"""Calibration files: readable JSON, stored next to the model."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from stepvad.incidents.events import Rules
 SCHEMA = 1
 SUFFIX = ".calibration.json"
 MAX_BYTES = 1 << 27
-"""Of a file; a week of a camera has about 3 MB."""
+"""Largest file; a week of one camera takes about 3 MB."""
 MAX_LEVELS = 10_000
 MAX_CELLS = 20_000_000
-"""Counts of events: 100 levels of 16,000 hours."""
+"""Largest number of event counts: 100 levels of 16,000 hours."""
 MAKE_ONE = "make one with: stepvad calibrate MODEL NORMAL_POSES"
 
 
 def beside(model: Path) -> Path:
-    """Where the calibration of a model is."""
+    """Path of a model's calibration file."""
     return model.with_suffix(SUFFIX)
 
 
 def write(calibration: Calibration, path: Path) -> None:
-    """Write a calibration, whole or not at all."""
+    """Write a calibration atomically."""
     facts = {
         "schema": SCHEMA,
         "model_sha256": calibration.model_sha256,
@@ -67,7 +67,7 @@ def read(path: Path) -> Calibration:
 
 
 def _facts(path: Path) -> dict[str, Any]:
-    """What a file says, as far as it is JSON of our schema and not too much of it."""
+    """Parse a file and check its schema and size."""
     try:
         facts = json.loads(bounded.read(path, most=MAX_BYTES))
     except OSError as error:
@@ -108,7 +108,7 @@ def _calibration(facts: dict[str, Any]) -> Calibration:
 
 
 def _blocks(counted: Counted) -> list[list[Any]]:
-    """Of each block its hours, and its events from the lowest level to the last that has some."""
+    """Hours of each block, and its events from the lowest level to the last non-zero one."""
     return [
         [float(hours), np.trim_zeros(events, "b").tolist()]
         for hours, events in zip(counted.hours, counted.events, strict=True)
@@ -145,7 +145,7 @@ def _marked(facts: dict[str, Any]) -> Marked:
 
 
 def _threshold(facts: dict[str, Any]) -> Threshold:
-    """A threshold whose every number is one: alerts are made by it."""
+    """Parse a threshold and validate every number, because alerts depend on it."""
     low, high = facts["rate"]
     how = facts["how"]
     if how not in HOW:

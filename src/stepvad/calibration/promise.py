@@ -1,4 +1,4 @@
-"""The threshold that keeps a promise: at most so many false events per camera-hour."""
+"""Thresholds with a promise: an upper bound on false events per camera-hour."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ HOW: Mapping[How, str] = {
     "tail": "the footage is too short to show it: its tail is continued",
 }
 BEYOND = 10.0
-"""The tail promises rates down to one event in so many times the hours of the footage."""
+"""The tail supports rates down to one event in this many times the hours of footage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """A threshold, and what it promises on what grounds."""
+    """A threshold, its promise, and the evidence for it."""
 
     value: float
     alerts_per_hour: float
     """Promised: the expected number of false events per camera-hour is at most this."""
     confidence: float
-    """How sure the promise is."""
+    """Confidence level of the promise."""
     how: How
-    """Whether the footage shows it, or its tail had to be continued."""
+    """Whether the footage itself supports the promise, or its tail was extrapolated."""
     hours: float
-    """Footage that it rests on."""
+    """Hours of footage behind it."""
     events: int
-    """That this footage still has at the threshold."""
+    """Events of that footage at the threshold."""
     rate: tuple[float, float]
-    """Where the true number of events per hour is, with 95 % confidence."""
+    """95 % confidence interval of the true number of events per hour."""
 
     @property
     def words(self) -> str:
-        """What it promises, and on what grounds."""
+        """The promise and its evidence, as text."""
         return (
             f"at most {self.alerts_per_hour:g} false events per hour of a camera, with "
             f"{100 * self.confidence:g} % confidence; {HOW[self.how]}"
@@ -53,7 +53,7 @@ class Threshold:
 def threshold_for(
     counted: Counted, alerts_per_hour: float, *, confidence: float = 0.95, seed: int = 0
 ) -> Threshold:
-    """The lowest threshold that the footage lets promise the rate; an error if none does."""
+    """The lowest threshold for which the footage supports the rate; raises if there is none."""
     _check(alerts_per_hour, confidence)
     base = base_level(counted)
     counts = _by_counting(counted, alerts_per_hour, confidence, base)
@@ -73,19 +73,19 @@ def threshold_for(
 
 
 def hours_to_count(alerts_per_hour: float, confidence: float) -> float:
-    """Hours without an event that promise a rate by counting alone."""
+    """Hours without an event needed to promise a rate by counting alone."""
     return float(chi2.ppf(confidence, 2) / 2 / alerts_per_hour)
 
 
 def strictest(hours: float) -> float:
-    """The lowest rate that so many hours of footage can promise."""
+    """The lowest rate that this many hours of footage can promise."""
     return 1 / (BEYOND * hours)
 
 
 def rates_beyond(
     counted: Counted, highest: float, *, seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Thresholds from the tail's base to the highest, and the 2.5, 50 and 97.5 % rates there."""
+    """Thresholds from the tail's base up to `highest`, and the 2.5, 50 and 97.5 % rates there."""
     base = base_level(counted)
     thresholds = np.linspace(counted.levels[base], highest, 100)
     rates = Tails.of(counted, base, seed=seed).rates(thresholds)
@@ -106,10 +106,10 @@ def _check(alerts_per_hour: float, confidence: float) -> None:
 def _by_counting(
     counted: Counted, alerts_per_hour: float, confidence: float, base: int
 ) -> float | None:
-    """The lowest level from which on all levels keep the promise, if the highest does.
+    """The lowest level such that it and all higher levels keep the promise; None if none does.
 
-    Going down from the highest level and stopping at the first that fails, one mistake in so many
-    is made however many levels there are.
+    Testing downwards from the highest level and stopping at the first failure keeps the error rate
+    independent of the number of levels.
     """
     dispersion = counted.dispersion(base)
     kept = None
@@ -122,7 +122,7 @@ def _by_counting(
 
 
 def _check_reach(counted: Counted, alerts_per_hour: float, base: int) -> None:
-    """Refuse to promise what the footage cannot carry."""
+    """Raise if the footage cannot support the promise."""
     hours = counted.total_hours
     if counted.totals[base] < FEWEST:
         raise DataError(
@@ -140,7 +140,7 @@ def _check_reach(counted: Counted, alerts_per_hour: float, base: int) -> None:
 
 
 def _interval(counted: Counted, value: float, base: int, seed: int) -> tuple[float, float]:
-    """Of the true rate at a threshold: by counting, or by the tail from its base on."""
+    """Confidence interval of the rate: by counting or, above the base, by the tail."""
     if value > counted.levels[base]:
         tails = Tails.of(counted, base, seed=seed)
         low, high = np.quantile(tails.rates(np.array([value])), (0.025, 0.975))

@@ -1,4 +1,4 @@
-"""The tail of false events beyond what footage shows: peaks over a threshold."""
+"""Extrapolated tail of false events, by the peaks-over-threshold method."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from scipy.special import boxcox, inv_boxcox
 from stepvad.calibration.counting import Counted
 
 PEAKS = 60
-"""Events that the tail is fitted to: the highest ones."""
+"""Number of events that the tail is fitted to, the highest ones."""
 FEWEST = 20
-"""Events that a tail needs at least."""
+"""Minimum number of events for a tail."""
 SHAPES = np.linspace(1e-6, 0.7, 61)
-"""From an exponential tail to a very heavy one. That scores have an upper end, a negative shape, is
-not ours to assume."""
+"""From an exponential tail to a very heavy one. Negative shapes are excluded: they would assume an
+upper bound on scores."""
 TYPICAL_SHAPE = 0.15
-"""Before footage is seen, shapes are the less likely the heavier: exponentially, of this mean."""
+"""Mean of the exponential prior on the shape: heavier tails are less likely."""
 SCALES = np.geomspace(0.2, 4.0, 81)
-"""Of the tail, in means of the events above the base; all as likely on the log scale."""
+"""Scales of the tail, relative to the mean excess over the base; the prior is log-uniform."""
 DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tails:
-    """Generalised Pareto tails as the footage lets them be: draws `(S,)` from their posterior.
+    """Generalised Pareto tails given the footage: draws `(S,)` from their posterior.
 
-    Above a threshold u from `level` on, `rate (1 + shape (u - level) / scale)^(-1 / shape)` events
-    happen per hour.
+    Above a threshold u of at least `level`, `rate (1 + shape (u - level) / scale)^(-1 / shape)`
+    events occur per hour.
     """
 
     level: float
@@ -39,7 +39,7 @@ class Tails:
 
     @classmethod
     def of(cls, counted: Counted, base: int, *, seed: int = 0) -> Tails:
-        """The tails above the level numbered `base`; events in groups count for fewer."""
+        """Tails above the level with index `base`; clustered events have less weight."""
         rng = np.random.default_rng(seed)
         excess, dispersion = _excess(counted, base), counted.dispersion(base)
         scales = SCALES * excess.mean()
@@ -57,18 +57,18 @@ class Tails:
         )
 
     def rates(self, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Events per hour above each of the n thresholds from the level on, `(n, S)`."""
+        """Events per hour above each of n thresholds of at least `level`, `(n, S)`."""
         z = (thresholds[:, None] - self.level) / self.scale
         return np.asarray(self.rate / inv_boxcox(z, self.shape))
 
     def thresholds(self, rate: float) -> NDArray[np.float64]:
-        """Where that many events per hour are left, `(S,)`."""
+        """Thresholds at which this rate is left, `(S,)`."""
         excess = self.scale * boxcox(np.maximum(self.rate / rate, 1.0), self.shape)
         return np.asarray(self.level + excess)
 
 
 def base_level(counted: Counted) -> int:
-    """The highest level that enough events reach, or else the lowest."""
+    """The highest level reached by `PEAKS` events, or else the lowest."""
     enough = np.flatnonzero(counted.totals >= PEAKS)
     return int(enough[-1]) if len(enough) else 0
 
@@ -76,16 +76,16 @@ def base_level(counted: Counted) -> int:
 def _log_likelihood(
     excess: NDArray[np.float64], scales: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Of every shape and scale, `(61, 81)`."""
+    """Log-likelihood of every shape and scale, `(61, 81)`."""
     z = excess / scales[:, None]
     each = np.stack([(1 + shape) / shape * np.log1p(shape * z).sum(axis=1) for shape in SHAPES])
     return -each - len(excess) * np.log(scales)
 
 
 def _excess(counted: Counted, base: int) -> NDArray[np.float64]:
-    """By how much each event passes the base level, ascending.
+    """The excess of each event over the base level, ascending.
 
-    An event is somewhere between the last level that it reaches and the next.
+    An event is placed midway between the last level that it reaches and the next.
     """
     totals, levels = counted.totals[base:], counted.levels[base:]
     ends = np.append(totals[:-1] - totals[1:], totals[-1])

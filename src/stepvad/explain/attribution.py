@@ -1,4 +1,4 @@
-"""What every coordinate of a window adds to its score, complete: the parts make the whole (Eq. 8).
+"""Contribution of every coordinate of a window to its score; contributions sum to it (Eq. 8).
 
 Integrated gradients along the straight line from a normal window to the observed one.
 """
@@ -16,19 +16,19 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import scale_weights
 
 NODES = 16
-"""Points on the line that the gradient is taken at first; doubled until the parts add up."""
+"""Initial number of points on the line; doubled until the contributions add up."""
 MAX_NODES = 512
 TOLERANCE = 3e-5
-"""What may be missing of a standardised energy."""
+"""Largest error of the sum, in units of standardised energy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attribution:
-    """Scores of N windows taken apart: `score = base + contributions.sum()` for each.
+    """Scores of N windows, decomposed: `score = base + contributions.sum()` for each.
 
-    `contributions (N, V, T)`; `base (N,)` is what the normal window has instead of a score at the
-    scales that decided; `energy (N,)` is the score before confidence weighs it; `scales (N, L)`
-    says how much each scale counted.
+    `contributions (N, V, T)`; `base (N,)` is the score of the normal window at the scales that
+    decided; `energy (N,)` is the score before weighting by confidence; `scales (N, L)` are the
+    weights of the scales.
     """
 
     score: NDArray[np.float64]
@@ -45,11 +45,11 @@ def attribute(
     weight: NDArray[np.float32],
     normal: NDArray[np.float32],
 ) -> Attribution:
-    """The scores of windows `x (N, 2, V, T)` of `weight (N,)`, seen from points `normal (N, K)`.
+    """Attribute scores of windows `x (N, 2, V, T)` of `weight (N,)`, relative to `normal (N, K)`.
 
     With g the mean of ∇_z Σ_i w_i E_i over the line from z' to π(x), coordinate d contributes
-    c (x_d - x'_d) (W_K Λ_K^(-1/2) g)_d. These add up to c Σ_i w_i (E_i(π(x)) - E_i(z')). What lies
-    outside the K components adds up to nothing.
+    c (x_d - x'_d) (W_K Λ_K^(-1/2) g)_d. These add up to c Σ_i w_i (E_i(π(x)) - E_i(z')). Motion
+    outside the K components contributes zero in total.
     """
     pi_x = space.project(x)
     E, E_normal = standardised(detector, pi_x), standardised(detector, normal)
@@ -71,7 +71,7 @@ def _mean_gradient(
     end: NDArray[np.float32],
     rise: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """∇_z Σ_i w_i E_i, its mean over each line `(N, K)`, on as many nodes as its `rise` needs."""
+    """Mean of ∇_z Σ_i w_i E_i over each line `(N, K)`, on as many nodes as its `rise` requires."""
     g = np.zeros(start.shape)
     rows, nodes = np.arange(len(start)), NODES
     while len(rows):
@@ -90,7 +90,7 @@ def _quadrature(
     end: NDArray[np.float32],
     nodes: int,
 ) -> NDArray[np.float64]:
-    """The same mean by Gauss and Legendre's rule."""
+    """The same mean by Gauss-Legendre quadrature."""
     place, share = np.polynomial.legendre.leggauss(nodes)
     place, share = ((place + 1) / 2).astype(np.float32), share / 2
     window, scale = np.nonzero(scales)

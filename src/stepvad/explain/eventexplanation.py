@@ -1,4 +1,4 @@
-"""Why an event has its score, as it is stored and shown: typed, with a version."""
+"""The explanation of an event's score, as stored and shown: typed and versioned."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from stepvad.errors import DataError
 
 SCHEMA = 1
-"""Version of the layout; what was stored before there was one has the same."""
+"""Version of the format; explanations stored without a version have the same."""
 
 Rows = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Something unusual in words, and the frames in which it is seen."""
+    """A phrase for something unusual, and the frames that show it."""
 
     says: str
     first: int
@@ -34,7 +34,7 @@ class PartShare:
 
 @dataclass(frozen=True, slots=True)
 class ScaleWeight:
-    """A noise scale that decided, and how much it counted."""
+    """A noise scale that decided the score, and its weight."""
 
     sigma: float
     weight: float
@@ -57,7 +57,7 @@ class MotionFrames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventExplanation:
-    """The window of the peak explained, with the motion around it. Frames are those of the clip."""
+    """Explains the window of the peak, with the motion around it. Frames are those of the clip."""
 
     motion: MotionFrames
     track: int
@@ -84,7 +84,7 @@ class EventExplanation:
 
     @classmethod
     def from_json(cls, facts: object) -> EventExplanation:
-        """The explanation that `to_json` made these values of; of a newer version, an error."""
+        """Parse the output of `to_json`; raises for another version."""
         if not isinstance(facts, Mapping):
             raise _unreadable(f"a {type(facts).__name__}")
         schema = facts.get("schema", SCHEMA)
@@ -138,7 +138,7 @@ def _number(value: Any) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """The same with lists for tuples, as JSON has them."""
+    """The same value with lists for tuples, as in JSON."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
     return [_plain(one) for one in value] if isinstance(value, tuple) else value

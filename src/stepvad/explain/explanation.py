@@ -1,4 +1,4 @@
-"""Why a window has its score: joints, moments, noise scale, confidence, and what is normal."""
+"""Why a window has its score: joints, moments, noise scale, confidence, and the normal motion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
-    """One window's score, taken apart over the joints and frames of the clip.
+    """One window's score, decomposed over the joints and frames of the clip.
 
     `score` is `base` plus all `contributions (T, V)`, to 1e-4. `observed (T, V, 2)` and the nearest
     normal motion `ghost (T, V, 2)` are in pixels.
@@ -40,13 +40,13 @@ class Explanation:
     skeleton: Skeleton
     score: float
     confidence: float
-    """What the score was multiplied by."""
+    """The factor by which the score was multiplied."""
     energy: float
-    """The score before that: standard deviations above the mean of the training windows."""
+    """The score before weighting: standard deviations above the mean of the training windows."""
     scales: dict[float, float]
-    """The noise scales σ that decided, and how much each counted; one, where the largest counts."""
+    """Noise scales σ that decided, and their weights; a single one if the aggregation is `max`."""
     base: float
-    """What the nearest normal motion has in place of `score`, at the same scales."""
+    """The score of the nearest normal motion, at the same scales and confidence."""
     contributions: NDArray[np.float64]
     observed: NDArray[np.float32]
     ghost: NDArray[np.float32]
@@ -56,17 +56,17 @@ class Explanation:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Parts of the body by what they contribute, the most first."""
+        """Parts of the body by contribution, the largest first."""
         return parts.rank(self.contributions, self.frames, self.skeleton)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What is unusual, a phrase for each thing; none for a window in the normal range."""
+        """A phrase for each unusual finding; none for a window in the normal range."""
         return tuple(finding.words for finding in self.findings)
 
     @property
     def taken_off(self) -> float:
-        """What low confidence of the poses took off the score."""
+        """The reduction of the score due to low pose confidence."""
         return self.energy - self.score
 
     @property
@@ -97,7 +97,7 @@ class Explanation:
 
 
 def explain(detector: Detector, clip: Clip, places: Sequence[Place]) -> list[Explanation]:
-    """The windows of these tracks that end in these frames, explained together, in order."""
+    """Explain the windows of these tracks that end in these frames, together and in order."""
     if not places:
         return []
     space = _space(detector)
@@ -110,10 +110,10 @@ def explain(detector: Detector, clip: Clip, places: Sequence[Place]) -> list[Exp
 def explain_event(
     detector: Detector, clip: Clip, track: int, first_frame: int, last_frame: int
 ) -> tuple[list[Explanation], tuple[str, ...]]:
-    """One person from one frame to another: windows side by side, and words for all of them.
+    """Explain one person between two frames: adjacent windows, and phrases for all of them.
 
-    The windows end in the last frame, T frames before it and so on; those come first that score
-    highest. Words about one part of the body are joined over time.
+    The windows end in the last frame, T frames before it and so on; they are sorted by score, the
+    highest first. Phrases about one part of the body are merged over time.
     """
     T = detector.config.T
     index = _index(detector, clip, {track})
@@ -128,7 +128,7 @@ def explain_event(
 
 
 def highest(scores: Scores, n: int) -> list[tuple[float, Place]]:
-    """The n people who score highest, the highest first: score and place of their worst window."""
+    """The n highest-scoring people, highest first: score and place of their worst window."""
     windows = scores.windows
     found: dict[int, tuple[float, Place]] = {}
     for row in np.argsort(-windows.A, kind="stable"):
@@ -141,7 +141,7 @@ def highest(scores: Scores, n: int) -> list[tuple[float, Place]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """N windows under explanation; motions `(N, T, V, 2)` in pixels, of the model's joints."""
+    """N windows being explained; motions `(N, T, V, 2)` in pixels, of the model's joints."""
 
     detector: Detector
     taken: Attribution
@@ -150,17 +150,17 @@ class _Batch:
     weight: NDArray[np.float32]
     observed: NDArray[np.float32]
     seen: NDArray[np.float32]
-    """What the K components keep of the observed motion, and so all that is scored."""
+    """The observed motion as the K components retain it: all that is scored."""
     ghost: NDArray[np.float32]
     ghost_energy: NDArray[np.float32]
     odd: NDArray[np.bool_]
-    """Which windows are outside the normal range at some scale, and so have words."""
+    """Which windows are outside the normal range at some scale, and so get phrases."""
 
     @classmethod
     def of(
         cls, detector: Detector, space: PCSpace, index: WindowIndex, rows: NDArray[np.int64]
     ) -> _Batch:
-        """The windows in these rows: their ghosts, their scores taken apart, both in pixels."""
+        """Compute ghosts and attributions of the windows in these rows; motions are in pixels."""
         config = detector.config
         windows = index.windows(rows)
         observed = index.keypoints[index.start[rows][:, None] + np.arange(config.T)]
@@ -184,7 +184,7 @@ class _Batch:
         )
 
     def explanation(self, n: int, clip: Clip) -> Explanation:
-        """The n-th, over the joints of the clip."""
+        """The n-th explanation, over the joints of the clip."""
         source, target = clip.skeleton, self.detector.skeleton
         taken, T = self.taken, self.detector.config.T
         frames = np.arange(self.frame[n] - T + 1, self.frame[n] + 1)
@@ -233,7 +233,7 @@ def _index(detector: Detector, clip: Clip, wanted: set[int]) -> WindowIndex:
 
 
 def _rows(index: WindowIndex, clip: Clip, places: Sequence[Place]) -> NDArray[np.int64]:
-    """Where the windows of these places are in the index."""
+    """Rows of the windows at these places in the index."""
     row_of = dict(
         zip(zip(index.track_id.tolist(), index.frame.tolist(), strict=True), range(len(index)),
             strict=True)

@@ -1,4 +1,4 @@
-"""The nearest normal motion: a window led down the learned energy until it is normal (Sec. 3.1)."""
+"""The nearest normal motion, by descending the learned energy until it is normal (Sec. 3.1)."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton
 
 GOAL = 0.0
-"""Where a descent stops: at every scale no more than the mean energy of the training windows."""
+"""Where a descent stops: at or below the mean energy of the training windows at every scale."""
 NORMAL_RANGE = 2.0
 """Standardised energy up to which a window is in the normal range, at every scale.
 
-Two standard deviations above the mean: about 95 of 100 training windows are.
+Two standard deviations above the mean, which covers about 95 of 100 training windows.
 """
 STEP = 0.7
-"""Share of the way to the goal, along the gradient, that one step goes."""
+"""Fraction of the distance to the goal, along the gradient, covered by one step."""
 LONGEST = 4.0
-"""How far a step of one part goes at most, in whitened components."""
+"""Largest step when one part moves, in whitened components."""
 MARGIN = 1e-3
-"""How far below the goal a step aims, so that the last one arrives."""
+"""How far below the goal a step aims, to ensure that the last one reaches it."""
 PART_STEPS = 12
 MAX_STEPS = 50
 COURSES = 2
-"""Slow courses over the window that a part alone may be moved by: constant, and one way."""
+"""Slow trajectories by which a single part may move over the window: constant, and one way."""
 
 
 def nearest_normal(
     detector: Detector, space: PCSpace, pi_x: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """The end of a descent from each point `(N, K)`, itself where it is at the goal already.
+    """The end of a descent from each point `(N, K)`; points already at the goal are unchanged.
 
-    It starts with the one part of the body that lowers the energy most when it alone moves, so that
-    what is unusual about an arm is not mended by legs; then everything moves.
+    The descent first moves the one part of the body that lowers the energy most by itself, so an
+    unusual arm is not corrected by moving the legs; then everything moves.
     """
     z = pi_x.copy()
     rows = np.flatnonzero(standardised(detector, z).max(axis=1) > GOAL)
@@ -45,12 +45,12 @@ def nearest_normal(
 
 
 def move_all(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Down from each point `(N, K)` to the goal, or to the lowest point on the way.
+    """Descend from each point `(N, K)` to the goal, or to the lowest point on the path.
 
-    Each step lowers the energy of the scale that is the farthest above the goal: with E the
-    standardised energy and g its gradient, z becomes z - step (E - goal) g / |g|², where a linear
-    energy would be that share nearer to the goal. max_i E_i may rise on the way, as two scales take
-    turns where it is low.
+    Each step lowers the energy of the scale that is farthest above the goal: with E the
+    standardised energy and g its gradient, z becomes z - step (E - goal) g / |g|², which would take
+    a linear energy that fraction of the distance to the goal. max_i E_i may rise on the path, as
+    two scales alternate where it is low.
     """
     z, best = pi_x.copy(), pi_x.copy()
     lowest = np.full(len(z), np.inf, dtype=np.float32)
@@ -73,10 +73,10 @@ def move_all(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float3
 def move_one_part(
     detector: Detector, space: PCSpace, pi_x: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """From each point `(N, K)` where moving one part of the body leads, the part that helps most.
+    """Move one part of the body from each point `(N, K)`: the part that lowers the energy most.
 
-    The same steps at the scale that decides, for each part along the gradient in its own
-    coordinates, slow in time.
+    Takes the same steps at the scale that decides, for each part along the gradient in its own
+    coordinates, restricted to slow trajectories.
     """
     ways = _ways_of_parts(detector, space)
     (N, K), P = pi_x.shape, len(ways)
@@ -99,7 +99,7 @@ def move_one_part(
 
 
 def standardised(detector: Detector, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The energies of Eq. 8, `(N, L)`, in float32 and numpy, whatever the runtime."""
+    """The standardised energies of Eq. 8, `(N, L)`, in float32 and numpy, for any runtime."""
     model = detector.model
     return standardise_energies(detector.network.folded.energies(pi_x), model.E_mean, model.E_var)
 
@@ -117,13 +117,13 @@ def _slopes(
 def _step(
     E: NDArray[np.float32], direction: NDArray[np.float32], slope: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """How far to go along each direction `(N, K)` along which the energy rises by `slope (N,)`."""
+    """The step along each direction `(N, K)`, along which the energy rises by `slope (N,)`."""
     share = STEP * (E - GOAL + MARGIN) / np.maximum(slope, np.finfo(np.float32).tiny)
     return (share[:, None] * direction).astype(np.float32)
 
 
 def _ways_of_parts(detector: Detector, space: PCSpace) -> list[NDArray[np.float32]]:
-    """How each part alone moves points of PC-space, `(K, ways)`: a joint by one of the courses."""
+    """Directions in PC-space, `(K, ways)`, of each part: one joint along one slow trajectory."""
     T, V = detector.config.T, detector.skeleton.V
     course = np.cos(np.pi / T * np.outer(np.arange(T) + 0.5, np.arange(min(COURSES, T))))
     course /= np.linalg.norm(course, axis=0)
@@ -138,10 +138,10 @@ def _ways_of_parts(detector: Detector, space: PCSpace) -> list[NDArray[np.float3
 def align(
     ghost: NDArray[np.float32], observed: NDArray[np.float32], skeleton: Skeleton
 ) -> NDArray[np.float32]:
-    """Ghosts `(N, T, V, 2)` as large as the people they belong to, and where these stand.
+    """Scale and move ghosts `(N, T, V, 2)` to the size and position of the observed people.
 
-    A window is known up to its place and size. Both are chosen such that bones are as long as the
-    observed ones, all frames together, and that the torsos' middles coincide.
+    A window is known up to position and size. They are chosen to match the total bone length over
+    all frames and the centre of the torso.
     """
     torso = [v for v, joint in enumerate(skeleton.joints) if joint in BODY["torso"]]
     long, short = (_bone_lengths(windows, skeleton) for windows in (observed, ghost))
@@ -152,7 +152,7 @@ def align(
 
 
 def _bone_lengths(windows: NDArray[np.float32], skeleton: Skeleton) -> NDArray[np.float64]:
-    """The length of all bones in all frames together, `(N,)`."""
+    """Total length of all bones over all frames, `(N,)`."""
     bones = np.array(skeleton.bones, dtype=np.int64).reshape(-1, 2)
     ends = windows[:, :, bones].astype(np.float64)  # (N, T, bones, 2, 2)
     return np.linalg.norm(ends[..., 1, :] - ends[..., 0, :], axis=-1).sum(axis=(1, 2))

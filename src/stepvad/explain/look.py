@@ -1,4 +1,4 @@
-"""A look at one person around a moment: the windows side by side, explained."""
+"""Explains one person around a moment: a sequence of adjacent windows."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from stepvad.poses import Clip, Track
 from stepvad.windows import cut
 
 AROUND = 1
-"""Windows before and after the one of the peak that are shown with it, where there are any."""
+"""Windows shown before and after the one of the peak, where they exist."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """The windows around a peak, explained, in the order of time.
+    """The windows around a peak, explained, in order of time.
 
-    They lie side by side: each begins in the frame after the one before it ends.
+    They are adjacent: each starts in the frame after the previous one ends.
     """
 
     windows: tuple[Explanation, ...]
     peak: Explanation
-    """The one among them that has the peak score."""
+    """The window with the peak score."""
     findings: tuple[Finding, ...]
-    """What is unusual in those that are not calm, the highest score first."""
+    """Findings of the windows that are not calm, the highest score first."""
 
     @property
     def motion(self) -> Motion:
-        """What the person does, to be drawn."""
+        """The person's motion, for drawing."""
         return Motion.of(self.windows, self.peak)
 
     def explanation(self, fps: float) -> EventExplanation:
-        """All that is stored and shown of it; frames are those of the clip."""
+        """The explanation to store and show; frames are those of the clip."""
         peak = self.peak
         return EventExplanation(
             motion=self.motion.frames(fps),
@@ -62,9 +62,9 @@ class Look:
 
 
 def look_at(detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float) -> Look:
-    """The windows of a person around the one that ends in a frame; below `calm` is no word.
+    """Explain a person's windows around the one ending in `peak_frame`; no findings below `calm`.
 
-    Only poses near it are cut into windows, so a long clip takes no more than a short one.
+    Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
     """
     T = detector.config.T
     near = _near(clip, track, peak_frame - (AROUND + 2) * T, peak_frame + (AROUND + 1) * T + 1)
@@ -80,7 +80,7 @@ def look_at(detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm
 
 
 def _near(clip: Clip, track: int, first: int, last: int) -> Clip:
-    """One person from a frame to another: what the windows between need, filled gaps included."""
+    """One person between two frames: the poses that windows and filled gaps in between need."""
     parts = []
     for one in (one for one in clip.tracks if one.id == track):
         part = slice(*np.searchsorted(one.frames, [first, last + 1]))

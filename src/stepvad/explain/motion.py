@@ -1,4 +1,4 @@
-"""The motion around a peak, in whole numbers to be drawn."""
+"""The motion around a peak, as integers for drawing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from stepvad.explain.explanation import Explanation
 from stepvad.skeletons import Skeleton
 
 PER_PIXEL = 10
-"""Coordinates are whole tenths of a pixel."""
+"""Coordinates are integers, in tenths of a pixel."""
 HEAT = 100
-"""The joint that contributes most has this heat; others their share of it, none below 1."""
+"""Heat of the joint that contributes most; others are in proportion, rounded."""
 ROOM = 1.12
-"""Width of the view beside what it has to hold."""
+"""Width of the view relative to its contents."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Motion:
     """One person around a peak, n frames in tenths of pixels: `observed` and `ghost (n, V, 2)`.
 
-    `heat (n, V)` is in 0..HEAT; `camera (n, 2)` is the middle of a view `size` wide and high that
-    goes along with the person.
+    `heat (n, V)` is in 0..HEAT; `camera (n, 2)` is the centre of a view `size` wide and high that
+    follows the person.
     """
 
     first_frame: int
     peak: int
-    """Number of the last frame of the window of the peak, which has the score."""
+    """Index of the last frame of the peak window, to which the score belongs."""
     observed: NDArray[np.int64]
     ghost: NDArray[np.int64]
     heat: NDArray[np.int64]
@@ -43,7 +43,7 @@ class Motion:
 
     @classmethod
     def of(cls, windows: Sequence[Explanation], peak: Explanation) -> Motion:
-        """That of windows side by side, one of which is that of the peak."""
+        """The motion of adjacent windows, one of which is the peak's."""
         observed, ghost = (
             np.concatenate([PER_PIXEL * motion.astype(np.float64) for motion in motions])
             for motions in ([w.observed for w in windows], [w.ghost for w in windows])
@@ -71,7 +71,7 @@ class Motion:
         return skeletons.strokes(self.skeleton)
 
     def frames(self, fps: float) -> MotionFrames:
-        """Plain numbers, all but `fps` and `size` by frame, to be played."""
+        """Plain numbers by frame, except `fps` and `size`, for playback."""
         n = len(self.observed)
         return MotionFrames(
             first=self.first_frame,
@@ -86,7 +86,7 @@ class Motion:
         )
 
     def as_dict(self, fps: float) -> dict[str, Any]:
-        """The same for JSON."""
+        """The frames as plain values for JSON."""
         return asdict(self.frames(fps))
 
 
@@ -99,6 +99,6 @@ def _whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _heat(windows: Sequence[Explanation]) -> NDArray[np.int64]:
-    """What joints add to the score, beside the one that adds most in all these windows."""
+    """Contributions of joints, relative to the largest one in all these windows."""
     added = np.concatenate([window.contributions for window in windows])
     return _whole(HEAT * np.clip(added / max(float(added.max()), 1e-9), 0, 1))

@@ -1,4 +1,4 @@
-"""Body parts: which joints make an arm, a leg, the head or the torso."""
+"""Body parts: the joints of arms, legs, head and torso."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ BODY: Mapping[str, tuple[str, ...]] = {
     "left leg": ("left_knee", "left_ankle"),
     "right leg": ("right_knee", "right_ankle"),
 }
-"""Joints by part; an arm hangs from its shoulder and a leg from its hip, which are the torso's."""
+"""Joints by part; shoulders and hips, where arms and legs begin, belong to the torso."""
 LIMBS: Mapping[str, tuple[str, str]] = {
     "left arm": ("left_shoulder", "left_wrist"),
     "right arm": ("right_shoulder", "right_wrist"),
     "left leg": ("left_hip", "left_ankle"),
     "right leg": ("right_hip", "right_ankle"),
 }
-"""Where a limb begins and where it ends."""
+"""First and last joint of each limb."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one part of the body adds to a score, and in which frames it adds most of it."""
+    """The contribution of a part of the body to a score, and the frames with most of it."""
 
     name: str
     contribution: float
     share: float
-    """Of everything that raises the score, all parts together; 0 for a part that lowers it."""
+    """Fraction of all contributions that raise the score; 0 for a part that lowers it."""
     first_frame: int
     last_frame: int
 
 
 def parts_of(skeleton: Skeleton) -> dict[str, list[int]]:
-    """Joint numbers by part; a joint that no part knows is a part of its own."""
+    """Joint numbers by part; a joint outside all parts is a part of its own."""
     parts = {
         name: [skeleton.joints.index(joint) for joint in joints if joint in skeleton.joints]
         for name, joints in BODY.items()
@@ -58,7 +58,7 @@ def parts_of(skeleton: Skeleton) -> dict[str, list[int]]:
 def rank(
     contributions: NDArray[np.float64], frames: NDArray[np.int64], skeleton: Skeleton
 ) -> tuple[Part, ...]:
-    """The parts of the body by what they contribute `(T, V)`, the most first."""
+    """Parts of the body by their contributions `(T, V)`, the largest first."""
     over_time = {
         name: contributions[:, joints].sum(axis=1) for name, joints in parts_of(skeleton).items()
     }
@@ -73,7 +73,7 @@ def rank(
 
 
 def stretch(over_time: NDArray[np.float64]) -> tuple[int, int]:
-    """First and last frame that contributes at least a third of what the strongest does."""
+    """First and last frame that contribute at least a third of the strongest one."""
     if over_time.max() <= 0:
         return 0, len(over_time) - 1
     strong = np.flatnonzero(over_time >= over_time.max() / 3)

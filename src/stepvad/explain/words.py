@@ -1,4 +1,4 @@
-"""What is unusual, in words: the observed motion beside its nearest normal one."""
+"""Phrases for unusual motion: the observed motion compared with the nearest normal one."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ Motion = NDArray[np.float32]
 
 BODY = "whole body"
 MENTIONED = 0.25
-"""Share of the score from which a part is mentioned; the first always is."""
+"""Smallest share of the score for a part to be mentioned; the first always is."""
 MOST_PARTS = 2
 MOVED = 0.1
-"""How far, in heights of the body, the end of a limb has to be off to have a direction."""
+"""Offset of a limb's end, in body heights, from which it has a direction."""
 LONGER, SHORTER = 1.3, 0.7
-"""A limb's reach beside the normal one, from which it is stretched or bent."""
+"""Ratio of a limb's reach to normal, from which it is stretched or bent."""
 FASTER, SLOWER = 1.5, 0.5
-"""Speed beside the normal one that is worth a word."""
+"""Ratio of speed to normal that is worth mentioning."""
 SLOW = 0.01
-"""A difference in speed, in heights of the body per frame, too small to be sure of."""
+"""Differences in speed below this, in body heights per frame, are uncertain."""
 LYING, LEANING = 55.0, 20.0
-"""Degrees from upright: of the spine alone, and more than normal."""
+"""Tilt of the spine in degrees: absolute, and in excess of normal."""
 CROUCHED = 0.75
-"""Height of the hips above the lower foot beside the normal one."""
+"""Ratio to normal of the height of the hips above the lower foot."""
 ACROSS = 0.05
-"""Width of the shoulders, in heights of the body, from which it says which way somebody faces."""
+"""Width of the shoulders, in body heights, from which it shows the direction a person faces."""
 WAY = 0.15
-"""Way over the window, in heights of the body, from which it has a direction."""
+"""Distance covered in the window, in body heights, from which it has a direction."""
 MOST = 10.0
-"""Speeds beyond this many times the normal one are not told apart."""
+"""Speeds above this many times normal are not distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is unusual about one part: adjectives, speed beside the normal one, and when."""
+    """An unusual part: adjectives, speed relative to normal, and when."""
 
     subject: str
     adjectives: tuple[str, ...]
     speed: float | None
-    """Times the normal speed, where it is clearly another; infinite where normal is to rest."""
+    """Ratio to the normal speed if clearly different; infinite if the normal motion rests."""
     first_frame: int
     last_frame: int
 
     @property
     def says(self) -> str:
-        """Such as `left arm raised and moving 3x faster than normal`."""
+        """The phrase, such as `left arm raised and moving 3x faster than normal`."""
         said = list(self.adjectives)
         if self.speed is not None:
             said.append(_speed_words(self.speed))
@@ -63,7 +63,7 @@ class Finding:
 
     @property
     def words(self) -> str:
-        """The same with when, such as `…, frames 120-134`."""
+        """The phrase with its frames, such as `…, frames 120-134`."""
         if self.first_frame == self.last_frame:
             return f"{self.says}, frame {self.first_frame}"
         return f"{self.says}, frames {self.first_frame}-{self.last_frame}"
@@ -76,7 +76,7 @@ def describe(
     frames: NDArray[np.int64],
     skeleton: Skeleton,
 ) -> tuple[Finding, ...]:
-    """What the whole body does, if that is clear, then the parts that the score is due to."""
+    """Findings on the whole body, if clear, then on the parts that the score is due to."""
     views = _View.of(observed, skeleton), _View.of(ghost, skeleton)
     if parts[0].contribution <= 0:
         return ()
@@ -103,7 +103,7 @@ def describe(
 
 
 def join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Findings of several windows of one person, those about one part made one."""
+    """Merge findings of several windows of one person, one per part."""
     joined: dict[str, Finding] = {}
     for new in findings:
         old = joined.get(new.subject)
@@ -123,7 +123,7 @@ def join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _View:
-    """A motion with the joints that the words speak of, where the skeleton has them."""
+    """A motion with access to the joints that phrases mention, if the skeleton has them."""
 
     motion: Motion
     joints: tuple[str, ...]
@@ -136,7 +136,7 @@ class _View:
         return set(joints) <= set(self.joints)
 
     def middle(self, name: str) -> NDArray[np.float32]:
-        """Between left and right, `(T, 2)`."""
+        """Midpoint of the left and right joint, `(T, 2)`."""
         both = self.joint(f"left_{name}") + self.joint(f"right_{name}")
         return both / np.float32(2)
 
@@ -144,20 +144,20 @@ class _View:
         return self.motion[:, self.joints.index(name)]
 
     def limb(self, name: str) -> NDArray[np.float32]:
-        """From where a limb begins to where it ends, `(T, 2)`."""
+        """Vector from the first to the last joint of a limb, `(T, 2)`."""
         root, end = LIMBS[name]
         return self.joint(end) - self.joint(root)
 
     @property
     def centre(self) -> NDArray[np.float32]:
-        """Where the body is: between the hips, or amid all joints."""
+        """Position of the body: midpoint of the hips, or mean of all joints."""
         if self.has("left_hip", "right_hip"):
             return self.middle("hip")
         return self.motion.mean(axis=1).astype(np.float32)
 
 
 def _posture(observed: _View, ghost: _View, height: float) -> tuple[str, ...]:
-    """What is clear about the body as a whole."""
+    """Adjectives that clearly apply to the whole body."""
     found = []
     if observed.has("left_shoulder", "right_shoulder", "left_hip", "right_hip"):
         tilt, normal = _tilt(observed), _tilt(ghost)
@@ -180,13 +180,13 @@ def _posture(observed: _View, ghost: _View, height: float) -> tuple[str, ...]:
 
 
 def _tilt(view: _View) -> float:
-    """Degrees between the spine and upright, the median over the frames."""
+    """Median angle between the spine and upright, in degrees."""
     across, down = (view.middle("hip") - view.middle("shoulder")).T
     return float(np.median(np.degrees(np.arctan2(np.abs(across), down))))
 
 
 def _faces_away(observed: _View, ghost: _View, height: float) -> bool:
-    """Whether left and right of the shoulders have clearly changed sides."""
+    """Whether the left and right shoulder have clearly swapped sides."""
     across = [
         float(np.median(view.joint("left_shoulder")[:, 0] - view.joint("right_shoulder")[:, 0]))
         for view in (observed, ghost)
@@ -195,7 +195,7 @@ def _faces_away(observed: _View, ghost: _View, height: float) -> bool:
 
 
 def _hips(view: _View) -> float:
-    """Height of the hips above the lower foot, the median over the frames."""
+    """Median height of the hips above the lower foot."""
     feet = np.maximum(view.joint("left_ankle")[:, 1], view.joint("right_ankle")[:, 1])
     return float(np.median(feet - view.middle("hip")[:, 1]))
 
@@ -203,7 +203,7 @@ def _hips(view: _View) -> float:
 def _direction(
     observed: NDArray[np.float32], ghost: NDArray[np.float32], height: float
 ) -> tuple[str, ...]:
-    """Where a limb points beside where it would, from its begin to its end `(n, 2)`."""
+    """Direction of a limb compared with normal, from its first to its last joint `(n, 2)`."""
     across, down = np.median(observed - ghost, axis=0) / height
     reach = np.median(np.linalg.norm(observed, axis=1)) / height
     normal = np.median(np.linalg.norm(ghost, axis=1)) / height
@@ -222,7 +222,7 @@ def _direction(
 def _speed(
     observed: NDArray[np.float32], ghost: NDArray[np.float32], height: float
 ) -> float | None:
-    """How many times faster a point `(T, 2)` moves than normal; None if that is not clear."""
+    """Ratio of the speed of a point `(T, 2)` to normal; None if not clearly different."""
     if len(observed) < 2:
         return None
     fast, normal = (

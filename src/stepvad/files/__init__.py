@@ -1,1 +1,1 @@
-"""Files with care: written whole or not at all, read within limits, secrets by reference."""
+"""Safe file access: atomic writes, size-limited reads, secrets by reference."""

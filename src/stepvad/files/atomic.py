@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and that only their owner reads."""
+"""Atomic file writes, readable only by the owner."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from pathlib import Path
 from stepvad.errors import StepvadError
 
 LEFTOVER_S = 3600.0
-"""Age from which a temporary file is nobody's any more; writing one takes seconds."""
+"""Age at which a temporary file counts as abandoned; writing one takes seconds."""
 PRIVATE = 0o600
 """Mode of a new file: poses, scores and models are personal data."""
 PUBLIC = 0o666
-"""Mode of a file that holds nothing of anybody, and that other users may need."""
+"""Mode of a file that holds no personal data and that other users may need."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-"""What only writing fails with."""
+"""Error numbers that only writing raises."""
 
 
 @contextmanager
 def replacing(
     path: Path, error: type[StepvadError] = StepvadError, *, mode: int = PRIVATE
 ) -> Iterator[Path]:
-    """A temporary file that takes the place of `path` at the end, or vanishes after an error.
+    """Yield a temporary file that replaces `path` on success and is deleted on error.
 
-    Whoever opens `path` meanwhile sees the old file, and after a crash it is still there. A new
-    file has `mode`, less what the umask takes; another keeps its own. What the system does not
-    allow to be written is raised as `error`; whatever else goes wrong inside, such as reading,
-    passes as it is.
+    Until then readers of `path` see the old file, which also survives a crash. A new file gets
+    `mode`, reduced by the umask; an existing one keeps its own. Failures to write are raised as
+    `error`; other errors inside the context, such as failures to read, propagate unchanged.
     """
     with _written(path, error):
         temporary = _made(path, mode)
@@ -55,15 +54,15 @@ def replacing(
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove what writers who were killed left in a directory; what is younger may be in use."""
+    """Remove temporary files of killed writers from a directory; recent ones may be in use."""
     for file in directory.glob("." + "[0-9a-f]" * 16 + ".tmp"):
         _remove_old(file)
 
 
 def _made(path: Path, mode: int) -> Path:
-    """An empty file beside `path`.
+    """Create an empty temporary file in the directory of `path`.
 
-    Writers of one place try the same name first: so the next one finds what a killed one left.
+    Writers of the same path try the same name first, so the next one finds what a killed one left.
     """
     mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
     temporary = path.parent / f".{mark}.tmp"
@@ -100,7 +99,7 @@ def _written(path: Path, error: type[StepvadError]) -> Iterator[None]:
 
 
 def _is_about(reason: OSError, temporary: Path) -> bool:
-    """Whether an error is one of writing the temporary file, and not of reading another."""
+    """Whether an error comes from writing the temporary file, not from reading another."""
     names = {os.fsdecode(name) for name in (reason.filename, reason.filename2) if _is_path(name)}
     if names:
         return not names.isdisjoint({str(temporary), str(temporary.parent)})

@@ -1,4 +1,4 @@
-"""Files of unknown origin, read up to a size."""
+"""Size-limited reads of untrusted files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stepvad.errors import DataError
 
 AT_ONCE = 1 << 20
 FREE_BYTES = 1 << 27
-"""What any packed file may take when unpacked."""
+"""Bytes that any compressed file may take when unpacked."""
 UNPACKED_RATIO = 64
-"""Above that, how many times its own size a file may take: poses shrink to a half or a third."""
+"""Above that, the largest compression ratio allowed: poses compress to a half or a third."""
 
 
 def read(path: Path, *, most: int) -> bytes:
-    """Everything a file holds; one that is larger, or has no end, is refused.
+    """Read a whole file; reject one that is larger than `most`, or endless.
 
-    What the system does not allow is an OSError, and that a file is too large a DataError.
+    Raises OSError if the file cannot be read, and DataError if it is too large.
     """
     with path.open("rb") as file:
         about = os.fstat(file.fileno())
@@ -29,7 +29,7 @@ def read(path: Path, *, most: int) -> bytes:
 
 
 def read_open(file: BinaryIO, *, most: int) -> bytes:
-    """The rest of an open file; room is made for what is there, not for what might be."""
+    """Read the rest of an open file; memory grows with the data read, not with the limit."""
     parts, size = [], 0
     while part := file.read(AT_ONCE):
         parts.append(part)
@@ -40,7 +40,7 @@ def read_open(file: BinaryIO, *, most: int) -> bytes:
 
 
 def most_unpacked(size: int) -> int:
-    """The bytes that a file of this size may take when unpacked."""
+    """Bytes that a file of this size may take when unpacked."""
     return max(FREE_BYTES, UNPACKED_RATIO * size)
 
 

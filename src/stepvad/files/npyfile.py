@@ -1,4 +1,4 @@
-"""NPY arrays and NPZ archives of unknown origin: no pickle, and no more than the file holds."""
+"""Untrusted NPY arrays and NPZ archives: no pickle, no more memory than the data needs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from stepvad.files import bounded
 MAGIC = npy.MAGIC_PREFIX
 SUFFIX = ".npy"
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What numpy writes; others ask for memory that the archive need not have."""
+"""Those that numpy writes; others can demand memory out of proportion to the archive."""
 HINT = "the file may be cut off or damaged; copy it again"
 
 _NPY_ERRORS = (
     *(EOFError, MemoryError, OverflowError, RecursionError, SyntaxError, TokenError),
     *(TypeError, ValueError, KeyError),
 )
-"""How a damaged header fails: it is Python text, so wherever Python's parser does."""
+"""Errors of a damaged header: it is Python source, so any error of Python's parser."""
 _ZIP_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError),
     *(EOFError, OSError, KeyError, ValueError, OverflowError, UnicodeError),
@@ -37,8 +37,8 @@ _ZIP_ERRORS = (
 
 
 def array(data: bytes) -> NDArray[Any]:
-    """The array of an NPY file; pickled objects are refused, since they could run code."""
-    if not data.startswith(MAGIC):  # np.load would take other kinds of files too
+    """Read the array of an NPY file; pickled objects are rejected because they could run code."""
+    if not data.startswith(MAGIC):  # np.load would also accept other kinds of files
         raise DataError("expected an NPY array, got another kind of file", hint=HINT)
     try:
         with warnings.catch_warnings():
@@ -51,7 +51,7 @@ def array(data: bytes) -> NDArray[Any]:
 
 
 def arrays(data: bytes, names: Iterable[str]) -> dict[str, NDArray[Any]]:
-    """The arrays of these names in an NPZ archive."""
+    """Read the arrays of these names from an NPZ archive."""
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             found = {name: archive.getinfo(name + SUFFIX) for name in names}
@@ -69,7 +69,7 @@ def arrays(data: bytes, names: Iterable[str]) -> dict[str, NDArray[Any]]:
 
 
 def _check_size(data: bytes) -> None:
-    """Refuse a header that claims more or fewer bytes than follow it."""
+    """Reject a header that claims more or fewer bytes than follow it."""
     file = BytesIO(data)
     match npy.read_magic(file):
         case (1, 0):
@@ -86,7 +86,7 @@ def _check_size(data: bytes) -> None:
 
 
 def _check_members(members: Iterable[zipfile.ZipInfo], size: int) -> None:
-    """Refuse an archive that unpacks to far more than it is."""
+    """Reject an archive that unpacks to far more than its own size."""
     unpacked = 0
     for member in members:
         if member.compress_type not in COMPRESSIONS:

@@ -1,4 +1,4 @@
-"""Text without the credentials of the addresses and requests in it."""
+"""Redaction of credentials in addresses and requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER = re.compile(r"(authorization\s*[:=]\s*)[^\r\n]*", re.IGNORECASE)
 
 
 def redact(text: str) -> str:
-    """The text with the credentials of every address and request in it hidden."""
+    """Return the text with the credentials of every address and request hidden."""
     text = _USERINFO.sub(f"{HIDDEN}@", text)
     text = _QUERY.sub(rf"\g<1>{HIDDEN}", text)
     return _HEADER.sub(rf"\g<1>{HIDDEN}", text)

@@ -1,4 +1,4 @@
-"""Words that no command line and no settings file carries: where they are, and what they are."""
+"""Secrets by reference, to keep them out of command lines and settings files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+")
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text says where a secret is."""
+    """Whether a text is a reference to a secret."""
     return _REFERENCE.fullmatch(text) is not None
 
 
 def secret(reference: str) -> str:
-    """The secret that `env:NAME` or `file:PATH` leads to."""
+    """Read the secret that `env:NAME` or `file:PATH` refers to."""
     kind, _, name = reference.partition(":")
     if kind == "file":
         return secret_line(Path(name))
@@ -32,7 +32,7 @@ def secret(reference: str) -> str:
 
 
 def secret_line(path: Path, what: str = "a secret") -> str:
-    """The one line of a file that nobody else may read."""
+    """Read the single line of a file; raise if others may read or write it."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8").strip()

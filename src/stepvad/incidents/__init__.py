@@ -1,1 +1,1 @@
-"""What an event is: rules, state machine, record and message; scores in, changes out."""
+"""Events: rules, state machine, record and message; scores in, changes out."""

@@ -19,34 +19,34 @@ from stepvad.poses import Clip, Pose, tracks_of
 from stepvad.skeletons import COCO17, Skeleton
 
 UPDATE_S = 1.0
-"""An event is told again at most so often; its end tells everything."""
+"""Minimum interval between updates of an event; its end carries the final state."""
 KEPT_S = 45.0
-"""Poses that are kept, to look into events and to see how the footage looks."""
+"""How long poses are kept, to explain events and to monitor drift."""
 MOST_PEOPLE = 256
-"""More than a picture shows; whoever sends more would hold up the other cameras."""
+"""More people than an image shows; a sender of more would delay the other cameras."""
 
 Changed = tuple[Kind, Record]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a camera is watched with."""
+    """How a camera is watched: rules, model and zones."""
 
     camera: str
     rate: float
-    """Time slots in a second."""
+    """Time slots per second."""
     rules: Rules
     detector: Detector
     model_id: str
     model_sha256: str
     zones: Mapping[str, Sequence[tuple[float, float]]]
-    """Corners as fractions of the picture."""
+    """Corners as fractions of the image."""
     min_confidence: float = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """The people of one time slot."""
+    """The people in one time slot."""
 
     slot: int
     poses: tuple[Pose, ...]
@@ -65,8 +65,8 @@ class _Peak:
 class CameraEvents:
     """The events of one camera, connection after connection.
 
-    Every connection has an `EventDetector` of its own, so that nothing spans two of them;
-    `next_epoch` gives it a number that no other has.
+    Every connection has its own `EventDetector`, so no event spans two of them; `next_epoch`
+    returns a unique number for each.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CameraEvents:
         self._kept_s = kept_s
         self.skeleton = skeleton
         self.open: Record | None = None
-        """The event that goes on, as it was last told or later."""
+        """The ongoing event, as last reported or newer."""
         self.kept: deque[Seen] = deque()
         self.epoch = -1
         self._next_epoch = next_epoch
@@ -89,13 +89,13 @@ class CameraEvents:
         self._told = 0.0
         self._is_told = True
         self.peak_slot = 0
-        """The last slot of the window that the latest event has its peak from."""
+        """The last slot of the window with the peak of the latest event."""
         self._size = (0, 0)
         self._peaks: dict[tuple[int, int], _Peak] = {}
         self._watch = EventDetector(subject.rules)
 
     def begin(self, wall0: float) -> None:
-        """A connection begins; its slot 0 is at this time of the wall clock."""
+        """Start a connection whose slot 0 is at this wall-clock time."""
         if self.open is not None:
             raise DataError(
                 f"camera {self.subject.camera}: expected the event {self.open.id} to be over, "
@@ -114,7 +114,7 @@ class CameraEvents:
         return self.open is None and self._watch.is_idle
 
     def state(self) -> dict[str, Any]:
-        """Its events as plain values: all but the poses kept and the windows under way."""
+        """Its events as plain values, without the poses kept and unfinished windows."""
         at = [(e.peak_track, round(e.peak_s * self.subject.rate)) for e in self._watch.peaks()]
         return {
             "epoch": self.epoch,
@@ -131,7 +131,7 @@ class CameraEvents:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` told: the same scores change the same."""
+        """Resume from `state`: the same scores then give the same changes."""
         self.epoch, self._wall0 = int(state["epoch"]), float(state["wall0"])
         self._told, self._is_told = float(state["told"]), bool(state["is_told"])
         self.open = None if state["open"] is None else Record.from_json(state["open"])
@@ -142,13 +142,13 @@ class CameraEvents:
         }
 
     def wall(self, slot: int) -> float:
-        """The time of a slot on the wall clock, as it was when the connection began."""
+        """Wall-clock time of a slot, by the clock at the start of the connection."""
         return self._wall0 + slot / self.subject.rate
 
     def see(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
     ) -> list[Changed]:
-        """What the scores of a slot change."""
+        """Process the scores of a slot and return the changes."""
         self._size = size
         self.kept.append(Seen(slot, tuple(poses)))
         self._forget(slot)
@@ -162,21 +162,21 @@ class CameraEvents:
         return found
 
     def explained(self, event: str, why: str) -> list[Changed]:
-        """Add words to the event, if it goes on."""
+        """Add the explanation to the event if it is still open."""
         if self.open is None or self.open.id != event:
             return []
         self.open = replace(self.open, why=why)
         return [("update", self.open)]
 
     def lose(self, by: EndedBy) -> list[Changed]:
-        """End what goes on, because nothing follows."""
+        """End the open event because no more frames follow."""
         found: list[Changed] = []
         for change in self._watch.finish():
             found += self._end(change.event, by)
         return found
 
     def clip(self, tracks: Iterable[int] | None = None, *, first: int = 0) -> tuple[int, Clip]:
-        """The poses kept of some people, or of all, from a slot on; the slot of its frame 0."""
+        """The slot of frame 0, and the kept poses of some or all people from slot `first` on."""
         wanted = None if tracks is None else set(tracks)
         since = max(first, self.kept[0].slot if self.kept else 0)
         rows = [
@@ -216,7 +216,7 @@ class CameraEvents:
         return kind, record
 
     def _record(self, event: Event, windows: WindowScores | None) -> Record:
-        """The event as it is now; its id and its start stay what they were."""
+        """The event in its current state; its id and start never change."""
         before, subject = self.open, self.subject
         self.peak_slot = round(event.peak_s * subject.rate)
         peak = self._peaks.get((event.peak_track, self.peak_slot))
@@ -256,14 +256,14 @@ class CameraEvents:
         )
 
     def _latest(self, event: Event, windows: WindowScores | None) -> float | None:
-        """The largest score that those who take part have now."""
+        """The highest current score of the people involved."""
         if windows is None:
             return None
         own = windows.A[np.isin(windows.track_id, event.tracks)]
         return float(own.max()) if len(own) else None
 
     def _note(self, windows: WindowScores) -> None:
-        """Keep what an event may have its peak from."""
+        """Keep windows that may become the peak of an event."""
         for row in np.flatnonzero(self.subject.rules.calm <= windows.A).tolist():
             track, slot = int(windows.track_id[row]), int(windows.frame[row])
             self._peaks[track, slot] = _Peak(
@@ -271,7 +271,7 @@ class CameraEvents:
             )
 
     def _box(self, track: int, slot: int) -> Box | None:
-        """Where a person was in a slot, or next after it where the slot was missed."""
+        """Box of a person in a slot, or in the next one with a pose if the slot was missed."""
         found = None
         for seen in reversed(self.kept):
             if seen.slot < slot:
@@ -280,7 +280,7 @@ class CameraEvents:
         return None if found is None else box_of(found)
 
     def _zones_of(self, box: Box | None) -> list[str]:
-        """The zones that a person stands in: by the middle of the lower edge of the box."""
+        """The zones that a person stands in, judged by the midpoint of the box's lower edge."""
         if box is None or not all(self._size):
             return []
         foot = (box[0] + box[2]) / 2 / self._size[0], box[3] / self._size[1]
@@ -295,7 +295,7 @@ class CameraEvents:
 
 
 def _box(values: Sequence[float] | None) -> Box | None:
-    """A box that `state` told of."""
+    """Parse a box of `state`."""
     if values is None:
         return None
     left, top, right, bottom = map(float, values)
@@ -311,7 +311,7 @@ def box_of(pose: Pose) -> Box:
 
 
 def inside(point: tuple[float, float], corners: Sequence[tuple[float, float]]) -> bool:
-    """Whether a polygon holds a point: a ray to the right crosses an odd number of edges."""
+    """Whether a polygon contains a point: a ray to the right crosses an odd number of edges."""
     x, y = point
     odd = False
     for (x1, y1), (x2, y2) in zip(corners, [*corners[1:], corners[0]], strict=True):

@@ -1,4 +1,4 @@
-"""From scores to events: one for each incident, whoever takes part, at any frame rate."""
+"""From scores to events: one per incident, however many people take part, at any frame rate."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from stepvad.poses import Clip
 
 Kind = Literal["new", "update", "end"]
 SLACK_S = 1e-6
-"""Times of frames are not exact; a rule is kept to within this."""
+"""Tolerance of the rules: times of frames are not exact."""
 LATE_S = 60.0
-"""No window comes later than this after its last frame."""
+"""No window arrives later than this after its last frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """When scores make an event. Times are in seconds."""
+    """Rules that turn scores into events. Times are in seconds."""
 
     threshold: float
     release: float = 0.8
-    """Share of the threshold below which a person is calm again."""
+    """Fraction of the threshold below which a person is calm again."""
     min_s: float = 0.4
-    """How long a person stays above before it counts."""
+    """How long a person must stay above the threshold to count."""
     gap_s: float = 3.0
-    """Silence after which an event is over; what comes sooner belongs to it, whoever it is."""
+    """Silence after which an event ends; anything sooner joins it, no matter which person."""
 
     def __post_init__(self) -> None:
-        """Refuse rules that make no events, or one without end."""
+        """Reject rules that yield no events, or one that never ends."""
         if not (np.isfinite(self.threshold) and self.threshold > 0):
             raise ConfigError(
                 f"threshold: expected a number above 0, got {self.threshold}",
@@ -53,7 +53,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened: when, to whom and how strange it was at its peak."""
+    """One incident: when it happened, who took part, and its peak score."""
 
     first_s: float
     last_s: float
@@ -64,7 +64,7 @@ class Event:
     peak_track: int
 
     def joined(self, other: Event) -> Event:
-        """Both as one; it keeps its beginning, and with it its id, whatever else comes late."""
+        """Merge both; start and id remain this event's, even if `other` starts earlier."""
         higher = other if other.peak > self.peak else self
         return replace(
             higher,
@@ -76,19 +76,19 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The life of an event: it is new, it grows, it is over."""
+    """One step in the life of an event: new, update or end."""
 
     kind: Kind
     event: Event
 
 
 class EventDetector:
-    """The events of one camera, as its scores come."""
+    """Detects the events of one camera as its scores arrive."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._alarmed: dict[int, Event] = {}
-        """What each person does who is above the threshold and not calm again."""
+        """Stretch of each person who passed the threshold and is not calm again."""
         self._open: Event | None = None
 
     @property
@@ -97,26 +97,26 @@ class EventDetector:
         return self._open is None and not self._alarmed
 
     def state(self) -> dict[str, Any]:
-        """All that it knows, as plain values."""
+        """The whole state, as plain values."""
         return {
             "alarmed": [[track, asdict(event)] for track, event in self._alarmed.items()],
             "open": None if self._open is None else asdict(self._open),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` told."""
+        """Resume from `state`."""
         self._alarmed = {int(track): _event(facts) for track, facts in state["alarmed"]}
         self._open = None if state["open"] is None else _event(state["open"])
 
     def peaks(self) -> list[Event]:
-        """What any event from now on may have its peak from, beside scores to come."""
+        """Events whose peak may become that of a later event, besides future scores."""
         return [*self._alarmed.values(), *([] if self._open is None else [self._open])]
 
     def update(self, now_s: float, windows: WindowScores, fps: float) -> list[Change]:
-        """What the scores of one frame change, and what is over by now.
+        """Process the scores of one frame and return the changes, including events that ended.
 
-        Windows of frames in which a person was missed come late; an event that was over by the
-        frame before stays over.
+        Windows of frames in which a person was missed arrive late; an event that had ended by the
+        previous frame stays ended.
         """
         changes = [*self.pass_time(now_s - 1 / fps)]
         order = np.lexsort((windows.track_id, windows.frame))
@@ -136,7 +136,7 @@ class EventDetector:
         return changes
 
     def see(self, track: int, time_s: float, score: float) -> Iterator[Change]:
-        """What one score changes."""
+        """Process one score and yield the changes."""
         stretch = self._stretch(track, time_s, score)
         if stretch is None or stretch.last_s - stretch.first_s < self.rules.min_s - SLACK_S:
             return
@@ -151,12 +151,12 @@ class EventDetector:
             yield Change("update", self._open)
 
     def pass_time(self, now_s: float) -> Iterator[Change]:
-        """The end of an event that has been silent for long enough."""
+        """End the open event if it has been silent for long enough."""
         if self._open is not None and self._is_past(self._open, now_s):
             yield from self.finish()
 
     def finish(self) -> Iterator[Change]:
-        """The end of an event that is open; who goes on in windows that come late begins anew."""
+        """End the open event; people who continue in late windows start a new one."""
         if self._open is not None:
             over, self._open = self._open, None
             self._alarmed = {
@@ -167,11 +167,11 @@ class EventDetector:
             yield Change("end", over)
 
     def _is_past(self, event: Event, now_s: float) -> bool:
-        """Whether whatever happens now is no longer part of it."""
+        """Whether it is too late now for anything to join the event."""
         return now_s - event.last_s > self.rules.gap_s + SLACK_S
 
     def _stretch(self, track: int, time_s: float, score: float) -> Event | None:
-        """What this person has been doing since the threshold was passed; None if calm."""
+        """The person's stretch since passing the threshold; None if calm."""
         before = self._alarmed.pop(track, None)
         if before is not None and self._is_past(before, time_s):
             before = None
@@ -190,7 +190,7 @@ class EventDetector:
 
 
 def _event(facts: Mapping[str, Any]) -> Event:
-    """The event that `asdict` made these values of."""
+    """The event that `asdict` gave these values for."""
     tracks = tuple(facts["tracks"])
     numbers = [facts[name] for name in ("first_s", "last_s", "peak", "peak_s")]
     whole = {type(facts["peak_track"]), *map(type, tracks)} == {int}
@@ -200,15 +200,15 @@ def _event(facts: Mapping[str, Any]) -> Event:
 
 
 def event_id(place: str, event: Event, fps: float) -> str:
-    """A name that the same event always has: where, who began it, and at which frame."""
+    """A stable id of an event: its place, the track that started it, and the first frame."""
     return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
 
 
 def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None) -> list[Event]:
-    """The events of a finished clip, as an `EventDetector` sees them.
+    """The events of a finished clip, as an `EventDetector` finds them.
 
-    With the `clip` itself windows come when a `Stream` has them: those of missed poses with the
-    next pose. Without, each comes with its last frame, which now and then joins two events.
+    With `clip`, windows arrive when a `Stream` would return them: those of missed poses with the
+    next pose. Without it, each arrives with its last frame, which occasionally merges two events.
     """
     watch = EventDetector(rules)
     changes: list[Change] = []
@@ -227,7 +227,7 @@ def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = No
 
 
 def _arrivals(windows: WindowScores, clip: Clip) -> NDArray[np.int64]:
-    """The frame with which a stream has each window: that of the person's next pose."""
+    """The frame at which a stream returns each window: that of the person's next pose."""
     arrival = windows.frame.copy()
     for track in clip.tracks:
         own = windows.track_id == track.id
@@ -236,9 +236,9 @@ def _arrivals(windows: WindowScores, clip: Clip) -> NDArray[np.int64]:
 
 
 def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
-    """Scores that are not calm and those right after them, in the order of time.
+    """Scores that are not calm and those right after them, in order of time.
 
-    The events of these are the events of all, at this threshold and at any higher one.
+    They give the same events as all scores do, at this threshold and at any higher one.
     """
     by_track = np.lexsort((windows.frame, windows.track_id))
     above = windows.A[by_track] >= np.float32(rules.calm) - 1e-6 * abs(rules.calm)

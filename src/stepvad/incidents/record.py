@@ -25,7 +25,7 @@ _COUNTS = ("track_id", "epoch", "frame_seq", "schema")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One event of one camera, as far as it is known. Times are unix seconds, boxes pixels."""
+    """One event of one camera in its current state. Times are unix seconds, boxes pixels."""
 
     id: str
     camera: str
@@ -35,7 +35,7 @@ class Record:
     top_score: float
     start_time: float
     end_time: float | None = None
-    """None while it goes on."""
+    """None while the event is open."""
     box: Box | None = None
     """Left, top, right and bottom of the person at the top score."""
     zones: tuple[str, ...] = ()
@@ -45,23 +45,23 @@ class Record:
     track_id: int
     """The person with the top score."""
     tracks: tuple[int, ...] = ()
-    """Everyone who takes part, in the order in which they joined."""
+    """All people involved, in the order in which they joined."""
     epoch: int
-    """Number of the connection; track numbers and frames start anew with each."""
+    """Number of the connection; track numbers and frames restart with each."""
     frame_seq: int
     """The first frame, counted from the start of the connection."""
     confidence: float
-    """How sure the poses are, from 0 to 1."""
+    """Confidence of the poses, from 0 to 1."""
     threshold: float
     scales: tuple[float, ...] = ()
     """Standardised energy at each noise scale, at the top score."""
     why: str | None = None
-    """What is unusual, in words."""
+    """Description of what is unusual."""
     ended_by: EndedBy | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
-        """Make plain values of what came from arrays, and refuse what is no event."""
+        """Convert array values to plain ones and reject invalid events."""
         for names, kind in ((_NUMBERS, float), (_COUNTS, int)):
             for name in names:
                 object.__setattr__(self, name, kind(getattr(self, name)))
@@ -101,11 +101,11 @@ class Record:
 
     @property
     def is_open(self) -> bool:
-        """Whether it goes on."""
+        """Whether the event has not ended."""
         return self.end_time is None
 
     def ended(self, by: EndedBy, time: float) -> Record:
-        """The same event, over; it never ends before it starts."""
+        """The same event, ended; it never ends before it starts."""
         return replace(self, end_time=max(time, self.start_time), ended_by=by)
 
     def to_json(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Record:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Record:
-        """The event that `to_json` made these values of; fields of newer versions are left out."""
+        """Parse the output of `to_json`; fields of newer versions are ignored."""
         if not isinstance(facts, Mapping):
             raise DataError(f"event: expected an object, got {type(facts).__name__}")
         known = {field.name for field in fields(cls)}
@@ -128,16 +128,16 @@ class Record:
 
 
 def camera_key(camera: str) -> str:
-    """A short digest that stands for a camera where its name may not stand."""
+    """A short digest that identifies a camera where its name is not allowed."""
     return hashlib.sha256(camera.encode()).hexdigest()[:12]
 
 
 def event_id(camera: str, epoch: int, track: int, frame: int) -> str:
-    """The id of the event that this person began in this frame: the same whenever it is made."""
+    """A reproducible id of the event that this person started in this frame."""
     return f"{camera_key(camera)}-{int(epoch)}-{int(track)}-{int(frame)}"
 
 
 def message(kind: Kind, before: Record | None, after: Record) -> dict[str, Any]:
-    """What is announced, in the shape of Frigate's events; before a new event there is itself."""
+    """The message to send, in the format of Frigate's events; a new event is its own `before`."""
     then = after if before is None else before
     return {"type": kind, "before": then.to_json(), "after": after.to_json()}

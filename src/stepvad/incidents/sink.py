@@ -1,4 +1,4 @@
-"""Where changes of events go, and how a delivery fails."""
+"""The interface of sinks for event changes, and the errors of a delivery."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class DeliveryError(StepvadError):
-    """A message that did not arrive and may arrive later, after `after_s` at the soonest.
+    """A failed delivery that may succeed on retry, after `after_s` at the earliest.
 
-    `give_up_s` is for an answer that lasts until somebody mends a setting: after so long the
+    `give_up_s` is for a failure that persists until a setting is fixed: after this time the
     message becomes a dead letter.
     """
 
@@ -31,21 +31,21 @@ class DeliveryError(StepvadError):
 
 
 class RefusedError(DeliveryError):
-    """A message that this sink will never take."""
+    """A message that this sink will never accept."""
 
 
 class Sink(Protocol):
-    """Takes messages, one at a time."""
+    """Sends messages, one at a time."""
 
     @property
     def name(self) -> str:
-        """Tells it from other sinks, also after a restart."""
+        """Unique among sinks and stable across restarts."""
         ...
 
     def send(self, kind: Kind, message: dict[str, Any]) -> None:
-        """Return when the message has arrived; else raise `DeliveryError` or `RefusedError`."""
+        """Return once the message is delivered; else raise `DeliveryError` or `RefusedError`."""
         ...
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Disconnect."""
         ...

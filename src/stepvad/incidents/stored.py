@@ -1,4 +1,4 @@
-"""What is stored of events and what a deletion took away, on a site as in a fleet."""
+"""Inventory of stored events and results of deletions, for sites and fleets."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """One kind of thing that is stored."""
+    """One kind of stored data."""
 
     what: str
     holds: str
-    """What is in it, in words."""
+    """Description of its contents."""
     count: int
     first: float | None
-    """Start of the oldest event that it belongs to, in unix seconds."""
+    """Start of the oldest event it belongs to, in unix seconds."""
     last: float | None
     bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Everything that is stored, and the files that it is in."""
+    """Everything that is stored, and the files that hold it."""
 
     kept: tuple[Kept, ...]
     files: dict[Path, int]
-    """With their sizes in bytes."""
+    """Sizes in bytes."""
     cameras: dict[str, int]
     """Events of each camera."""
 
@@ -41,15 +41,15 @@ KINDS = {
     "outbox": f"messages that wait for a sink: {_EVENTS}",
     "dead_letters": f"messages that a sink refused: {_EVENTS}",
 }
-"""The tables, and what is in them."""
+"""The tables and their contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted:
-    """What a deletion did."""
+    """Result of a deletion."""
 
     events: int
     poses: int
-    """Events that lost their poses and explanations, those among the deleted left out."""
+    """Events that lost their poses and explanations, not counting deleted ones."""
     kept_open: int
-    """Events that were asked for and stay because they go on."""
+    """Requested events that were kept because they are still open."""

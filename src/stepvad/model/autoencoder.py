@@ -15,13 +15,13 @@ from stepvad.model.encoder import Encoder
 from stepvad.progress import Progress, Report
 
 HIDDEN = 512
-"""Hidden units; the paper names the layers, not their size."""
+"""Hidden units; the paper lists the layers but not their sizes."""
 LEARNING_RATE = 1e-3
-"""Peak rate of Adam; it falls to zero along a cosine."""
+"""Peak rate of Adam, decayed to zero along a cosine."""
 KL_WEIGHT = 0.01
-"""Weight of the VAE's divergence beside the squared error, summed over a window's numbers.
+"""Weight of the VAE's divergence relative to the squared error, summed over a window's values.
 
-With the textbook's 1 all but a few of the 48 latents collapse on standardised windows.
+With the textbook value 1, all but a few of the 48 latents collapse on standardised windows.
 """
 
 
@@ -67,7 +67,7 @@ def train(
     config: Config,
     report: Report,
 ) -> Encoder:
-    """The encoder of an autoencoder trained on windows; `x(rows)` gives some of them, `(n, D)`."""
+    """Train an autoencoder and return its encoder; `x(rows)` returns training windows `(n, D)`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         net = Autoencoder(D, config.K, variational=config.projection == "vae")

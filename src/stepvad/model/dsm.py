@@ -11,7 +11,7 @@ from stepvad.model.energy import Energy
 
 
 class Gradient(Protocol):
-    """Something that gives ∇_z f_θ(z, σ), `(N, K)`, at σ = `sigmas[scale]`."""
+    """A function that returns ∇_z f_θ(z, σ), `(N, K)`, at σ = `sigmas[scale]`."""
 
     def __call__(
         self, f: Energy, z: Tensor, sigmas: Tensor, scale: Tensor, noise: Tensor | None
@@ -31,8 +31,8 @@ def loss(
 ) -> Tensor:
     """E[c(x) λ(σ) ‖∇_z f_θ(z, σ) - (z - π(x)) / σ²‖²] with λ(σ) = σ² (Eq. 7).
 
-    π(x) `(N, K)`, c `(N,)`; each row draws its own scale from `sigmas (L,)` and its own noise, on
-    the CPU whatever the device. The gradient is autograd's unless another one is given.
+    π(x) `(N, K)`, c `(N,)`; each row draws its own scale from `sigmas (L,)` and its own noise,
+    always on the CPU. `gradient` defaults to automatic differentiation.
     """
     N = len(pi_x)
     scale = torch.randint(len(sigmas), (N,), generator=generator).to(pi_x.device)
@@ -50,7 +50,7 @@ def loss(
 def grad_f(
     f: Energy, z: Tensor, sigmas: Tensor, scale: Tensor, noise: Tensor | None = None
 ) -> Tensor:
-    """∇_z f_θ(z, σ) by automatic differentiation, whatever f is."""
+    """∇_z f_θ(z, σ) by automatic differentiation, for any f."""
     z = z.detach().requires_grad_()
     energies = f(z, sigmas[scale, None], noise=noise)
     (gradient,) = torch.autograd.grad(energies.sum(), z, create_graph=True)

@@ -23,6 +23,6 @@ class Encoder:
         return (hidden @ self.W_2.T + self.b_2).astype(np.float32, copy=False)
 
     def then(self, W: NDArray[np.float32], mu: NDArray[np.float32]) -> Encoder:
-        """The latents z as (z - μ) W instead, with `W (K, K)`: whitening, folded in."""
+        """Replace latents z by (z - μ) W, with `W (K, K)`: folds whitening into the encoder."""
         b_2 = ((self.b_2 - mu) @ W).astype(np.float32, copy=False)
         return Encoder(self.W_1, self.b_1, W.T @ self.W_2, b_2)

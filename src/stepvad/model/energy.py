@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from stepvad.config import Config
 
 ALPHA_START = (0.001, 1.0)
-"""Range in which the learned scales α(σ) start."""
+"""Range of the initial weights of the learned scales α(σ)."""
 
 
 class Block(nn.Module):
@@ -34,7 +34,7 @@ class Block(nn.Module):
 
 
 class PlainBlock(nn.Module):
-    """GELU(W h), a layer of the plain MLP (Sec. 3.4): σ enters with the input alone."""
+    """GELU(W h), a layer of the plain MLP (Sec. 3.4): σ enters only through the input."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Energy(nn.Module):
         return self.head(h).squeeze(1)
 
     def draw_jitter(self, N: int, generator: torch.Generator) -> Tensor | None:
-        """Noise to add before every block, `(blocks, N, width)`; None where it is off."""
+        """Noise to add before every block, `(blocks, N, width)`; None if it is off."""
         if self.block_jitter == 0:
             return None
         shape = (len(self.blocks), N, self.head.in_features)

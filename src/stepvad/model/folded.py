@@ -13,38 +13,38 @@ from scipy.special import erf
 from stepvad.config import Config
 
 LAYER_NORM_EPSILON = 1e-5
-"""What LayerNorm adds to the variance."""
+"""Added to the variance by LayerNorm."""
 ROWS = 128
-"""Windows computed at once: more would not fit the caches, fewer would make products too small."""
+"""Windows per batch: more would not fit the caches, fewer would make the products too small."""
 
 Weights = Mapping[str, NDArray[np.float32]]
 Array = NDArray[np.float32]
 Float = TypeVar("Float", np.float32, np.float64)
 Blocks = Callable[[Sequence[Array]], Array]
-"""What `Folded.blocks` computes, here in numpy or elsewhere by a faster engine."""
+"""The signature of `Folded.blocks`, which a faster engine may replace."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folded:
     """f_θ(·, σ_i) for all L scales at once.
 
-    A hidden state is h = s + C with a constant C per scale: what σ adds on the way. Only s is
-    computed; C is part of the biases. No activation stands between the input layer and block 1, so
-    both are one product with π(x).
+    A hidden state is h = s + C, where the constant C per scale sums the contributions of σ. Only s
+    is computed; C is folded into the biases. There is no activation between the input layer and
+    block 1, so both are one product with π(x).
     """
 
     W_1z: Array
     """Block 1's linear map after the input layer, `(width, K)`."""
     W_z: Array | None
-    """Input layer, its columns for π(x), `(width, K)`; None: a plain MLP, without skips."""
+    """Columns of the input layer for π(x), `(width, K)`; None for a plain MLP, without skips."""
     W: Array
     """Linear maps of the blocks after the first, `(blocks - 1, width, width)`."""
     b: Array
-    """What is added to the linear map of every block, `(blocks, L, width)`."""
+    """Biases of the linear map of every block, `(blocks, L, width)`."""
     head: Array
     """Head weights `(width,)`."""
     constant: NDArray[np.float64]
-    """What is added behind the head, `(L,)`."""
+    """Constants added after the head, `(L,)`."""
     ranges: Array | None = None
     """Largest |s| of every unit before each product over normal windows, `(blocks - 1, width)`."""
 
@@ -55,19 +55,19 @@ class Folded:
 
     @property
     def work(self) -> int:
-        """Multiplications for one window: its entry, then blocks and head at every scale."""
+        """Multiplications per window: the entry once, then blocks and head at every scale."""
         entry = self.W_1z.size + (0 if self.W_z is None else self.W_z.size)
         return entry + self.L * (self.W.size + self.head.size)
 
     def energies(self, pi_x: Array, blocks: Blocks | None = None) -> Array:
-        """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`; `blocks` stands in for its own."""
+        """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`; `blocks` replaces `self.blocks`."""
         run = blocks or self.blocks
         parts = [run(self.entry(pi_x[i : i + ROWS])) for i in range(0, len(pi_x), ROWS)]
         together = np.concatenate([np.empty((0, self.L), np.float32), *parts])
         return (together + self.constant).astype(np.float32)
 
     def entry(self, pi_x: Array) -> list[Array]:
-        """Block 1's linear map, and unless the MLP is plain the input layer, each `(N, width)`."""
+        """Block 1's linear map and, unless the MLP is plain, the input layer, each `(N, width)`."""
         return [pi_x @ W.T for W in (self.W_1z, self.W_z) if W is not None]
 
     def blocks(self, entry: Sequence[Array]) -> Array:
@@ -76,7 +76,7 @@ class Folded:
         return (_rows(s) @ self.head).reshape(s.shape[:2])
 
     def states(self, entry: Sequence[Array]) -> Iterator[Array]:
-        """S after each block, `(N, L, width)`."""
+        """Yield s after each block, `(N, L, width)`."""
         a, *skip = (values[:, None] for values in entry)  # (N, 1, width)
         s = gelu(a + self.b[0])
         for h in skip:
@@ -90,8 +90,8 @@ class Folded:
     def slopes(self, pi_x: Array, scale: NDArray[np.int64]) -> tuple[Array, Array]:
         """f_θ(z, σ) `(N,)` and ∇_z f_θ(z, σ) `(N, K)` at points `(N, K)`, each at its own scale.
 
-        With a_i what GELU gets in block i, and g the slope of f in s: every block makes it
-        g + W_iᵀ (g ⊙ GELU'(a_i)), or in a plain MLP the second part alone.
+        With a_i the input of GELU in block i and g = ∂f/∂s, each block turns g into
+        g + W_iᵀ (g ⊙ GELU'(a_i)), or into the second term alone in a plain MLP.
         """
         parts = [
             self._slopes(pi_x[i : i + ROWS], scale[i : i + ROWS]) for i in range(0, len(pi_x), ROWS)

@@ -1,4 +1,4 @@
-"""Clips as windows in bounded memory: all of them to fit on, one after the other to score."""
+"""Clips as windows in bounded memory: all at once to fit on, one at a time to score."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, Run, WindowIndex, Windows, clip_runs, cut_in_pieces
 
 BATCH = 1024
-"""Windows cut and scored at once, so that memory does not grow with the clip."""
+"""Windows cut and scored at once; keeps memory from growing with the clip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Footage:
-    """Clips to fit on, read once: their windows and what is worth telling of them."""
+    """Clips to fit on, read once: their windows, and the facts that a model file records."""
 
     index: WindowIndex
     skeleton: Skeleton
@@ -35,14 +35,14 @@ class Footage:
     def read(
         cls, clips: Iterable[Clip], config: Config, skeleton: Skeleton | None = None
     ) -> Footage:
-        """All clips, seen as `skeleton` or else as the first clip's is modelled."""
+        """Read all clips as `skeleton`, or as modelled for the first clip with people."""
         runs: list[Run] = []
         counts, sha, n_clips = Repairs(), hashlib.sha256(), 0
         for clip in clips:
             n_clips += 1
             sha.update(clip.digest())
             if not clip.tracks:
-                continue  # nobody in it, so its skeleton is only a guess
+                continue  # without people its skeleton is only a guess
             skeleton = skeleton or skeletons.modelled(clip.skeleton)
             for run, mended in clip_runs(clip, config, skeleton):
                 counts += mended
@@ -67,7 +67,7 @@ class Footage:
         return len(self.index)
 
     def origin(self, epochs: int) -> Origin:
-        """What a model file tells of it."""
+        """The provenance that a model file records."""
         return Origin(
             library=version("stepvad"),
             data_sha256=self.digest,
@@ -78,7 +78,7 @@ class Footage:
         )
 
     def batches(self, stage: str, report: Report = silent) -> Iterator[Windows]:
-        """All windows in order, reported as they go."""
+        """Yield all windows in order and report progress."""
         done = 0
         for windows in self.index.batches(BATCH):
             yield windows
@@ -94,7 +94,7 @@ def score_clip(
     *,
     report: Report = silent,
 ) -> Scores:
-    """Every window of a clip scored; beside clip and scores, memory does not grow with it."""
+    """Score every window of a clip; memory beyond clip and scores does not grow with it."""
     parts: list[WindowScores] = []
     counts, flat = Repairs(), 0
     for index, mended in cut_in_pieces(clip, config, skeleton):

@@ -17,9 +17,9 @@ from stepvad.model.dsm import Gradient
 from stepvad.model.energy import Block, Energy, PlainBlock
 
 BFLOAT16_FROM = 128
-"""Width from which products in bfloat16 are worth their conversions."""
+"""Smallest width at which bfloat16 products are worth their conversions."""
 COMPILED_FROM = 250_000
-"""Steps times width from which compiling, some 20 s, is worth its time."""
+"""Smallest steps times width at which compiling, about 20 s, pays off."""
 
 
 def closed_form(
@@ -35,8 +35,8 @@ def closed_form(
 
     With a_i = W_i h_i + b_i and g_i = ∂f/∂h_i, every block gives g_i = g_{i+1} + W_iᵀ (g_{i+1} ⊙
     GELU'(a_i)). The input layer and block 1 are one product, and σ's branches are computed once
-    per scale. `noise (blocks, N, width)` is the block jitter; `precision` that of large products,
-    if it is another than the network's.
+    per scale. `noise (blocks, N, width)` is the block jitter; `precision` is that of the large
+    products, if it differs from the network's.
     """
     blocks = cast("list[Block | PlainBlock]", list(f.blocks))
     first, *others = blocks
@@ -65,8 +65,8 @@ def closed_form(
 
 
 def gelu_and_slope(a: Tensor) -> tuple[Tensor, Tensor]:
-    """GELU(a) = a Φ(a) and its slope Φ(a) + a φ(a), which share their costly parts."""
-    if torch.compiler.is_compiling():  # it fuses all this by itself
+    """GELU(a) = a Φ(a) and its slope Φ(a) + a φ(a), which share their expensive terms."""
+    if torch.compiler.is_compiling():  # the compiler fuses these operations itself
         y, slope, _ = _gelu_slope_phi(a)
         return y, slope
     return GeluAndSlope.apply(a)  # type: ignore[no-untyped-call]  # torch's
@@ -79,7 +79,7 @@ def _gelu_slope_phi(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class GeluAndSlope(torch.autograd.Function):
-    """Both, with their derivatives in few steps."""
+    """GELU and its slope, with derivatives that take few operations."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,7 +90,7 @@ class GeluAndSlope(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """The slope's own slope is φ(a) (2 - a²)."""
+        """Backpropagate through both; the derivative of the slope is φ(a) (2 - a²)."""
         a, slope, phi = ctx.saved_tensors
         of_gelu, of_slope = gradients
         return torch.addcmul(of_gelu * slope, of_slope * phi, 2 - a * a)
@@ -103,9 +103,9 @@ def _product(rows: Tensor, W: Tensor, precision: torch.dtype | None) -> Tensor:
 
 
 def fastest(config: Config, compute: Compute, n_steps: int) -> Gradient:
-    """The closed form in the precision asked for, compiled if that pays off in `n_steps`.
+    """The closed form in the requested precision, compiled if that pays off in `n_steps`.
 
-    Compiled code is made for whole batches; an epoch's last, smaller one goes without.
+    Compiled code handles full batches only; a smaller last batch of an epoch runs uncompiled.
     """
     plain: Gradient = partial(closed_form, precision=_precision(config, compute))
     pays_off = n_steps * config.width >= COMPILED_FROM and shutil.which("c++") is not None

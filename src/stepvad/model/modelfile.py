@@ -25,17 +25,17 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs
 
 FORMAT = 1
-"""Number of this file layout; older ones always load."""
+"""Version of the file format; older versions always load."""
 KEY = "stepvad"
-"""The one metadata entry: one, because several would be written in no fixed order."""
+"""The only metadata entry: several would be written in no fixed order."""
 NETWORK = "network."
 """Prefix of the energy model's tensors."""
 Space = PCSpace | Encoder
-"""What projects windows to π(x)."""
+"""A projection of windows to π(x)."""
 LARGEST = 1e9
-"""No number of a sound model is as large as this."""
+"""Every value of a valid model is smaller than this in magnitude."""
 SMALLEST = 1e-12
-"""No variance of a sound model is as small as this."""
+"""Every variance of a valid model is larger than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Origin:
     epochs: int
     """Epochs trained; fewer than the settings ask for if training stopped early."""
     counts: Repairs
-    """What was mended in the training poses."""
+    """Repairs to the training poses."""
     distilled: bool = False
     """Whether it learned the scores of another model."""
 
@@ -72,11 +72,11 @@ class Model:
     ranges: NDArray[np.float32] | None = None
     """Largest activations before each large product, `(blocks - 1, width)`; not in older files."""
     sha256: str = ""
-    """Digest of the bytes that it was read from; empty if it comes from no file."""
+    """Digest of the bytes it was read from; empty if it was not read from a file."""
 
 
 def write(model: Model, path: Path) -> None:
-    """Write a model; the same model gives the same bytes, and the file is whole or absent."""
+    """Write a model atomically; the same model gives the same bytes."""
     meta = {
         "format": FORMAT,
         "config": asdict(model.config),
@@ -106,7 +106,7 @@ def space_tensors(space: Space) -> dict[str, NDArray[np.float32]]:
 def write_tensors(
     tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object], path: Path
 ) -> None:
-    """Write named arrays with one JSON text beside them, in one step that cannot be cut in half."""
+    """Write named arrays and their JSON metadata atomically."""
     text = json.dumps(meta, sort_keys=True)
     contiguous = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
     with replacing(path, ModelFileError) as temporary:
@@ -114,7 +114,7 @@ def write_tensors(
 
 
 def read(path: Path) -> Model:
-    """Read a model and check that it is whole."""
+    """Read and validate a model."""
     tensors, meta, sha256 = read_with_digest(path)
     if meta.get("method") is not None:
         raise ModelFileError(
@@ -128,7 +128,7 @@ def read(path: Path) -> Model:
 
 @contextmanager
 def whole(path: Path, meta: Mapping[str, Any]) -> Iterator[None]:
-    """Say of a file whose parts do not make a model what is wrong with it."""
+    """Raise `ModelFileError` with the reason if the file's parts do not form a model."""
     if type(meta.get("format")) is not int or not 1 <= meta["format"] <= FORMAT:
         raise ModelFileError(
             f"{path}: expected format {FORMAT} or older, got {meta.get('format')!r}",
@@ -145,13 +145,13 @@ def whole(path: Path, meta: Mapping[str, Any]) -> Iterator[None]:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Named arrays and the JSON text beside them; nothing in the file is ever executed."""
+    """Read named arrays and their JSON metadata; nothing in the file is ever executed."""
     tensors, meta, _ = read_with_digest(path)
     return tensors, meta
 
 
 def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any], str]:
-    """The same, with the SHA-256 of the very bytes that were read."""
+    """Like `read_tensors`, with the SHA-256 of the bytes that were read."""
     try:
         raw = path.read_bytes()
         tensors = load(raw)
@@ -172,12 +172,12 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any
 
 
 def sha256(path: Path) -> str:
-    """Digest of a file; of a model that is loaded, take its own, which is of the same bytes."""
+    """Digest of a file; a loaded model has its own, taken from the bytes it was read from."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model:
-    """The model that these tensors and words describe, checked."""
+    """Build and validate the model that these tensors and metadata describe."""
     config, skeleton, origin = read_settings(meta)
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")
@@ -203,12 +203,12 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model
 
 
 def read_settings(meta: Mapping[str, Any]) -> tuple[Config, Skeleton, Origin]:
-    """Settings, joints and origin of a model, checked."""
+    """Read and validate settings, skeleton and origin of a model."""
     return Config(**meta["config"]), _skeleton(meta["skeleton"]), _origin(meta["origin"])
 
 
 def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> Space:
-    """The projection of these settings, checked."""
+    """Build and validate the projection that these settings specify."""
     D, K = 2 * skeleton.V * config.T, config.K
     match config.projection:
         case "pca" | "raw":
@@ -225,20 +225,20 @@ def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Sk
 def _checked(
     tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
 ) -> list[NDArray[Any]]:
-    """The tensors of these names in order, each of its shape."""
+    """The tensors of these names in order, each with its shape checked."""
     for name, shape in shapes.items():
         check_tensor(name, tensors[name], shape)
     return [tensors[name] for name in shapes]
 
 
 def check_positive(name: str, tensor: NDArray[Any]) -> None:
-    """Refuse variances that are not above zero."""
+    """Reject variances that are not positive."""
     if not (tensor > SMALLEST).all():
         raise ValueError(f"tensor {name} must be positive")
 
 
 def check_tensor(name: str, tensor: NDArray[Any], shape: tuple[int, ...]) -> None:
-    """Refuse an array of another shape or type, and numbers no model has."""
+    """Reject an array of the wrong shape or type, or with values out of range."""
     dtype = np.float64 if name in ("E_mean", "E_var") else np.float32
     if tensor.shape != shape or tensor.dtype != dtype:
         raise ValueError(

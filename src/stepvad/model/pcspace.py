@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepvad.errors import DataError
 
 RANK_TOLERANCE = 1e-9
-"""An eigenvalue below this share of the largest is rounding noise, not motion."""
+"""An eigenvalue below this fraction of the largest is rounding noise, not motion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +78,7 @@ class PCSpace:
 
     @property
     def scale(self) -> NDArray[np.float32]:
-        """Λ_K^(1/2), `(K,)`: what each component is divided by; ones without whitening."""
+        """Λ_K^(1/2), `(K,)`: the divisor of each component; ones without whitening."""
         return np.sqrt(self.Lambda_K) if self.whiten else np.ones_like(self.Lambda_K)
 
     def project(self, x: NDArray[np.float32]) -> NDArray[np.float32]:

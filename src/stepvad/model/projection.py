@@ -1,4 +1,4 @@
-"""The projection π learned from footage: PCA, or what the paper compares it with (Sec. 3.2)."""
+"""The projection π learned from footage: PCA, or the paper's alternatives to it (Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
 
 KEPT_BYTES = 1 << 30
-"""Training windows are projected once and kept if they take no more memory than this."""
+"""Projected training windows are kept if they need no more memory than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Projected:
-    """Training windows as π(x) `(N, K)` and c(x) `(N,)`; cut anew when needed if not kept."""
+    """Training windows as π(x) `(N, K)` and c(x) `(N,)`; recomputed on demand if not kept."""
 
     footage: Footage
     space: Space
@@ -35,7 +35,7 @@ class Projected:
     def of(
         cls, footage: Footage, space: Space, config: Config, report: Report = silent
     ) -> Projected:
-        """All windows of the footage, projected now if they fit."""
+        """All windows of the footage, projected now if they fit into `KEPT_BYTES`."""
         if 4 * len(footage) * (config.K + 1) > KEPT_BYTES:
             return cls(footage, space, config, None)
         pi_x = np.empty((len(footage), config.K), dtype=np.float32)
@@ -56,7 +56,7 @@ class Projected:
         return self.space.project(windows.x), windows.weight(self.config)
 
     def batches(self, stage: str, report: Report = silent) -> Iterator[NDArray[np.float32]]:
-        """π(x) of all windows in order, reported as they go."""
+        """Yield π(x) of all windows in order and report progress."""
         N = len(self.footage)
         for first in range(0, N, BATCH):
             pi_x, _ = self.batch(slice(first, first + BATCH))
@@ -65,14 +65,14 @@ class Projected:
 
 
 def resolve(config: Config, skeleton: Skeleton) -> Config:
-    """The settings with the K that raw coordinates have, all 2VT of them."""
+    """The settings, with K set to 2VT for raw coordinates."""
     if config.projection != "raw":
         return config
     return replace(config, K=2 * skeleton.V * config.T)
 
 
 def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent) -> Space:
-    """π of all windows of these footages (Eq. 6), as the settings ask for it."""
+    """Fit π to all windows of all parts (Eq. 6), as the settings specify."""
     D = 2 * parts[0].skeleton.V * config.T
     match config.projection:
         case "raw":
@@ -119,7 +119,7 @@ def _rows(parts: Sequence[Footage], stage: str, report: Report) -> Iterator[NDAr
 
 
 def _numbered(parts: Sequence[Footage], rows: NDArray[np.int64], D: int) -> NDArray[np.float32]:
-    """Flattened windows by their number when all parts stand in a row, `(n, D)`."""
+    """Flattened windows by their number over all parts, `(n, D)`, grouped by part."""
     chosen, first = [], 0
     for part in parts:
         mine = rows[(rows >= first) & (rows < first + len(part))] - first

@@ -56,14 +56,14 @@ class WindowScores:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """What a detector says of one clip."""
+    """A detector's scores of one clip."""
 
     clip: str
     n_frames: int
     T: int
     windows: WindowScores
     counts: Repairs
-    """What was mended before scoring."""
+    """Repairs made before scoring."""
     flat_windows: int
     """Windows with too little spread to be scaled by it."""
 
@@ -91,7 +91,7 @@ def anomaly_score(
     """A(x) = c(x) max_i E_i, `(N,)`, from standardised energies `E (N, L)` (Eq. 8).
 
     Other aggregations as in Supp. Tables S6 and S7: the sum, the mean of the two or three largest,
-    or the one scale with the given number.
+    or the single scale with the given number.
     """
     return np.asarray(c * aggregate(E, aggregation), dtype=np.float32)
 
@@ -111,7 +111,7 @@ def aggregate(E: NDArray[np.float32], aggregation: Aggregation) -> NDArray[np.fl
 
 
 def scale_weights(E: NDArray[np.float32], aggregation: Aggregation) -> NDArray[np.float64]:
-    """What each scale counts, w `(N, L)`, such that `aggregate` gives Σ_i w_i E_i."""
+    """Weights w `(N, L)` of the scales, for which `aggregate` equals Σ_i w_i E_i."""
     match aggregation:
         case "max":
             kept, weight = E.argmax(axis=1)[:, None], 1.0
@@ -137,7 +137,7 @@ def frame_scores(
 ) -> NDArray[np.float32]:
     """The score of each frame's worst person, `(n_frames,)`; NaN where no person has a score.
 
-    A person's own scores are smoothed first, by a Gaussian of `person_sigma` frames.
+    Each person's scores are smoothed first, with a Gaussian of `person_sigma` frames.
     """
     worst = np.full(n_frames, np.nan, dtype=np.float32)
     for frame, score in person_scores(windows, T, placement=placement):
@@ -164,7 +164,7 @@ def person_scores(
 def _place(
     frame: NDArray[np.int64], A: NDArray[np.float32], T: int, placement: Placement
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Scores of consecutive windows on the frames they speak for."""
+    """Assign the scores of consecutive windows to frames."""
     match placement:
         case "latest":
             return frame, A
@@ -182,7 +182,7 @@ def _place(
 def fill_uncovered(
     clips: Sequence[NDArray[np.float32]], floor: Floor = "global"
 ) -> list[NDArray[np.float32]]:
-    """Frame scores of all test clips with the frames nobody was scored in put at the floor.
+    """Frame scores of all test clips, with frames without a score set to the floor.
 
     `global` is the lowest score of all clips minus 1, `per_clip` the lowest of the clip itself
     minus 1; a clip without any score falls back on the global floor.
@@ -197,12 +197,12 @@ def fill_uncovered(
 
 
 def smooth(scores: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
-    """One Gaussian of `sigma` frames over a clip's scores; 0 leaves them as they are."""
+    """Smooth a clip's scores with a Gaussian of `sigma` frames; 0 leaves them unchanged."""
     return gaussian_filter1d(scores, sigma) if sigma > 0 else scores
 
 
 def smooth_scored(scores: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:
-    """The same Gaussian over the frames with a score alone; NaN stays where there is none."""
+    """Like `smooth`, over frames with a score only; NaN stays where there is none."""
     scored = ~np.isnan(scores)
     weight = smooth(scored.astype(np.float32), sigma)
     total = smooth(np.where(scored, scores, np.float32(0)), sigma)
@@ -210,6 +210,6 @@ def smooth_scored(scores: NDArray[np.float32], sigma: float) -> NDArray[np.float
 
 
 def stretches(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """First frame and end, the frame after the last, of every stretch of frames that is true."""
+    """First frame and end (exclusive) of every stretch of consecutive true frames."""
     edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
     return [(int(first), int(end)) for first, end in edges.reshape(-1, 2)]

@@ -24,16 +24,16 @@ from stepvad.model.folded import Weights
 from stepvad.progress import Progress, Report
 
 CHECKPOINT_S = 300.0
-"""Seconds after which a checkpoint is written also within an epoch."""
+"""Seconds between checkpoints within an epoch."""
 WARM_STEPS, TIMED_STEPS = 3, 8
-"""Steps before the clock runs, the first of which compiles, and while it does."""
+"""Untimed warm-up steps, the first of which compiles, and timed steps."""
 Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
 """π(x) `(n, K)` and c(x) `(n,)` of some training windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSet:
-    """The training windows, made batch by batch: `batch(rows)` gives π(x) and c(x)."""
+    """The training windows, loaded batch by batch: `batch(rows)` returns π(x) and c(x)."""
 
     n_windows: int
     batch: Callable[[NDArray[np.int64]], Batch]
@@ -44,14 +44,14 @@ class TrainingSet:
         return math.ceil(self.n_windows / config.batch_size)
 
     def n_steps(self, config: Config) -> int:
-        """Steps of the whole training."""
+        """Total number of training steps."""
         steps = config.epochs * self.steps_per_epoch(config)
         return min(steps, config.max_steps or steps)
 
 
 @dataclass(slots=True)
 class State:
-    """Everything that changes while training."""
+    """Everything that changes during training."""
 
     f: Energy
     ema: Energy
@@ -97,10 +97,10 @@ def train(
     resume: bool = False,
     compute: Compute = Compute(),
 ) -> tuple[Weights, int]:
-    """The averaged weights at the end, or at the best validation; and the epochs trained.
+    """Return the averaged weights, at the end or at the best validation, and the epochs trained.
 
-    `validate` is asked after every epoch; higher is better. `checkpoint` is written after every
-    epoch and every few minutes, and `resume` goes on from it to the same bytes as without a break.
+    `validate` is called after every epoch; higher is better. `checkpoint` is written after every
+    epoch and every few minutes; a resumed run gives the same bytes as an uninterrupted one.
     """
     state = State.start(config, compute, data.n_steps(config))
     state.validated = validate is not None
@@ -128,7 +128,7 @@ def run_epoch(
     report: Report,
     save: Callable[[], None] = lambda: None,
 ) -> None:
-    """One pass over the training windows in random order, or what is left of it."""
+    """Run one pass over the training windows in random order, or the rest of it."""
     device = state.f.head.weight.device
     sigmas = torch.tensor(config.sigmas, dtype=torch.float32, device=device)
     warmup, n_steps = data.steps_per_epoch(config), data.n_steps(config)
@@ -155,9 +155,9 @@ def run_epoch(
 
 
 def time_steps(n_windows: int, config: Config, compute: Compute) -> tuple[float, Weights]:
-    """Median seconds of a few steps on noise of so many windows each, and the weights after them.
+    """Median seconds per step on batches of `n_windows` of noise, and the final weights.
 
-    Compiled, if it would be for `config.max_steps`; the steps before the clock runs do that.
+    Compiled if training for `config.max_steps` would be; the untimed warm-up steps do that.
     """
     batch = np.random.default_rng(0).standard_normal((n_windows, config.K), dtype=np.float32)
     c = np.full(n_windows, 0.8, dtype=np.float32)
@@ -189,7 +189,7 @@ def _check_finite(loss: float, step: int) -> None:
 def learning_rate(step: int, warmup: int, n_steps: int, config: Config) -> float:
     """Linear warm-up over the first epoch, then a cosine down to `final_rate` of the peak.
 
-    In a training of less than two epochs the warm-up takes half of it.
+    In a run of less than two epochs the warm-up takes half of the steps.
     """
     warmup = min(warmup, max(n_steps // 2, 1))
     if step < warmup:
@@ -200,7 +200,7 @@ def learning_rate(step: int, warmup: int, n_steps: int, config: Config) -> float
 
 
 def ema_decay(step: int, config: Config) -> float:
-    """The average's decay after `step` steps: constant, or warmed up for short trainings."""
+    """The average's decay after `step` steps: constant, or warmed up for short runs."""
     if config.ema_warmup:
         return min(config.ema_decay, (1 + step) / (10 + step))
     return config.ema_decay
@@ -214,7 +214,7 @@ def update_ema(ema: Energy, f: Energy, decay: float) -> None:
 
 
 def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path) -> None:
-    """Write the whole training state, so that a later run can go on as if never stopped."""
+    """Write the whole training state; a later run resumes from it as if never interrupted."""
     tensors = {f"f.{name}": value for name, value in state.f.state_dict().items()}
     tensors |= {f"ema.{name}": value for name, value in state.ema.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in (state.best_weights or {}).items()}
@@ -231,7 +231,7 @@ def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path)
 
 
 def load_checkpoint(state: State, data: TrainingSet, config: Config, path: Path) -> None:
-    """Put a fresh state where a checkpoint of the same settings and data left off."""
+    """Restore a fresh state from a checkpoint of the same settings and data."""
     tensors, meta = modelfile.read_tensors(path)
     for key, expected in _identity(state, data, config).items():
         if meta.get(key) != expected:
@@ -269,7 +269,7 @@ def to_numpy(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def _denormals_as_zero() -> Iterator[None]:
-    """Trained networks make denormals, which halve the speed; afterwards all is as it was."""
+    """Flush denormals, which trained networks produce and which halve the speed; undone on exit."""
     before = bool(torch.tensor(1e-40) * 1 == 0)
     torch.set_flush_denormal(True)
     try:
@@ -279,7 +279,7 @@ def _denormals_as_zero() -> Iterator[None]:
 
 
 def _identity(state: State, data: TrainingSet, config: Config) -> dict[str, object]:
-    """What a checkpoint and the run that resumes from it must agree on."""
+    """Facts on which a checkpoint and the run that resumes from it must agree."""
     return {
         "kind": "checkpoint",
         "settings": asdict(config),
@@ -314,7 +314,7 @@ def _out_of_patience(state: State, config: Config) -> bool:
 
 
 def _batches_left(state: State, data: TrainingSet, config: Config) -> Iterator[NDArray[np.int64]]:
-    """Rows of the batches from this step to the end of the epoch; its order is the seed's."""
+    """Rows of the batches from this step to the end of the epoch, in the order set by the seed."""
     order = np.random.default_rng([config.seed, state.epoch]).permutation(data.n_windows)
     done = state.step - state.epoch * data.steps_per_epoch(config)
     left = min(data.steps_per_epoch(config) - done, data.n_steps(config) - state.step)

@@ -1,1 +1,1 @@
-"""What keeps long-running work going: stages and heartbeats, child processes, back-off, logs."""
+"""Supervision of long-running work: stages and heartbeats, child processes, back-off, logs."""

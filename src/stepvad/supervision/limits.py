@@ -1,4 +1,4 @@
-"""Limits that the system sets to a process."""
+"""Resource limits of a process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import resource
 logger = logging.getLogger(__name__)
 
 MANY_FILES = 65536
-"""No process of a site opens more; programs that walk over all possible files stay fast."""
+"""No process of a site opens more; programs that iterate over all possible files stay fast."""
 FEW_FILES = 4096
-"""Below this a site with many cameras and a busy page may run out."""
+"""With fewer, a site with many cameras and a busy page may run out."""
 
 
 def raise_file_limit() -> int:
-    """Raise the soft limit of open files to the hard one; how many may be open now."""
+    """Raise the soft limit on open files towards the hard one; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
     if wanted <= soft or soft == resource.RLIM_INFINITY:

@@ -1,4 +1,4 @@
-"""Lines on stderr: for people, or one JSON object each for programs."""
+"""Log lines on stderr: text for people, or JSON objects for programs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from stepvad.files.redaction import redact
 Form = Literal["text", "json"]
 
 REPEAT_S = 60.0
-"""A line that repeats is logged once in this time."""
+"""A repeated line is logged at most once in this time."""
 MOST_KINDS = 256
-"""Kinds of lines that are remembered."""
+"""Kinds of lines that are tracked."""
 
 
 class _Text(logging.Formatter):
@@ -51,8 +51,8 @@ def _words(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 def set_up(form: Form) -> None:
     """Log to stderr in this form, with the credentials of addresses hidden.
 
-    Libraries log warnings only: what they say of their daily work shows addresses that are secret,
-    such as those of webhooks.
+    Libraries log warnings only: their routine messages show secret addresses, for example those
+    of webhooks.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Text())
@@ -63,7 +63,7 @@ def set_up(form: Form) -> None:
 
 
 class Repeats:
-    """Lets one of a kind through per minute and counts the others; for any thread."""
+    """Admits one line of a kind per minute and counts the others; thread-safe."""
 
     def __init__(
         self, every_s: float = REPEAT_S, clock: Callable[[], float] = time.monotonic
@@ -73,7 +73,7 @@ class Repeats:
         self._lock = threading.Lock()
 
     def admit(self, kind: Hashable) -> int | None:
-        """How many of this kind were held back since the last; none if this one is held back."""
+        """How many of this kind were suppressed since the last; None to suppress this one."""
         now = self._clock()
         with self._lock:
             at, held = self._seen.get(kind, (-math.inf, 0))
@@ -81,14 +81,14 @@ class Repeats:
                 self._seen[kind] = at, held + 1
                 return None
             self._seen.pop(kind, None)
-            self._seen[kind] = now, 0  # at the end: the first is the oldest
+            self._seen[kind] = now, 0  # reinserted at the end, to keep the oldest first
             if len(self._seen) > MOST_KINDS:
                 del self._seen[next(iter(self._seen))]
             return held
 
 
 class RepeatFilter(logging.Filter):
-    """Lets one record of a kind through per minute, with the number of those held back."""
+    """Admits one record of a kind per minute, with the number of those suppressed."""
 
     def __init__(self, repeats: Repeats | None = None) -> None:
         super().__init__()
@@ -105,17 +105,17 @@ class RepeatFilter(logging.Filter):
 
 
 class FailureLog:
-    """Logs work that failed and goes on: of each kind of error one line per minute.
+    """Logs failures of work that continues: one line per minute for each kind of error.
 
-    What a machine does to a site, such as a full disk, is one line; only errors that nobody
-    expected come with their traceback.
+    Expected failures, such as a full disk, take one line; only unexpected errors are logged with
+    their traceback.
     """
 
     def __init__(self, logger: logging.Logger, repeats: Repeats | None = None) -> None:
         self._logger, self._repeats = logger, repeats or Repeats()
 
     def log(self, what: str, error: Exception) -> None:
-        """Log that something failed, and why."""
+        """Log what failed and why."""
         held = self._repeats.admit((what, type(error)))
         if held is None:
             return
@@ -126,5 +126,5 @@ class FailureLog:
 
 
 def repeated(held: int) -> str:
-    """The number of lines held back, to follow the line that is logged."""
+    """The number of suppressed lines, as a suffix of the line that is logged."""
     return f" ({held} more like this since the last line)" if held else ""

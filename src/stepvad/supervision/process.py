@@ -1,8 +1,8 @@
 """Child processes for work that may crash or hang, each supervised by a stage.
 
-The thread that starts a child must live as long as it: the system ends the child with its thread.
-A child answers in bytes that the site decodes and checks; only the site, which is trusted, sends
-pickles, and only one, when a child starts.
+The thread that starts a child must outlive it: the system kills the child when that thread exits.
+A child replies in bytes that the site decodes and validates; only the site, which is trusted, sends
+a pickle, once, when a child starts.
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from stepvad.supervision.stages import PAUSED_S, Heartbeat
 logger = logging.getLogger(__name__)
 
 PROTOCOL = 1
-"""Version of what a site and its children say to each other."""
+"""Version of the protocol between a site and its children."""
 OTHER_VERSION = 75
-"""Exit code of a child that speaks another version: the package was upgraded under the site."""
+"""Exit code of a child with another protocol version: the package was upgraded under the site."""
 ALIVE_S = 1.0
-"""How often a child says that it is alive."""
+"""Interval of a child's keep-alive messages."""
 START_S = 60.0
-"""Longest time from the start of a child to its first word: a busy machine imports slowly."""
+"""Longest time from the start of a child to its first message: a busy machine imports slowly."""
 SILENT_S = 6.0
-"""A child that is silent for longer, once it has spoken, hangs."""
+"""A child that is silent for longer, after its first message, counts as hung."""
 TRANSFER_S = 6.0
 """Longest pause within a message, in either direction."""
 MOST_BYTES = 1 << 28
-"""Largest message that a child may send: a picture of 8192 x 8192 pixels fits."""
+"""Largest message that a child may send: an image of 8192 x 8192 pixels fits."""
 FIRST_RESTART_S, LONGEST_RESTART_S = 0.2, 5.0
 STEADY_S = 60.0
-"""A child that ran for longer is started again at once."""
+"""A child that ran for longer resets the back-off."""
 STOP_S = 3.0
 PR_SET_PDEATHSIG = 1
 
 GONE = (EOFError, OSError, pickle.UnpicklingError)
-"""What the pipe of a process that was killed raises."""
+"""Exceptions raised by the pipe of a process that was killed."""
 
 
 class HungError(Exception):
-    """A child that is there but shows no progress."""
+    """A child is alive but makes no progress."""
 
 
 class ChildProcess:
-    """A process that runs a function of a module, with the other end of a pipe.
+    """A process that runs a function of a module, connected by a pipe.
 
-    No wait for it is without a limit: reads and writes of the pipe time out, and a child that
-    does not say that it is alive raises `HungError`.
+    Nothing blocks on it without a limit: reads and writes of the pipe time out, and a child that
+    sends no keep-alive raises `HungError`.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """Its process id."""
         return self.process.pid
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """The next message, or None if there is none in time; `HungError` if the child hangs."""
+        """The next message, or None on timeout; raises `HungError` if the child hangs."""
         now = time.monotonic()
         if now - self._asked_at > PAUSED_S:
             self._alive_at = now  # this process was paused, and the child may have been too
@@ -119,15 +119,15 @@ class ChildProcess:
                 return None
             message = self.body()
             self._alive_at, self._limit_s = time.monotonic(), SILENT_S
-            if message:  # an empty one says no more than that the child is alive
+            if message:  # an empty one is a keep-alive
                 return message
 
     def body(self) -> bytes:
-        """The message that follows at once, such as the pixels after their header."""
+        """The message that follows immediately, such as the pixels after their header."""
         return self.pipe.recv_bytes(MOST_BYTES)
 
     def stop(self, within_s: float = STOP_S) -> int | None:
-        """End it: its pipe closes; if that does not help, by force. Its exit code, if it ended."""
+        """Close its pipe, kill it if that is not enough; its exit code, None if it still runs."""
         self.pipe.close()
         for end in (self.process.kill, None):
             with suppress(subprocess.TimeoutExpired):
@@ -139,21 +139,21 @@ class ChildProcess:
 
 
 class Client(Protocol):
-    """What talks to a child."""
+    """Communicates with a child."""
 
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
-        """Talk until stopped or nothing will follow (then True); what raises ends the child."""
+        """Serve until stopped or until no more work follows (True); an error stops the child."""
         ...
 
     def died(self, reason: str) -> None:
-        """A child ended and another one follows."""
+        """Called when a child has exited and before another one is started."""
         ...
 
 
 class SupervisedProcess:
     """A stage that keeps a child process running: one that dies or hangs is replaced.
 
-    Restarts are never given up, only spaced out: whatever made them fail may be over.
+    Restarts continue indefinitely with back-off: the cause of the failures may go away.
     """
 
     deadline_s = 4 * STOP_S + TRANSFER_S + LONGEST_RESTART_S
@@ -170,11 +170,11 @@ class SupervisedProcess:
         self._backoff = Backoff(FIRST_RESTART_S, LONGEST_RESTART_S)
 
     def stop(self, deadline: float) -> None:
-        """End the child soon."""
+        """Stop the child soon."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Keep a child running until stopped or until nothing will follow."""
+        """Keep a child running until stopped or until no more work follows."""
         while not self._stopping.is_set():
             began = time.monotonic()
             reason = self._run_once()
@@ -187,10 +187,10 @@ class SupervisedProcess:
             self._backoff.wait(self._stopping)
 
     def _run_once(self) -> str | None:
-        """One child from start to end: why it ended, None if nothing will follow."""
+        """Run one child; return why it exited, or None if no more work follows."""
         try:
             child = self._new()
-        except OSError as error:  # no memory, process number or file handle: there may be later
+        except OSError as error:  # out of memory, process ids or file handles, perhaps temporarily
             return f"could not be started: {error.strerror or error}"
         self.pid, why = child.pid, ""
         try:
@@ -216,14 +216,14 @@ def _ended(code: int | None) -> str:
 
 
 class ChildPipe:
-    """A child's end of the pipe: says every second that the process is alive."""
+    """A child's end of the pipe; sends a keep-alive every second."""
 
     def __init__(self, pipe: Connection[Any, Any]) -> None:
         self._pipe = pipe
         self._lock = threading.Lock()
 
     def say_alive(self) -> None:
-        """Begin to say so, until the pipe closes."""
+        """Start sending keep-alives until the pipe closes; then exit."""
 
         def run() -> None:
             while True:
@@ -242,11 +242,11 @@ class ChildPipe:
                 self._pipe.send_bytes(message)
 
     def receive(self) -> bytes:
-        """The next message of the site."""
+        """The next message from the site."""
         return self._pipe.recv_bytes()
 
     def end_with_site(self) -> None:
-        """End this process when the pipe closes, for those who only send."""
+        """Exit this process when the pipe closes; for children that only send."""
 
         def wait() -> None:
             with suppress(*GONE):
@@ -257,15 +257,15 @@ class ChildPipe:
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Let the system end this process when the one that started it is gone."""
+    """Have the system signal this process when its parent exits."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
 
 
 def main() -> None:
-    """What a child runs."""
+    """Entry point of a child."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends its children
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent stops children
     version, fd, name = sys.argv[1:4]
     if int(version) != PROTOCOL:
         sys.exit(OTHER_VERSION)

@@ -1,4 +1,4 @@
-"""The stages of a site and the supervisor that notices one that hangs."""
+"""The stages of a site and the supervisor that detects one that hangs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import NoReturn, Protocol
 logger = logging.getLogger(__name__)
 
 STUCK = 70
-"""Exit code of a process that ends because a stage hangs or died."""
+"""Exit code of a process that exits because a stage hangs or died."""
 PR_SET_NAME = 15
 CHECK_S = 0.25
 PAGE_S = 3.0
-"""How long a page may take to end."""
+"""How long a page may take to stop."""
 PAUSED_S = 3.0
-"""A supervisor that was away for longer was paused with everything else, and forgives that."""
+"""A longer time between checks means that the whole process was paused; heartbeats are reset."""
 
 
 class Heartbeat:
-    """When a stage last showed progress, and how long it may take to do so again."""
+    """The time of a stage's last progress and the deadline for the next."""
 
     def __init__(self, deadline_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.deadline_s = deadline_s
@@ -34,7 +34,7 @@ class Heartbeat:
         self._at = clock()
 
     def beat(self) -> None:
-        """Show progress."""
+        """Record progress."""
         self._at = self._clock()
 
     @property
@@ -53,26 +53,26 @@ class Stage(Protocol):
 
     @property
     def name(self) -> str:
-        """What logs, metrics and stack traces call it."""
+        """Its name in logs, metrics and stack traces."""
         ...
 
     @property
     def heartbeat(self) -> Heartbeat:
-        """Beats at least once in its `deadline_s` while `run` goes on."""
+        """Beats at least once per `deadline_s` while `run` is active."""
         ...
 
     def run(self) -> None:
-        """Work until stopped, or until nothing will follow."""
+        """Work until stopped or until no more work follows."""
         ...
 
     def stop(self, deadline: float) -> None:
-        """End `run` by that time of the monotonic clock; do not wait for it."""
+        """Make `run` return by this time of the monotonic clock; do not block."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StageHealth:
-    """How one stage is doing."""
+    """Health of one stage."""
 
     name: str
     age_s: float
@@ -86,7 +86,7 @@ class StageHealth:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a process is doing: all stages that should run now."""
+    """Health of a process: all stages that should be running."""
 
     stages: tuple[StageHealth, ...] = ()
 
@@ -97,7 +97,7 @@ class Health:
 
     @property
     def is_ok(self) -> bool:
-        """Whether every stage shows progress."""
+        """Whether every stage makes progress."""
         return not self.late
 
 
@@ -109,10 +109,10 @@ class _Running:
 
 
 class Supervisor:
-    """Runs stages in threads and ends the whole process when one of them hangs or dies.
+    """Runs stages in threads and exits the whole process when one of them hangs or dies.
 
-    A thread cannot be ended from outside, so nothing is unwound: whatever would wait for the
-    thread would hang as well. Who started the process starts it again.
+    A thread cannot be killed from outside, so nothing is unwound: joining the thread would hang as
+    well. The parent process restarts this one.
     """
 
     def __init__(self, end: Callable[[int], NoReturn] = os._exit) -> None:
@@ -122,7 +122,7 @@ class Supervisor:
         self._checked: float | None = None
 
     def start(self, stage: Stage) -> None:
-        """Run a stage from now on."""
+        """Start a stage in its own thread."""
         thread = threading.Thread(target=self._run, args=[stage.name], name=stage.name, daemon=True)
         with self._lock:
             if stage.name in self._running:
@@ -132,7 +132,7 @@ class Supervisor:
         thread.start()
 
     def stop(self, stages: Iterable[Stage], within_s: float) -> list[str]:
-        """Have stages end together; the names of those that did not."""
+        """Stop stages together; return the names of those that did not stop in time."""
         deadline = time.monotonic() + within_s
         with self._lock:
             ending = [self._running[s.name] for s in stages if s.name in self._running]
@@ -149,7 +149,7 @@ class Supervisor:
         return left
 
     def health(self) -> Health:
-        """How the stages are doing; any thread may ask."""
+        """Health of the stages; thread-safe."""
         with self._lock:
             stages = [one.stage for one in self._running.values()]
         return Health(
@@ -160,7 +160,7 @@ class Supervisor:
         )
 
     def check(self) -> None:
-        """End the process if a stage hangs or died; to be called every second or so."""
+        """Exit the process if a stage hangs or died; call this every second or so."""
         now = time.monotonic()
         before, self._checked = self._checked, now
         with self._lock:
@@ -199,7 +199,7 @@ class Supervisor:
 
 
 def _show_name(name: str) -> None:
-    """Have `top -H` and debuggers show this thread by its name, as far as they have room."""
+    """Set the thread name shown by `top -H` and debuggers, truncated to 15 bytes."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
@@ -209,20 +209,20 @@ class Page(Stage, Protocol):
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """Its address for browsers."""
         ...
 
 
 class Parent(Protocol):
-    """The process that started this one and wants to know that it goes on."""
+    """The parent process, which monitors the heartbeat of this one."""
 
     def beat(self) -> None:
-        """Hear that it does."""
+        """Send it a heartbeat."""
         ...
 
 
 def watch_over(supervisor: Supervisor, stop: threading.Event, parent: Parent | None = None) -> None:
-    """Check all stages until told to stop, and let the parent process know each time."""
+    """Check all stages until `stop` is set, and send the parent a heartbeat each time."""
     while not stop.wait(CHECK_S):
         supervisor.check()
         if parent is not None:

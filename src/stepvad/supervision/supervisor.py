@@ -1,7 +1,7 @@
-"""The process that starts a site and starts it again when it dies or hangs.
+"""The parent process of a site, which restarts it when it dies or hangs.
 
-A site writes a byte to a pipe whenever its own supervisor has looked at every stage. systemd's
-watchdog is fed by those bytes: it restarts the whole service when even this process hangs.
+A site writes a byte to a pipe whenever its own supervisor has checked every stage. These bytes
+feed systemd's watchdog, which restarts the whole service if even this process hangs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from stepvad.supervision.stages import PAUSED_S
 logger = logging.getLogger(__name__)
 
 REFUSED = 3
-"""Exit code of a site whose settings do not work: it is not started again unless it once ran."""
+"""Exit code of a site with unusable settings: it is restarted only if it has run before."""
 START_S = 180.0
 """Longest time from the start of a site to its first heartbeat: models are loaded."""
 HANG_S = 15.0
-"""A site without a heartbeat for so long hangs."""
+"""A site without a heartbeat for this long counts as hung."""
 STOP_S = 25.0
 NOTIFY_S = 1.0
 FIRST_RESTART_S, LONGEST_RESTART_S, STEADY_S = 0.2, 5.0, 60.0
@@ -35,7 +35,7 @@ HEARTBEAT_OPTION = "--heartbeat-fd"
 
 
 class HeartbeatPipe:
-    """A site's end of the pipe to the process that started it."""
+    """A site's end of the pipe to its parent process."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -43,13 +43,13 @@ class HeartbeatPipe:
         self._fd = fd
 
     def beat(self) -> None:
-        """Say that every stage was looked at."""
-        with suppress(OSError):  # nobody reads: whoever started the site is stopped or gone
+        """Report that every stage was checked."""
+        with suppress(OSError):  # no reader: the parent is stopped or gone
             os.write(self._fd, b".")
 
 
 class SystemdNotifier:
-    """What systemd wants to know of a service (sd_notify); without systemd nothing happens."""
+    """Notifies systemd of the state of the service (sd_notify); does nothing without systemd."""
 
     def __init__(self, address: str | None) -> None:
         """`address`: NOTIFY_SOCKET of the environment."""
@@ -57,7 +57,7 @@ class SystemdNotifier:
         self._alive_at: float | None = None
 
     def alive(self) -> None:
-        """The service goes on; the first time also: it has started. Sent once a second at most."""
+        """Report that the service is alive and, the first time, ready; at most once a second."""
         now = time.monotonic()
         if self._alive_at is None:
             self.notify("READY=1\nWATCHDOG=1")
@@ -77,7 +77,7 @@ class SystemdNotifier:
 
 
 class _Run:
-    """One site from start to end."""
+    """One run of a site."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._reads, writes = os.pipe()
@@ -97,17 +97,17 @@ class _Run:
         self._beat_at = self._looked_at = time.monotonic()
 
     def heard(self, timeout_s: float) -> bool:
-        """Whether there was a heartbeat in this time."""
+        """Whether a heartbeat arrived in this time."""
         ready, _, _ = select.select([self._reads], [], [], timeout_s)
         if not ready or not os.read(self._reads, 4096):
-            if ready:  # closed: the site is about to end
+            if ready:  # closed: the site is about to exit
                 select.select([], [], [], timeout_s)
             return False
         self._beat_at, self._limit_s = time.monotonic(), HANG_S
         return True
 
     def is_hanging(self) -> bool:
-        """Whether heartbeats are overdue; time in which this process was paused does not count."""
+        """Whether the heartbeat is overdue, not counting time in which this process was paused."""
         now = time.monotonic()
         if now - self._looked_at > PAUSED_S:
             self._beat_at = now
@@ -119,23 +119,23 @@ class _Run:
 
 
 class _Watch:
-    """Runs a site again and again."""
+    """Runs a site and restarts it when it fails."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._stopping = False  # no Event: a handler may not wait for the lock of its own thread
+        self._stopping = False  # no Event: a signal handler must not wait for its own thread's lock
         self._run: _Run | None = None
         self._has_worked = False
         self._systemd = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """A signal says that this is the end; the site is told."""
+        """Handle a stop signal: terminate the site."""
         self._stopping = True
         if self._run is not None:
             self._run.process.terminate()
 
     def run(self) -> int:
-        """Until the site ends by itself or a signal says so; an exit code."""
+        """Run until the site exits by itself or a signal stops it; return an exit code."""
         backoff = Backoff(FIRST_RESTART_S, LONGEST_RESTART_S)
         while True:
             began = time.monotonic()
@@ -153,10 +153,10 @@ class _Watch:
             self._rest(wait_s)
 
     def _run_once(self) -> int | None:
-        """Start the site and wait for its end: its exit code, None if it could not be started."""
+        """Run the site once; return its exit code, or None if it could not be started."""
         try:
             self._run = run = _Run(self._command)
-        except OSError as error:  # no memory, process number or file handle: there may be later
+        except OSError as error:  # out of memory, process ids or file handles, perhaps temporarily
             logger.error("the site could not be started: %s", error.strerror or error)
             return None
         try:
@@ -167,7 +167,7 @@ class _Watch:
             run.close()
 
     def _wait(self, run: _Run) -> int:
-        """Until the site has ended; by force if it hangs, or does not end once told to."""
+        """Wait until the site exits; kill it if it hangs or does not exit when asked to."""
         told: float | None = None
         killed = False
         while (code := run.process.poll()) is None:
@@ -184,14 +184,14 @@ class _Watch:
                     killed = True
                     run.process.kill()
             elif run.is_hanging():
-                if not killed:  # one that waits for its disk may take long to die
+                if not killed:  # a process blocked on disk may take long to die
                     logger.critical("the site hangs: no heartbeat for %g s; it is killed", HANG_S)
                 killed = True
                 run.process.kill()
         return code
 
     def _rest(self, seconds: float) -> None:
-        """Wait before the next start; this process is alive meanwhile."""
+        """Wait before the next start, after one keep-alive to systemd."""
         self._systemd.notify("WATCHDOG=1")
         until = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < until:
@@ -199,11 +199,11 @@ class _Watch:
 
 
 def supervise(command: Sequence[str]) -> int:
-    """Run a site until it ends by itself or a signal says so; an exit code.
+    """Run a site until it exits by itself or a signal stops it; return an exit code.
 
-    `command` begins with an interpreter, `-m` and a module; the module is given the option
-    `--heartbeat-fd`. Ctrl-C and SIGTERM are passed on, and the site ends in order. A site that
-    dies or hangs is started again, after a while that grows with each failure in a row.
+    `command` starts with an interpreter, `-m` and a module; the option `--heartbeat-fd` is passed
+    to the module. Ctrl-C and SIGTERM are forwarded, and the site shuts down cleanly. A site that
+    dies or hangs is restarted, with a delay that grows with each consecutive failure.
     """
     watch = _Watch(command)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""The windows of many cameras, whose poses come in any batches, made by arrays."""
+"""Windows of many cameras, cut from batches of poses of any size by array operations."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from stepvad.windows.prepare import prepare
 from stepvad.windows.values import Windows
 
 AT_ONCE = 512
-"""Windows made at once, at most: what fits into the processor's caches."""
+"""Largest number of windows cut at once; they fit into the processor's caches."""
 
 
 NEVER = -(2**62)
-"""The latest frame of a track that has none."""
+"""Latest frame of a track without poses."""
 
 
 class Mark(NamedTuple):
-    """How far every track was; see `WindowAssembler.mark`."""
+    """State of every track to roll back to; see `WindowAssembler.mark`."""
 
     slot: Mapping[int, int]
     n: NDArray[np.int64]
@@ -34,10 +34,10 @@ class Mark(NamedTuple):
 
 
 class WindowAssembler:
-    """Poses of many cameras in, the windows out that a `Stream` of each would have.
+    """Cuts the poses of many cameras into the windows that one `Stream` per camera would.
 
-    A camera is a number below 2^31, and track ids are of 32 bits; frames of a camera come in
-    order, one or many at a time. Memory grows with the people in view.
+    Camera numbers are below 2^31 and track ids have 32 bits. Frames of a camera arrive in order,
+    one or many at a time. Memory grows with the number of people in view.
     """
 
     def __init__(self, config: Config, skeleton: Skeleton) -> None:
@@ -51,35 +51,36 @@ class WindowAssembler:
         self._keypoints = np.empty((0, 4 * length, joints, 2), dtype=np.float32)
         self._confidence = np.empty((0, 4 * length), dtype=np.float32)
         self._n = np.empty(0, dtype=np.int64)
-        """Poses kept of each track: the latest of its run, one after the other from place 0."""
+        """Poses buffered per track: the latest of its run, contiguous from position 0."""
         self._last = np.empty(0, dtype=np.int64)
         self._owner = np.empty(0, dtype=np.int64)
-        """The camera of each slot; -1: free."""
+        """The camera of each slot; -1 if free."""
         self._moved = np.empty(0, dtype=np.bool_)
-        """Tracks whose latest poses were moved to place 0 since the mark."""
+        """Tracks whose latest poses were moved to position 0 since the mark."""
         self._replaced = np.empty(0, dtype=np.int64)
-        """Tracks that begin again in between since the mark; of these all poses are kept:"""
+        """Tracks that restarted within a push since the mark; `_before` holds their old poses."""
         self._before = self._keypoints, self._confidence
 
     def __len__(self) -> int:
-        """Tracks remembered."""
+        """Number of tracks in memory."""
         return len(self._slot)
 
     def forget(self, camera: int) -> None:
-        """Nothing of this camera goes on."""
+        """Drop all tracks of this camera."""
         self._release(self._owner == camera)
 
     def mark(self) -> Mark:
-        """How far every track is, for `undo` of the push that follows."""
+        """Record the state of every track, to `undo` the next push."""
         self._moved[:] = False
         self._replaced = self._replaced[:0]
         return Mark(dict(self._slot), self._n.copy(), self._last.copy(), self.duplicate_poses)
 
     def undo(self, mark: Mark) -> None:
-        """Take back what was pushed since the mark.
+        """Roll back to the mark.
 
-        Poses are written behind those that were there, or these were moved to place 0 first; a
-        track that began again is found to do so the next time, too.
+        A push writes poses after the existing ones, or moves those to position 0 first, so it is
+        enough to restore the counts. A track that restarted after a long gap restarts again with
+        its next pose; one that restarted within a push gets its old poses back.
         """
         if len(self._replaced):
             width = self._before[1].shape[1]
@@ -103,9 +104,10 @@ class WindowAssembler:
         confidence: NDArray[np.float32],
         skeleton: Skeleton = COCO17,
     ) -> Iterator[tuple[Windows, NDArray[np.int64]]]:
-        """The windows of poses `(P, V, 2)`, and of each the row of the pose that completed it.
+        """Yield the windows of poses `(P, V, 2)`, each with the row of the pose that completed it.
 
-        They come some at a time. Of poses with one camera, frame and track the first counts.
+        Windows are yielded in batches. Of poses with the same camera, frame and track the first
+        is used.
         """
         keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.skeleton)
         key = camera << 32 | track_id & 0xFFFFFFFF
@@ -116,7 +118,7 @@ class WindowAssembler:
             self.duplicate_poses += int(again.sum())
             order, same = order[~again], same[~again]
             step = np.diff(frame[order], prepend=0)
-        # where a person was away for long in between, what follows is a run of its own
+        # a long gap within the batch starts a new run
         broken = same & ends_run(step - 1, self._length)
         runs = [order]
         if broken.any():
@@ -140,9 +142,9 @@ class WindowAssembler:
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Keep poses by track and frame, each track without a break.
+        """Buffer poses sorted by track and frame, each track without a long gap.
 
-        Of the windows they complete: the place of the first pose, the last frame, the row.
+        Returns position of the first pose, last frame and row of every window they complete.
         """
         first = np.flatnonzero(np.diff(key, prepend=-1))
         size = np.diff(first, append=len(key))
@@ -176,9 +178,9 @@ class WindowAssembler:
         return at[whole] - (self._length - 1), frame[whole], of[whole]
 
     def _cut(self, at: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Windows from these places on: keypoints `(N, T, V, 2)`, confidences `(N, T)`."""
+        """Windows that start at these positions: keypoints `(N, T, V, 2)`, confidences `(N, T)`."""
         joints = self._keypoints.shape[2:]
-        # the poses of a window lie one after the other: each is copied in one piece
+        # the poses of a window are contiguous: each window is copied in one piece
         poses = self._keypoints.reshape(-1)
         size = joints[0] * joints[1]
         spans = as_strided(
@@ -198,7 +200,7 @@ class WindowAssembler:
         first: NDArray[np.int64],
         slots: NDArray[np.int64],
     ) -> Poses:
-        """The pose before each gap: the one given before, or the latest that is kept."""
+        """The pose before each gap: the previous row, or the track's latest buffered pose."""
         gap = np.flatnonzero(missed)
         earlier, sure = keypoints[gap - 1], confidence[gap - 1]
         at = np.flatnonzero(missed[first])  # tracks whose first pose follows a gap
@@ -208,7 +210,7 @@ class WindowAssembler:
         return earlier, sure
 
     def _make_room(self, slots: NDArray[np.int64], size: NDArray[np.int64]) -> None:
-        """Keep of full tracks what the next window needs; longer pieces need more places."""
+        """Trim full tracks to what the next window needs; grow the buffers for long batches."""
         full = slots[self._n[slots] + size > self._keypoints.shape[1]]
         full = full[self._n[full] >= self._length]
         kept = self._length - 1
@@ -231,7 +233,7 @@ class WindowAssembler:
         return slot
 
     def _sweep(self, wanted: int) -> None:
-        """Let go of who was missed for long; make room for more if those are few."""
+        """Drop tracks missed for too long; add slots if that frees too few."""
         used = self._owner >= 0
         latest = np.full(int(self._owner.max(initial=0)) + 1, NEVER)
         np.maximum.at(latest, self._owner[used], self._last[used])

@@ -14,7 +14,7 @@ from stepvad.windows.values import Repairs
 
 
 def cut(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[WindowIndex, Repairs]:
-    """Every window of a clip, as the given skeleton sees it, and what was repaired."""
+    """Every window of a clip, converted to the given skeleton, and the repairs made."""
     pieces = list(clip_runs(clip, config, skeleton))
     index = WindowIndex.of([run for run, _ in pieces], config, skeleton.V)
     return index, sum((mended for _, mended in pieces), Repairs())
@@ -23,14 +23,14 @@ def cut(clip: Clip, config: Config, skeleton: Skeleton) -> tuple[WindowIndex, Re
 def cut_in_pieces(
     clip: Clip, config: Config, skeleton: Skeleton
 ) -> Iterator[tuple[WindowIndex, Repairs]]:
-    """The same windows some at a time, in memory that does not grow with the clip."""
+    """Yield the same windows in pieces, in memory that does not grow with the clip."""
     return in_pieces(clip_runs(clip, config, skeleton), config, skeleton)
 
 
 def in_pieces(
     repaired: Iterable[Repaired], config: Config, skeleton: Skeleton
 ) -> Iterator[tuple[WindowIndex, Repairs]]:
-    """The windows of runs, whenever enough poses are there, and what was repaired for them."""
+    """Yield the windows of runs whenever enough poses are collected, with the repairs made."""
     gathered: list[Run] = []
     counts, n_poses = Repairs(), 0
     for run, mended in repaired:

@@ -10,17 +10,17 @@ Poses = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def ends_run(missed: NDArray[np.int64], T: int) -> NDArray[np.bool_]:
-    """Whether a track that was missed for this many frames is too long gone to be filled."""
+    """Whether a gap of this many missed frames is too long to fill."""
     return missed > T
 
 
 def fill_gaps(
     missed: NDArray[np.int64], poses: Poses, earlier: Poses
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Poses]:
-    """Poses with the `missed (n,)` ones before each of them, linear in time.
+    """Insert the `missed (n,)` poses before each pose, interpolated linearly in time.
 
-    `earlier` holds the pose on the far side of each gap, one where `missed` is above 0. Of each
-    pose of the result: the row of the pose it leads to, the frames that lie between, the pose.
+    `earlier` holds the pose before each gap, one for every `missed` above 0. Returns for each
+    resulting pose the row of the pose it leads to, the frames from it to that pose, and the pose.
     """
     (keypoints, confidence), gap = poses, np.flatnonzero(missed)
     row = np.repeat(np.arange(len(missed)), missed + 1)

@@ -1,4 +1,4 @@
-"""Runs of poses and every window on them, cut when a batch is asked for."""
+"""Runs of poses and all their windows, cut on demand, batch by batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Run:
 
     @classmethod
     def joined(cls, parts: Sequence[Run]) -> Run:
-        """Parts of one run that follow each other."""
+        """Concatenate consecutive parts of one run."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -43,7 +43,7 @@ class Run:
         return self.first_frame + len(self) - 1
 
     def part(self, first: int, end: int) -> Run:
-        """The poses from `first` up to `end`, as slices count."""
+        """The poses of slice `first:end`; negative numbers count from the end."""
         poses = slice(*slice(first, end).indices(len(self)))
         first_frame = self.first_frame + poses.start
         return Run(self.track_id, first_frame, self.keypoints[poses], self.confidence[poses])
@@ -51,7 +51,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowIndex:
-    """Every window of some runs, as views on their poses until `windows` asks for a batch."""
+    """Every window of some runs, kept as positions in their poses until `windows` cuts a batch."""
 
     keypoints: NDArray[np.float32]
     confidence: NDArray[np.float32]
@@ -92,12 +92,12 @@ class WindowIndex:
         return Windows.of(keypoints, confidence, self.track_id[rows], self.frame[rows], self.config)
 
     def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Keypoints of poses `(n, T)` as `(n, T, V, 2)`; quicker for windows beside each other."""
+        """Keypoints of poses `(n, T)` as `(n, T, V, 2)`; faster for adjacent windows."""
         n, T = poses.shape
         first, end = (int(poses[:, 0].min()), int(poses[:, -1].max()) + 1) if n else (0, 0)
         if not T <= end - first <= 2 * n + T:
             return self.keypoints[poses]
-        # joints outside, poses inside: a joint of a window is T numbers in a row
+        # joints outside, poses inside: the T values of a joint in a window are contiguous
         turned = np.ascontiguousarray(self.keypoints[first:end].transpose(2, 1, 0))
         spans = np.lib.stride_tricks.sliding_window_view(turned, T, axis=2)  # (2, V, poses, T)
         return spans.transpose(2, 0, 1, 3)[poses[:, 0] - first].transpose(0, 3, 2, 1)

@@ -1,4 +1,4 @@
-"""What windows that are made while a track goes on cannot do."""
+"""Checks settings for online windows, which are cut before a track ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from stepvad.errors import ConfigError
 
 
 def check_online(config: Config) -> None:
-    """Refuse settings that need the end of a track."""
+    """Reject settings that need the end of a track."""
     if config.drop_last_window:
         raise ConfigError(
             "drop_last_window: expected False for a stream, got True",

@@ -1,4 +1,4 @@
-"""Poses as a model sees them: its joints, all of them found, confidences in [0, 1]."""
+"""Prepare poses for a model: its joints, none missing, confidences in [0, 1]."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def prepare(
     source: Skeleton,
     target: Skeleton,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Repairs]:
-    """Poses as a model sees them: keypoints `(n, V, 2)` and mean confidence `(n,)`.
+    """Convert poses to a model's skeleton: keypoints `(n, V, 2)` and mean confidence `(n,)`.
 
-    NaN confidence counts as 0, others are clipped to [0, 1]; a joint that was not found, at (0, 0)
-    with confidence 0, goes to the middle of the joints that were.
+    A NaN confidence becomes 0, others are clipped to [0, 1]. A missing joint, at (0, 0) with
+    confidence 0, is placed at the mean of the joints that were found.
     """
     counts = Repairs(poses=len(keypoints))
     if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
@@ -32,7 +32,7 @@ def prepare(
 def _mend(
     keypoints: NDArray[np.float32], confidence: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Repairs]:
-    """Confidences in [0, 1] and joints that were all found, and how many were not."""
+    """Clip confidences to [0, 1], place missing joints, and count these repairs."""
     nan = np.isnan(confidence)
     in_range = np.clip(np.where(nan, np.float32(0), confidence), np.float32(0), np.float32(1))
     in_range += np.float32(0)  # -0 becomes 0

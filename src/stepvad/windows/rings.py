@@ -1,4 +1,4 @@
-"""The windows of one camera, frame by frame: the small case of the assembler, and cheaper."""
+"""Windows of one camera, frame by frame: a special case of the assembler, and cheaper."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArr
 
 
 class TrackRings:
-    """The latest T poses of every track in rings: a new pose is written, nothing else moves.
+    """Ring buffers of the latest T poses of every track; adding a pose moves no other.
 
-    Each ring is there twice, one after the other, so that any T consecutive poses are a slice.
+    Each ring is stored twice, back to back, so any T consecutive poses are a slice.
     """
 
     def __init__(self, T: int, V: int) -> None:
         self.T = T
         self.n_filled = 0
-        """Poses interpolated at the last push."""
+        """Poses interpolated by the last push."""
         self._slot: dict[int, int] = {}
         self._free: list[int] = []
         self._keypoints = np.empty((0, 2 * T, V, 2), dtype=np.float32)
@@ -30,7 +30,7 @@ class TrackRings:
         self._last = np.empty(0, dtype=np.int64)
         """Frame of each track's latest pose."""
         self._length = np.empty(0, dtype=np.int64)
-        """Poses of each track since it was last missed for too long."""
+        """Poses in the current run of each track."""
 
     def push(
         self,
@@ -39,7 +39,7 @@ class TrackRings:
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
     ) -> Found:
-        """Add a pose to each of these tracks; the windows completed, track by track."""
+        """Add a pose to each of these tracks; return the windows completed, track by track."""
         self.n_filled = 0
         self._forget(frame)
         slots = np.array([self._slot_of(track_id) for track_id in track_ids], dtype=np.int64)
@@ -60,11 +60,11 @@ class TrackRings:
         return joined[0][order], joined[1][order], joined[2][order], joined[3][order]
 
     def __len__(self) -> int:
-        """Tracks remembered."""
+        """Number of tracks in memory."""
         return len(self._slot)
 
     def _forget(self, frame: int) -> None:
-        """Let go of tracks that were missed for more than T frames."""
+        """Drop tracks that were missed for more than T frames."""
         gone = (self._length > 0) & ends_run(frame - self._last - 1, self.T)
         if gone.any():
             for track_id, slot in [*self._slot.items()]:
@@ -82,7 +82,7 @@ class TrackRings:
         return slot
 
     def _grow(self) -> None:
-        """Room for twice as many tracks."""
+        """Double the number of slots, at least 8 more."""
         before = len(self._last)
         more = max(before, 8)
         self._free.extend(range(before + more - 1, before - 1, -1))
@@ -99,7 +99,7 @@ class TrackRings:
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
     ) -> list[Found]:
-        """Interpolate the missed poses of some tracks; the windows that they complete."""
+        """Interpolate the missed poses of some tracks; return the windows they complete."""
         latest = slots, (self._length[slots] - 1) % self.T
         earlier = self._keypoints[latest], self._confidence[latest]
         missed = frame - self._last[slots] - 1
@@ -127,7 +127,7 @@ class TrackRings:
         self._last[slots] = frame
 
     def _windows(self, slots: NDArray[np.int64], track_id: NDArray[np.int64]) -> Found:
-        """The latest T poses of those of these tracks that have as many."""
+        """The latest T poses of each of these tracks that has at least T."""
         whole = self._length[slots] >= self.T
         slots = slots[whole, None]
         poses = self._length[slots] % self.T + np.arange(self.T)  # (N, T)

@@ -1,4 +1,4 @@
-"""Poses in the order of tracks and frames become runs: consecutive frames, gaps filled."""
+"""Build runs, consecutive frames with gaps filled, from poses sorted by track and frame."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from stepvad.windows.prepare import prepare
 from stepvad.windows.values import Repairs
 
 PIECE = 32_768
-"""Poses of a run in hand at once; a longer run comes in pieces that share T - 1 poses."""
+"""Most poses of a run held at once; longer runs are split into pieces that share T - 1 poses."""
 
 Repaired = tuple[Run, Repairs]
-"""A run, and what was repaired since the one before it."""
+"""A run, and the repairs made since the previous one."""
 
 
 def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> Iterator[Repaired]:
-    """The runs of a clip, as the given skeleton sees it."""
+    """The runs of a clip, converted to the given skeleton."""
     try:
         yield from runs_of(_parts(clip), config, clip.skeleton, skeleton)
     except DataError as error:
@@ -33,7 +33,7 @@ def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> Iterator[Repair
 
 
 def _parts(clip: Clip) -> Iterator[PoseRows]:
-    """The poses of a clip: many short tracks at a time, or a part of a long one."""
+    """The poses of a clip in parts: many short tracks together, or a part of a long one."""
     together: list[PoseRows] = []
     n_poses = 0
     for track in clip.tracks:
@@ -48,7 +48,7 @@ def _parts(clip: Clip) -> Iterator[PoseRows]:
 
 
 def _rows(track: Track) -> Iterator[PoseRows]:
-    """The poses of a track, some at a time."""
+    """The poses of a track, at most `PIECE` at a time."""
     for first in range(0, len(track), PIECE):
         part = slice(first, first + PIECE)
         frames, keypoints = track.frames[part], track.keypoints[part]
@@ -58,9 +58,9 @@ def _rows(track: Track) -> Iterator[PoseRows]:
 def runs_of(
     parts: Iterable[PoseRows], config: Config, source: Skeleton, target: Skeleton
 ) -> Iterator[Repaired]:
-    """The runs of poses that come by track and frame, any number at a time.
+    """Yield the runs of poses sorted by track and frame, given in parts of any size.
 
-    Runs, and the pieces of long ones, do not depend on how many poses come at a time.
+    Runs, and the pieces of long ones, do not depend on the size of the parts.
     """
     builder = _Builder(config, source, target)
     for part in parts:
@@ -71,7 +71,7 @@ def runs_of(
 
 
 class _Builder:
-    """The run in hand: what waits to be joined to its tail."""
+    """The run under construction: pending poses and the tail they are joined to."""
 
     def __init__(self, config: Config, source: Skeleton, target: Skeleton) -> None:
         self._counts = Repairs()
@@ -82,12 +82,12 @@ class _Builder:
         self._tail: Run | None = None
 
     def taken_counts(self) -> Repairs:
-        """What was repaired since the last call."""
+        """Return the repairs made since the last call."""
         counts, self._counts = self._counts, Repairs()
         return counts
 
     def add(self, rows: PoseRows) -> Iterator[Run]:
-        """The runs, or pieces of one, that are complete with further poses."""
+        """Add poses; yield the runs, or pieces of a run, that they complete."""
         keypoints, confidence, mended = prepare(
             rows.keypoints, rows.confidence, self._source, self._target
         )
@@ -107,13 +107,13 @@ class _Builder:
         self._last = int(track[-1]), int(frame[-1])
 
     def end_run(self, *, ends_track: bool) -> Iterator[Run]:
-        """What is in hand, when no pose of this run follows."""
+        """End the current run and yield its pending poses."""
         if self._waiting:
             yield self._joined(ends_run=True, ends_track=ends_track)
         self._tail = None
 
     def _grow(self, frames: NDArray[np.int64], run: Run) -> Iterator[Run]:
-        """Further poses of the run in hand."""
+        """Append poses to the current run; yield a piece when `PIECE` poses are pending."""
         first = 0
         while first < len(run):
             if self._n_waiting == PIECE:
@@ -124,7 +124,7 @@ class _Builder:
             first = end
 
     def _joined(self, *, ends_run: bool, ends_track: bool) -> Run:
-        """All windows that the waiting poses complete, behind the tail of their run."""
+        """Join pending poses to the run's tail, as a run with all windows that they complete."""
         frames = np.concatenate([some for some, _ in self._waiting])
         poses = Run.joined([run for _, run in self._waiting])
         self._waiting, self._n_waiting = [], 0
@@ -138,7 +138,7 @@ class _Builder:
 
 
 def _extended(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[Run, int]:
-    """A run with further poses, seen in `frames`, at its end; and how many it grew by."""
+    """Append poses, seen in `frames`, to a run; also return by how many it grew."""
     before = int(frames[0]) - 1 if tail is None else tail.last_frame
     missed = np.diff(frames, prepend=before) - 1
     if missed.any():
@@ -147,7 +147,7 @@ def _extended(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[
 
 
 def _filled(tail: Run | None, poses: Run, missed: NDArray[np.int64]) -> Run:
-    """The poses with those that were missed before each of them."""
+    """Insert the missed poses before each pose."""
     gap = np.flatnonzero(missed)
     keypoints, confidence = poses.keypoints[gap - 1], poses.confidence[gap - 1]
     if tail is not None and missed[0]:

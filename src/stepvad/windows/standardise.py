@@ -1,4 +1,4 @@
-"""Each window is centred and scaled by its own spread (Sec. 4.1), and put back in place."""
+"""Centre and scale each window by its own spread (Sec. 4.1), and map it back to pixels."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 
 STGNF_SIZE = (856.0, 480.0)
-"""What profile `stgnf` divides x and y by, whatever the video's size."""
+"""Divisors of x and y in profile `stgnf`, regardless of the video's size."""
 AT_ONCE = 128
-"""Windows standardised at once: they fit the caches."""
+"""Windows standardised at once; they fit into the caches."""
 ROUNDING = float(np.finfo(np.float32).eps)
-"""A spread below this share of the coordinates themselves is their rounding, not motion."""
+"""A spread below this fraction of the coordinates is rounding error, not motion."""
 
 
 def standardise(
@@ -20,15 +20,15 @@ def standardise(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Windows `(N, 2, V, T)`, centred, both axes divided by the spread of y; and which were flat.
 
-    A spread below `spread_floor` of the spread of x counts as that much; a window without any
-    spread stays at zero. Each window is computed alone, so a batch gives the same bits.
+    The divisor is at least `spread_floor` times the spread of x; a window without any spread
+    becomes zero. Windows are computed independently, so any batching gives the same bits.
     """
     standardised, flat = np.empty(x.shape, np.float32), np.empty(len(x), np.bool_)
     for first in range(0, len(x), AT_ONCE):
         part = slice(first, first + AT_ONCE)
         rows, _, scale, flat[part] = _centred(x[part], config)
         rows /= scale[:, None, None]
-        rows += 0.0  # -0 becomes 0, so that equal windows are equal bits
+        rows += 0.0  # -0 becomes 0: equal windows have equal bits
         standardised[part] = rows.reshape(x[part].shape)
     return standardised, flat
 
@@ -36,10 +36,10 @@ def standardise(
 def place(
     x: NDArray[np.float32], keypoints: NDArray[np.float32], config: Config
 ) -> NDArray[np.float32]:
-    """Standardised windows `(N, 2, V, T)` in pixels `(N, T, V, 2)`.
+    """Map standardised windows `(N, 2, V, T)` to pixels `(N, T, V, 2)`.
 
-    They go where, and get as large as, the windows of `keypoints (N, T, V, 2)` are: with these very
-    windows it undoes `standardise`.
+    Position and scale are those of the windows `keypoints (N, T, V, 2)`; for the same windows this
+    inverts `standardise`.
     """
     _, mean, scale, _ = _centred(keypoints.transpose(0, 3, 2, 1), config)
     rows = x.reshape(len(x), 2, -1) * scale[:, None, None] + mean
@@ -51,7 +51,7 @@ def place(
 def _centred(
     x: NDArray[np.float32], config: Config
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Windows about their mean `(N, 2, V T)`, the mean `(N, 2, 1)`, their scale, who is flat."""
+    """Centred windows `(N, 2, V T)`, their mean `(N, 2, 1)`, their scale, and which are flat."""
     N, size = len(x), STGNF_SIZE if config.profile == "stgnf" else (1.0, 1.0)
     rows = np.array(x, dtype=np.float64, order="C").reshape(N, 2, x.shape[2] * x.shape[3])
     if config.profile == "stgnf":
@@ -59,7 +59,7 @@ def _centred(
     mean = rows.mean(axis=2, keepdims=True)  # sums run along the last, dense axis
     rows -= mean
     spread = np.sqrt(np.square(rows).mean(axis=2))  # (N, 2)
-    # the largest coordinate is within √n spreads of the mean: few windows need a closer look
+    # the largest coordinate is within √n spreads of the mean: few windows need the exact check
     still = spread <= 1.01 * ROUNDING * (np.abs(mean[..., 0]) + np.sqrt(rows.shape[2]) * spread)
     if still.any():
         still &= spread <= ROUNDING * (np.abs(x).max(axis=(2, 3)).astype(np.float64) / size)

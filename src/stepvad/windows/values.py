@@ -1,4 +1,4 @@
-"""Windows X ∈ R^(2×V×T) in batches, and what was repaired on the way to them (Sec. 3)."""
+"""Batches of windows X ∈ R^(2×V×T), and counts of repairs to their poses (Sec. 3)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepvad.windows.standardise import standardise
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """What was mended on the way from poses to windows, so that nothing is mended silently."""
+    """Counts of repairs made between poses and windows; nothing is repaired silently."""
 
     poses: int = 0
     """Poses read."""
@@ -25,15 +25,15 @@ class Repairs:
     clipped_confidences: int = 0
     """Confidences outside [0, 1], clipped."""
     missing_joints: int = 0
-    """Joints at (0, 0) with confidence 0, put at the middle of the pose's other joints."""
+    """Joints at (0, 0) with confidence 0, placed at the mean of the pose's other joints."""
     filled_poses: int = 0
     """Poses interpolated inside a gap of at most T frames."""
     short_runs: int = 0
-    """Stretches of a track with fewer than T frames, which give no window."""
+    """Runs with fewer than T frames, which yield no window."""
 
     def __add__(self, other: Repairs) -> Repairs:
-        """The counts of both together."""
-        # not by dataclasses.astuple, which copies deeply: a stream adds with every frame
+        """Add the counts of both."""
+        # dataclasses.astuple deep-copies: too slow for a stream, which adds on every frame
         return Repairs(*map(add, _each_count(self), _each_count(other)))
 
 
@@ -55,7 +55,7 @@ class Windows:
     flat: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        """Check that all arrays speak of the same N windows."""
+        """Check that all arrays describe the same N windows."""
         if self.x.ndim != 4 or self.x.shape[1] != 2:
             raise DataError(
                 f"windows: x must have shape (N, 2, V, T), got {self.x.shape}",
@@ -88,13 +88,13 @@ class Windows:
         return len(self.x)
 
     def part(self, rows: NDArray[np.int64]) -> Windows:
-        """Some of them, in the order given."""
+        """The windows at these rows, in the order given."""
         return Windows(
             self.x[rows], self.c[rows], self.track_id[rows], self.frame[rows], self.flat[rows]
         )
 
     def check(self, config: Config, skeleton: Skeleton) -> None:
-        """Refuse windows cut with other settings or another skeleton."""
+        """Reject windows cut with other settings or another skeleton."""
         expected = (2, skeleton.V, config.T)
         if self.x.shape[1:] != expected:
             raise DataError(
@@ -104,5 +104,5 @@ class Windows:
             )
 
     def weight(self, config: Config) -> NDArray[np.float32]:
-        """c(x) as it weighs loss and score, `(N,)`: ones where confidence is switched off."""
+        """Weights c(x) of loss and score, `(N,)`: ones if confidence is switched off."""
         return self.c if config.confidence else np.ones_like(self.c)

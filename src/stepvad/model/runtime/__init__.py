@@ -1,4 +1,4 @@
-"""The folded network on the engines that are installed (Supp. C, runtime)."""
+"""The folded network on the installed engines (Supp. C, runtime)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ENGINES: tuple[Engine, ...] = get_args(Engine)
 FASTEST: tuple[Engine, ...] = ("openvino-bfloat16", "torch-bfloat16", "openvino", "onnxruntime")
 """Best first, measured on a Xeon with AMX; the benchmark page has the figures."""
 REDUCED_FROM = 128
-"""Width from which products in bfloat16 are worth their conversions."""
+"""Smallest width at which bfloat16 products are worth their conversions."""
 EXTRAS = {"onnxruntime": "all", "openvino": "openvino", "torch": "train"}
-"""Which extra brings a library."""
+"""The extra that installs each library."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,12 +48,12 @@ class Network:
     folded: Folded
     engine: Engine
     threads: int
-    """Threads of one call; numpy and torch have a number of their own for the whole process."""
+    """Threads per call; numpy and torch use their own process-wide number instead."""
     blocks: Blocks
 
     @classmethod
     def of(cls, folded: Folded, runtime: Runtime = "auto", threads: int | None = None) -> Network:
-        """The network on the engine that `runtime` names or asks for."""
+        """Load the network into the engine that `runtime` names or selects."""
         engine, number = choose(runtime, width=len(folded.head)), threads_of(threads)
         log.info("scoring with %s, threads: %d", engine, number)
         return cls(folded, engine, number, _blocks(folded, engine, number))
@@ -63,7 +63,7 @@ class Network:
         return self.folded.energies(pi_x, self.blocks)
 
     def __reduce__(self) -> tuple[Callable[..., Network], tuple[Folded, Engine, int]]:
-        """Processes share the weights; each prepares its own engine."""
+        """Pickle the weights, not the engine: each process creates its own."""
         return Network.of, (self.folded, self.engine, self.threads)
 
 
@@ -71,7 +71,7 @@ def choose(runtime: Runtime, *, width: int) -> Engine:
     """The engine to score with.
 
     `auto` gives the same scores on every machine: ONNX Runtime in float32, which the base
-    installation has. `fastest` takes bfloat16 where the processor multiplies it.
+    installation includes. `fastest` uses bfloat16 where the processor multiplies it.
     """
     if runtime == "auto":
         return "onnxruntime" if usable("onnxruntime") else "numpy"
@@ -96,12 +96,12 @@ def usable(engine: Engine) -> bool:
 
 
 def available(*, ranges: bool = True) -> list[Engine]:
-    """What this machine can score with; int8 if the model has its `ranges`."""
+    """Engines that this machine can score with; int8 ones only if the model has `ranges`."""
     return [engine for engine in ENGINES if usable(engine) and (ranges or "int8" not in engine)]
 
 
 def threads_of(threads: int | None) -> int:
-    """Threads asked for, or those of OMP_NUM_THREADS, as numpy and torch have it, or all cores."""
+    """`threads` if given, else OMP_NUM_THREADS, as in numpy and torch, else all cores."""
     if threads is not None:
         if threads < 1:
             raise ConfigError(f"threads: expected at least 1, got {threads}")
@@ -129,7 +129,7 @@ def _refusal(engine: Engine) -> StepvadError:
 
 @cache
 def _has_bfloat16(library: str) -> bool:
-    """Whether the processor multiplies bfloat16; importing a library to ask it takes a while."""
+    """Whether the processor multiplies bfloat16; cached because importing the library is slow."""
     if library == "openvino":
         from stepvad.model.runtime.engines import openvino_has_bfloat16
 
@@ -140,7 +140,7 @@ def _has_bfloat16(library: str) -> bool:
 
 
 def precision_of(engine: Engine) -> Precision:
-    """What the large products of an engine are in."""
+    """Precision of the large products of an engine."""
     if "bfloat16" in engine:
         return "bfloat16"
     return "int8" if "int8" in engine else "float32"

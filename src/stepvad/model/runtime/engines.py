@@ -1,7 +1,7 @@
 """ONNX Runtime and OpenVINO: the same graph, on a known number of threads.
 
-Neither is told to flush denormals to zero: both would do so for the whole calling thread, its other
-computations included. The exact GELU in float32 gives 0 or a normal number, so there are none.
+Neither flushes denormals to zero: both would do so for the whole calling thread, including its
+other computations. The exact GELU in float32 gives 0 or a normal number, so there are none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Precision = Literal["float32", "bfloat16", "int8"]
 Run = Callable[[Sequence[Array]], Array]
 """Inputs of a graph, in order, to its one output."""
 Graph = Callable[[Sequence[Any]], list[Any]]
-"""Inputs of a graph, in order, to all its outputs: arrays of any kind of number."""
+"""Inputs of a graph, in order, to all its outputs: arrays of any dtype."""
 
 
 def onnxruntime_blocks(folded: Folded, threads: int, precision: Precision) -> Blocks:
@@ -47,8 +47,8 @@ def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> Run:
 def onnxruntime_graph(model: bytes, threads: int) -> Graph:
     """A graph on ONNX Runtime; threads may share the session.
 
-    Its switch for denormals stays off: it would change the arithmetic of the caller's own thread,
-    and where a network only runs forwards, 1 + erf rounds to zero before a product gets that small.
+    Its option to flush denormals stays off: it would change the arithmetic of the calling thread,
+    and in a forward pass 1 + erf rounds to zero before a product gets that small.
     """
     onnxruntime = import_onnxruntime()
 
@@ -61,7 +61,7 @@ def onnxruntime_graph(model: bytes, threads: int) -> Graph:
 
 
 def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> Graph:
-    """A graph on OpenVINO; a request serves one thread at a time, so idle ones are kept."""
+    """A graph on OpenVINO; a request serves one thread at a time, so idle ones are pooled."""
     openvino = import_openvino()
 
     core = openvino.Core()

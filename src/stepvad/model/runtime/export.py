@@ -23,9 +23,9 @@ from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.windows.standardise import ROUNDING, STGNF_SIZE, standardise
 
 PROBES = 256
-"""Windows that a new file is tried on."""
+"""Windows that a new file is tested on."""
 LARGEST_DEVIATION = 1e-3
-"""A file that deviates by more than this share of a score is not written."""
+"""A file whose scores deviate by more than this fraction is not written."""
 Inputs = list[NDArray[np.float32]]
 
 
@@ -36,11 +36,11 @@ class Parity:
     engine: str
     windows: int
     deviation: float
-    """Largest difference, as a share of the score or of 1, whichever is larger."""
+    """Largest difference, relative to the score or to 1, whichever is larger."""
 
 
 def export(model: Model, path: Path) -> Parity:
-    """Write an ONNX file (.onnx) or OpenVINO's own (.xml, .bin beside it), once it is tried."""
+    """Write an ONNX file (.onnx) or OpenVINO's own (.xml and .bin) after testing its scores."""
     if path.suffix not in (".onnx", ".xml"):
         raise StepvadError(
             f"{path}: expected a name that ends in .onnx or .xml, got {path.suffix!r}",
@@ -86,7 +86,7 @@ def scoring_model(model: Model) -> bytes:
 
 
 def probes(model: Model) -> Inputs:
-    """Windows to try a file on: figures that drift and sway, one frozen in a line, one a point."""
+    """Test windows: figures that drift and sway, one flattened to a line, one a point."""
     rng = np.random.default_rng(0)
     V, T = model.skeleton.V, model.config.T
     figure = rng.normal(size=(PROBES, 2, V, 1)) * [[[30.0]], [[60.0]]]
@@ -101,7 +101,7 @@ def probes(model: Model) -> Inputs:
 
 
 def _standardise(graph: Graph, model: Model, V: int) -> str:
-    """As `windows.standardise`, in float32; counted from the first joint, so sums are small."""
+    """Like `windows.standardise`, in float32; relative to the first joint to keep sums small."""
     x, T = "x", model.config.T
     if model.config.profile == "stgnf":
         size = np.reshape(np.array(STGNF_SIZE, np.float32), (2, 1, 1))
@@ -138,7 +138,7 @@ def _project(graph: Graph, model: Model, x: str) -> str:
 
 
 def _aggregate(graph: Graph, model: Model, E: str) -> str:
-    """As `scoring.aggregate`."""
+    """Like `scoring.aggregate`."""
     match model.config.aggregation:
         case "max":
             return graph.node("ReduceMax", E, graph.constant([1]), keepdims=0)

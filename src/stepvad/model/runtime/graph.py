@@ -17,20 +17,20 @@ OPSET = 20
 IR_VERSION = 9
 """The file layout that came with this operator set."""
 TINY = np.float32(1e-12)
-"""A range that is not zero, for values that are."""
+"""Lower bound on ranges and scales, to avoid division by zero."""
 
 Shape = Sequence[int | str]
 
 
 class Graph:
-    """A graph under construction: every call appends a node and gives the name of its result."""
+    """A graph under construction: every call appends a node and returns the name of its result."""
 
     def __init__(self) -> None:
         self._nodes: list[onnx.NodeProto] = []
         self._constants: list[onnx.TensorProto] = []
 
     def constant(self, values: NDArray[Any] | Sequence[int] | float) -> str:
-        """An array in the file; whole numbers are int64, others keep their type."""
+        """Add an array; floats become float32, lists of integers int64, arrays keep their type."""
         name = f"constant_{len(self._constants)}"
         array = np.asarray(values, dtype=np.float32) if isinstance(values, float) else values
         array = np.asarray(array, order="C")
@@ -38,14 +38,14 @@ class Graph:
         return name
 
     def node(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
-        """The result of one operator, the first if it has several."""
+        """Append an operator and return the name of its first result."""
         name = f"{operator.lower()}_{len(self._nodes)}"
         names = [name, *(f"{name}_{i}" for i in range(1, results))]
         self._nodes.append(helper.make_node(operator, inputs, names, **attributes))
         return name
 
     def rename(self, result: str, name: str) -> str:
-        """A result under the name that users of the file know."""
+        """Expose a result under a public name."""
         self._nodes.append(helper.make_node("Identity", [result], [name]))
         return name
 
@@ -55,7 +55,7 @@ class Graph:
         outputs: dict[str, Shape],
         facts: dict[str, str] | None = None,
     ) -> bytes:
-        """The finished graph, checked, as a file; `facts` are what it says of itself."""
+        """Check and serialise the finished graph; `facts` become its metadata."""
         graph = helper.make_graph(
             self._nodes,
             "stepvad",
@@ -76,10 +76,10 @@ class Graph:
 
 
 def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str], *, int8: bool = False) -> str:
-    """All blocks and the head, as `Folded.blocks` has them: `(N, width)` each to `(N, L)`.
+    """All blocks and the head, like `Folded.blocks`: `(N, width)` each to `(N, L)`.
 
-    The head is a sum and not a product, so that engines that multiply in bfloat16 keep it, and with
-    it the sums of the skips, in float32.
+    The head is a sum rather than a product: engines that multiply in bfloat16 then keep it, and
+    with it the sums of the skips, in float32.
     """
     a, *skip = (graph.node("Unsqueeze", name, graph.constant([1])) for name in entry)
     s = graph.node("Gelu", graph.node("Add", a, graph.constant(folded.b[0])))
@@ -95,11 +95,11 @@ def add_blocks(graph: Graph, folded: Folded, entry: Sequence[str], *, int8: bool
 
 
 def add_product(graph: Graph, folded: Folded, i: int, rows: str, *, int8: bool) -> str:
-    """The i-th large product; in int8, one scale for each row and one for each output.
+    """The i-th large product; in int8, with one scale per row and one per output.
 
-    Units hand their usual reach to their weights first, which changes no product and lets all fill
-    the same range. Rows are divided by their largest value and multiplied by it again afterwards: a
-    strange window goes beyond what normal ones do, and clipped it would look less strange.
+    The usual range of each unit is first moved into its weights, which leaves the product unchanged
+    and gives all units the same range. Rows are divided by their largest value and multiplied by it
+    afterwards: abnormal windows exceed the range of normal ones, and clipping would hide that.
     """
     W = folded.W[i]
     if not int8 or folded.ranges is None:
@@ -113,7 +113,7 @@ def add_product(graph: Graph, folded: Folded, i: int, rows: str, *, int8: bool) 
 
 
 def add_int8_product(graph: Graph, W: NDArray[np.float32], rows: str) -> str:
-    """Rows between -1 and 1 times Wᵀ, both rounded to whole numbers of up to 127."""
+    """Rows between -1 and 1 times Wᵀ, both rounded to int8 between -127 and 127."""
     zero = graph.constant(np.array(0, np.int8))
     scale = graph.constant(np.array(1 / 127, np.float32))
     rows = graph.node("QuantizeLinear", rows, scale, zero)
@@ -128,7 +128,7 @@ def add_int8_product(graph: Graph, W: NDArray[np.float32], rows: str) -> str:
 
 
 def blocks_model(folded: Folded, *, int8: bool = False) -> bytes:
-    """`Folded.blocks` as a file of its own."""
+    """`Folded.blocks` as a serialised model."""
     width = len(folded.head)
     graph = Graph()
     inputs: dict[str, Shape] = {"a": ["N", width]}
@@ -139,7 +139,7 @@ def blocks_model(folded: Folded, *, int8: bool = False) -> bytes:
 
 
 def products_model(folded: Folded, *, int8: bool = False) -> bytes:
-    """The large products of the network and nothing else: what an engine can do at best."""
+    """Only the large products of the network: an upper bound on the speed of an engine."""
     width = len(folded.head)
     graph = Graph()
     rows = "rows"

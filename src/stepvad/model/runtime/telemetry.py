@@ -1,8 +1,8 @@
-"""Inference engines, imported so that they report nothing to their makers.
+"""Imports inference engines with their telemetry disabled.
 
-By default ONNX Runtime makes a device id in the user's cache when it is imported, and sends usage
-events to Microsoft; so do recent releases for Linux. OpenVINO makes a client id in `~/intel` when
-it is imported, and sends an event to Google Analytics.
+By default ONNX Runtime creates a device id in the user's cache on import and sends usage events to
+Microsoft; recent releases do so on Linux too. OpenVINO creates a client id in `~/intel` on import
+and sends an event to Google Analytics.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 
 def import_onnxruntime() -> Any:
-    """ONNX Runtime without telemetry, in this process and those that it starts.
+    """Import ONNX Runtime without telemetry, in this process and its children.
 
-    A value of ORT_DISABLE_TELEMETRY that is set already stays.
+    An existing value of ORT_DISABLE_TELEMETRY is kept.
     """
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime  # noqa: TID251
@@ -24,10 +24,10 @@ def import_onnxruntime() -> Any:
 
 
 def import_openvino() -> Any:
-    """OpenVINO without telemetry: its import does not find the package that sends."""
+    """Import OpenVINO without telemetry, by hiding the package that sends it."""
     name = "openvino_telemetry"
     before = sys.modules.get(name)
-    sys.modules[name] = None  # type: ignore[assignment] # as if it were not installed
+    sys.modules[name] = None  # type: ignore[assignment] # as if not installed
     try:
         import openvino  # noqa: TID251
     finally:

@@ -12,7 +12,7 @@ from stepvad.model.folded import Array, Blocks, Folded
 
 
 def torch_blocks(folded: Folded, *, bfloat16: bool) -> Blocks:
-    """The blocks on torch; with `bfloat16` the large products alone are in it."""
+    """The blocks on torch; with `bfloat16`, only the large products use it."""
     precision = torch.bfloat16 if bfloat16 else torch.float32
     W = [torch.from_numpy(values).to(precision) for values in folded.W]
     b_1, *b = torch.from_numpy(folded.b)
