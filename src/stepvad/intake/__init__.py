@@ -1,1 +1,1 @@
-"""How poses come in: cameras and files, pose workers, frame queues, time slots, live status."""
+"""Pose intake: cameras and files, pose workers, frame queues, time slots, live status."""

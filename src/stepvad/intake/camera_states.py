@@ -1,4 +1,4 @@
-"""Which cameras are online: sources and pose workers say so, the rest of a site hears of it."""
+"""Camera states: reported by sources and pose workers, published to the rest of the site."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ logger = logging.getLogger(__name__)
 
 @runtime_checkable
 class CameraListener(Protocol):
-    """Somebody outside who wants to know whether a camera is there, such as a broker."""
+    """Receives camera state changes, for example to publish them to a broker."""
 
     def status(self, camera: str, state: Literal["online", "offline"]) -> None:
-        """Hear of it, without waiting."""
+        """Handle a state change; must not block."""
         ...
 
 
 class CameraStates:
-    """The states of all cameras; any thread may report one.
+    """The states of all cameras; thread-safe.
 
-    A camera with pictures is online if its source is and if a pose worker has its networks.
+    A camera that delivers images is online if its source is online and a pose worker has loaded
+    its networks.
     """
 
     def __init__(self, board: Board, frames: FrameQueues, *, workers: int = 0) -> None:
-        """`workers`: how many pose workers there are."""
+        """`workers` is the number of pose workers."""
         self.listeners: list[CameraListener] = []
         self._board, self._frames = board, frames
         self._lock = threading.RLock()
@@ -43,11 +44,11 @@ class CameraStates:
         self._pictures: Collection[str] = ()
 
     def need_poses(self, cameras: Collection[str]) -> None:
-        """These cameras show pictures, in which pose workers find people."""
+        """Set the cameras whose images need pose workers."""
         self._pictures = cameras
 
     def report(self, camera: str, message: StatusMessage) -> None:
-        """A source came, went or failed; nothing follows a failure that is over."""
+        """Report the state of a source; reports after a final failure are ignored."""
         with self._lock:
             before = self._sources.get(camera)
             if before is not None and before.state == "failed" and before.over:
@@ -56,7 +57,7 @@ class CameraStates:
             self._show(camera)
 
     def refuse(self, worker: int, reason: str) -> None:
-        """A pose worker has no networks; without any worker, cameras with pictures fail."""
+        """Report that a pose worker has no networks; if none has, cameras with images fail."""
         with self._lock:
             is_new = self._refused.get(worker) != reason
             self._refused[worker] = reason
@@ -65,7 +66,7 @@ class CameraStates:
                 self._show_pictures()
 
     def ready(self, worker: int) -> None:
-        """A pose worker has its networks."""
+        """Report that a pose worker has loaded its networks."""
         with self._lock:
             if self._refused.pop(worker, None) is not None:
                 self._show_pictures()
@@ -76,7 +77,7 @@ class CameraStates:
                 self._show(camera)
 
     def _show(self, camera: str) -> None:
-        """Tell everybody, and end what went on if the camera is gone."""
+        """Publish a camera's state; if it is not online, mark it as lost in the frame queues."""
         message = self._sources[camera]
         if camera in self._pictures and len(self._refused) >= self._workers > 0:
             message = StatusMessage("failed", next(iter(self._refused.values())), message.over)

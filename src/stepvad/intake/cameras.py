@@ -1,4 +1,4 @@
-"""From cameras to people: the stages that decode and find people, and the queues they fill."""
+"""The stages that decode cameras and find people, and the queues they fill."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ logger = logging.getLogger(__name__)
 
 
 class CameraUser(Protocol):
-    """What a site or an edge does with a camera."""
+    """How a site or an edge uses its cameras."""
 
     def check(self, camera: CameraSettings, scene: Scene) -> None:
-        """Raise a StepvadError if nobody can use the poses that a camera plays."""
+        """Raise a StepvadError if the poses that a camera plays cannot be used."""
         ...
 
     def register(self, camera: CameraSettings, scene: Scene | None) -> None:
-        """Hear of a camera before anything is said of it, with its poses if it plays some."""
+        """Register a camera before its first state report, with its scene if it plays poses."""
         ...
 
 
 SOURCES_S, POSES_S = 4.0, 3.0
-"""How long cameras, then pose workers, may take to end."""
+"""Seconds that cameras, then pose workers, have to stop."""
 
 
 class Intake:
-    """All cameras of a site; `frames` hands out their frames with the people in them."""
+    """All cameras of a site; `frames` queues their frames with the people in them."""
 
     def __init__(self, settings: Settings, board: Board, user: CameraUser) -> None:
         self.frames = FrameQueues([camera.name for camera in settings.cameras], board)
@@ -63,7 +63,7 @@ class Intake:
 
     @property
     def sources(self) -> list[Stage]:
-        """The stages that frames come from."""
+        """The stages that produce frames."""
         return [*(capture.process for capture in self.captures), *self.players]
 
     @property
@@ -72,7 +72,7 @@ class Intake:
         return [worker.process for worker in self.workers]
 
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by name."""
+        """The ids of running processes by name."""
         processes = [c.process for c in self.captures] + [w.process for w in self.workers]
         return {one.name: one.pid for one in processes if one.pid is not None}
 
@@ -90,7 +90,7 @@ class Intake:
 
 
 def _scene(camera: CameraSettings, user: CameraUser) -> Scene | StepvadError:
-    """What a camera of poses plays; without it the camera fails and the others go on."""
+    """The scene that a camera plays, or the error; one failed camera does not stop the others."""
     try:
         scene = open_scene(camera)
         user.check(camera, scene)

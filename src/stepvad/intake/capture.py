@@ -1,4 +1,4 @@
-"""Frames of one camera, decoded in a process of its own."""
+"""Decode the frames of one camera in its own process."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from stepvad.video.source import VideoFile
 logger = logging.getLogger(__name__)
 
 NO_FRAME_S = 20.0
-"""A stream that is online and shows nothing for so long has a decoder that hangs."""
+"""If an online stream sends nothing for this long, its decoder counts as hung."""
 WAIT_S = 0.2
 
 
 class _Sender:
-    """Sends what a camera shows, one frame for each time slot."""
+    """Sends the frames of a camera, one per time slot."""
 
     def __init__(self, site: ChildPipe, rate: float) -> None:
         self._site = site
@@ -47,7 +47,7 @@ class _Sender:
         self._site.send(encode(message))
 
     def frame(self, picture: Picture, dropped: int = 0) -> None:
-        """Send a frame unless its slot is taken; `dropped` counts all that were never seen."""
+        """Send a frame unless its slot is taken; `dropped` counts all frames dropped so far."""
         arrived = picture.arrived
         if picture.epoch != self._epoch:
             self._epoch, self._wall0 = picture.epoch, picture.wall
@@ -72,7 +72,7 @@ class _Sender:
 
 
 def capture(site: ChildPipe, camera: CameraSettings) -> None:
-    """Send the frames of a camera until the pipe closes; a file ends by itself."""
+    """Main loop of a capture process: send frames until the pipe closes or the file ends."""
     site.end_with_site()
     sender = _Sender(site, camera.rate)
     try:
@@ -85,7 +85,7 @@ def capture(site: ChildPipe, camera: CameraSettings) -> None:
 
 
 def _stream(camera: CameraSettings, sender: _Sender) -> None:
-    logging.getLogger("stepvad.video.camera").setLevel(logging.ERROR)  # the site tells the states
+    logging.getLogger("stepvad.video.camera").setLevel(logging.ERROR)  # the site logs the states
 
     def on_state(change: StateChange) -> None:
         sender.say(StatusMessage(change.state, change.reason))
@@ -116,14 +116,14 @@ def _file(camera: CameraSettings, sender: _Sender) -> None:
 
 
 def _now(picture: Picture) -> Picture:
-    """The same frame, seen now and not when it was decoded."""
+    """The same frame, timestamped now instead of when it was decoded."""
     return Picture(
         picture.camera, picture.number, picture.pts, time.time(), picture.image, picture.epoch
     )
 
 
 class Capture:
-    """A camera's capture process: a stage that puts its frames into the queues."""
+    """Supervises a camera's capture process and queues its frames."""
 
     def __init__(
         self,
@@ -140,14 +140,14 @@ class Capture:
         self._processes = 0
 
     def died(self, reason: str) -> None:
-        """The process ended, and another one follows."""
+        """Report a process that exited; it is restarted."""
         name = self.camera.name
         self._board.count(name, "restarts")
         logger.warning("camera %s: capture %s, started again", name, reason)
         self._states.report(name, StatusMessage("offline", f"its capture process {reason}"))
 
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
-        """Hand on what the process sends; whether it said that nothing will follow."""
+        """Queue the frames and report the states of the process until it finishes or is stopped."""
         self._processes += 1
         latest, is_online = time.monotonic(), False
         while not stopping.is_set():

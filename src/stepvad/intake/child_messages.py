@@ -1,4 +1,4 @@
-"""What child processes tell the site: JSON that is checked, and plain numbers."""
+"""Messages from child processes to the site: validated JSON and raw arrays."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stepvad.video.pixels import Image
 State = Literal["offline", "online", "failed"]
 
 MOST_SIDE = 16384
-"""Pixels of the longer side of a picture."""
+"""Largest side of an image in pixels."""
 Whole = Annotated[int, Field(ge=0)]
 Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
 
 
 @dataclass(frozen=True, slots=True)
 class StatusMessage:
-    """How a camera is; `over`: nothing will follow."""
+    """State of a camera; `over` means nothing will follow."""
 
     state: State
     reason: str
@@ -33,7 +33,7 @@ class StatusMessage:
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What goes before the pixels of a frame."""
+    """Header sent before the pixels of a frame."""
 
     connection: Whole
     wall0: float
@@ -41,15 +41,15 @@ class FrameHeader:
     arrived: float
     shape: tuple[Side, Side, Literal[3]]
     shed: Whole
-    """Frames since the last one that were too old to be sent."""
+    """Frames dropped since the last one because they were stale."""
     skipped: Whole
-    """Frames since the last one whose time slot was taken."""
+    """Frames skipped since the last one because their time slot was taken."""
     type: Literal["frame"] = "frame"
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A pose worker has its networks; `problem`: it cannot have them."""
+    """A pose worker has loaded its networks, or failed with `problem`."""
 
     problem: str = ""
     type: Literal["ready"] = "ready"
@@ -57,10 +57,10 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class PeopleHeader:
-    """What goes before the joints of several pictures' people."""
+    """Header sent before the people of a batch of images."""
 
     people: tuple[Annotated[int, Field(ge=0, le=100_000)] | None, ...]
-    """Of each picture; None where it could not be looked at."""
+    """Number of people per image; None if the image failed."""
     joints: Annotated[int, Field(ge=1, le=1000)]
     type: Literal["people"] = "people"
 
@@ -70,12 +70,12 @@ _ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discrimina
 
 
 def encode(message: Message) -> bytes:
-    """A message as it travels."""
+    """Serialize a message."""
     return _ADAPTER.dump_json(message)
 
 
 def decode(data: bytes) -> Message:
-    """A message of a child; a DataError if it is none."""
+    """Parse a message of a child process; raises DataError if it is invalid."""
     try:
         return _ADAPTER.validate_json(data)
     except ValueError as error:
@@ -83,7 +83,7 @@ def decode(data: bytes) -> Message:
 
 
 def image_of(header: FrameHeader, pixels: bytes) -> Image:
-    """The picture that follows a header."""
+    """The image that follows a header."""
     height, width, channels = header.shape
     if len(pixels) != height * width * channels:
         raise DataError(
@@ -93,7 +93,7 @@ def image_of(header: FrameHeader, pixels: bytes) -> Image:
 
 
 def encode_people(found: Sequence[People | None]) -> tuple[bytes, bytes]:
-    """Header and numbers of the people of some pictures."""
+    """Serialize the people of a batch of images: header and body."""
     seen = [people for people in found if people is not None]
     joints = max((people.keypoints.shape[1] for people in seen if len(people)), default=17)
     header = PeopleHeader(tuple(None if p is None else len(p) for p in found), joints)
@@ -112,7 +112,7 @@ def encode_people(found: Sequence[People | None]) -> tuple[bytes, bytes]:
 
 
 def decode_people(header: PeopleHeader, body: bytes) -> list[People | None]:
-    """The people of some pictures, checked."""
+    """Parse and validate the people of a batch of images."""
     joints = header.joints
     each = 4 + 1 + 2 * joints + joints
     total = sum(n or 0 for n in header.people)

@@ -1,4 +1,4 @@
-"""Frames on their way from cameras to scores, in queues that shed the oldest."""
+"""Frame queues between cameras, pose workers and scoring; full queues drop the oldest frame."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from stepvad.video.people import People
 from stepvad.video.pixels import Image
 
 WAITING = 4
-"""Frames of a camera that wait for the networks; older ones are stale."""
+"""Frames of a camera queued for the networks; older ones are stale."""
 READY = 8
-"""Frames of a camera with poses that wait to be scored."""
+"""Frames of a camera with poses queued for scoring."""
 TRIES = 3
-"""How often a frame may take a worker with it before it is left out."""
+"""Attempts per frame: one that crashes this many workers is skipped."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Frame:
-    """One frame of one camera: a picture, and later the people or poses in it."""
+    """One frame of one camera: an image, later the people or poses in it."""
 
     camera: str
     number: int
-    """Counts what the camera's source sends, from 0."""
+    """Counts the frames sent by the camera's source, from 0."""
     connection: int
     """Counts the connections of the source."""
     wall0: float
-    """When the connection began, by the wall clock."""
+    """Wall-clock time at which the connection started."""
     slot: int
     arrived: float
-    """By the monotonic clock."""
+    """Arrival by the monotonic clock."""
     size: tuple[int, int]
     image: Image | None = None
     people: People | None = None
@@ -44,7 +44,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Nothing follows for now: the camera is gone."""
+    """The camera is offline; no frames follow for now."""
 
 
 Item = Frame | Lost
@@ -52,28 +52,28 @@ Counted = Literal["frames_in", "shed", "skipped"]
 
 
 class Counts(Protocol):
-    """Counts what becomes of frames; a `Board`, as a rule."""
+    """Counts the outcome of frames; usually a `Board`."""
 
     def count(self, name: str, field: Counted, n: int = 1) -> None:
-        """So many more frames of a camera."""
+        """Add `n` frames of a camera to a counter."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """The frames of one camera."""
+    """The queues of one camera."""
 
     waiting: deque[Frame] = field(default_factory=deque)
     taken: dict[int, Frame | None] = field(default_factory=dict)
-    """Those with a worker, or back from one, in order; None until there are people."""
+    """Frames given to a worker, in order; None until the worker returns the people."""
     ready: deque[Item] = field(default_factory=deque)
     order: TimeOrder[Frame] = field(default_factory=TimeOrder)
     is_lost: bool = False
-    """Whether the camera is gone once everything here is done."""
+    """Whether the camera is lost once everything queued is processed."""
 
 
 class FrameQueues:
-    """The queues of all cameras; each sheds whole frames, oldest first, and counts them."""
+    """The queues of all cameras; when full they drop the oldest frames and count them."""
 
     def __init__(
         self, cameras: Iterable[str], counts: Counts, *, waiting: int = WAITING, ready: int = READY
@@ -88,7 +88,7 @@ class FrameQueues:
         self._closed = False
 
     def put(self, frame: Frame) -> None:
-        """A frame has come; twice or too late it is left out."""
+        """Add a frame from a source; duplicate and late frames are skipped."""
         self._counts.count(frame.camera, "frames_in")
         with self._lock:
             queue = self._queues[frame.camera]
@@ -99,7 +99,7 @@ class FrameQueues:
                 self._counts.count(frame.camera, "skipped", queue.order.dropped - before)
 
     def lose(self, camera: str) -> None:
-        """The camera is gone; what came before is still scored."""
+        """Mark a camera as lost; frames already queued are still scored."""
         with self._lock:
             queue = self._queues[camera]
             for frame in queue.order.flush():
@@ -108,7 +108,7 @@ class FrameQueues:
             self._release(queue)
 
     def take(self, most: int, timeout_s: float) -> list[Frame]:
-        """The oldest frames for the networks, from one camera after the other."""
+        """Take up to `most` of the oldest frames for the networks, round-robin over the cameras."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._has_work(), timeout_s)
             taken: list[Frame] = []
@@ -122,7 +122,7 @@ class FrameQueues:
             return taken
 
     def give_back(self, frames: Sequence[Frame]) -> None:
-        """The worker is gone: its frames come first again, but not for ever."""
+        """Requeue the frames of a dead worker at the front; skip those out of attempts."""
         with self._lock:
             for frame in reversed(frames):
                 queue = self._queues[frame.camera]
@@ -135,7 +135,7 @@ class FrameQueues:
             self._work.notify_all()
 
     def finish(self, frame: Frame, people: People | None) -> None:
-        """The networks have seen a frame; None: they could not."""
+        """Store the people found in a frame; None if the networks failed on it."""
         with self._lock:
             queue = self._queues[frame.camera]
             if people is None:
@@ -145,7 +145,7 @@ class FrameQueues:
                 self._release(queue)
 
     def next(self, timeout_s: float) -> list[tuple[str, Item]]:
-        """What is to be scored: of each camera at most one."""
+        """Take the next items to score, at most one per camera."""
         with self._lock:
             self._ready.wait_for(lambda: self._closed or self._has_ready(), timeout_s)
             return [
@@ -155,14 +155,14 @@ class FrameQueues:
             ]
 
     def close(self) -> None:
-        """Nothing is handed out to workers any more."""
+        """Stop handing out frames to workers, and wake all waiting threads."""
         with self._lock:
             self._closed = True
             self._work.notify_all()
             self._ready.notify_all()
 
     def size(self) -> int:
-        """Frames held in all."""
+        """Total number of items held."""
         with self._lock:
             return sum(
                 len(queue.waiting) + len(queue.taken) + len(queue.ready)
@@ -176,7 +176,7 @@ class FrameQueues:
         return any(queue.ready for queue in self._queues.values())
 
     def _enter(self, queue: _Queue, frame: Frame) -> None:
-        queue.is_lost = False  # a frame of another connection says the same
+        queue.is_lost = False  # the new frame's connection number already marks the gap
         if frame.image is None:
             self._hand_on(queue, frame)
             return
@@ -194,7 +194,7 @@ class FrameQueues:
         self._release(queue)
 
     def _release(self, queue: _Queue) -> None:
-        """Hand on what is done, up to the first that is not."""
+        """Pass processed frames on in order, up to the first unfinished one."""
         while queue.taken:
             number = next(iter(queue.taken))
             done = queue.taken[number]

@@ -1,4 +1,4 @@
-"""Models of a site: each loaded once, with the calibration beside it."""
+"""The models of a site, each loaded once with its calibration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepvad.settings.sections import CameraSettings
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """A model with what is known of its scores."""
+    """A model and its calibration, if there is one."""
 
     path: Path
     detector: Detector
@@ -23,15 +23,15 @@ class Loaded:
 
     @property
     def name(self) -> str:
-        """What it is called in events."""
+        """The model's name in events."""
         return self.path.stem
 
     def rules_of(self, camera: CameraSettings) -> Rules:
-        """How events of a camera are made."""
+        """The event rules of a camera."""
         return self.rules(camera.name, camera.threshold)
 
     def rules(self, camera: str, threshold: float | None) -> Rules:
-        """How events of a camera are made, with a threshold of its own or the calibration's."""
+        """The event rules of a camera, with its own threshold or else the calibrated one."""
         rules = RULES if self.calibration is None else self.calibration.rules_of(camera)
         if threshold is not None:
             return replace(rules, threshold=threshold)
@@ -46,12 +46,12 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """Models by path; cameras with the same one share it."""
+    """Models by path, shared between cameras."""
 
     _loaded: dict[Path, Loaded] = field(default_factory=dict)
 
     def load(self, path: Path) -> Loaded:
-        """The model in a file, for frames as they come: on one thread."""
+        """Load a model for live scoring, on one thread; cached by path."""
         path = path.resolve()
         if path not in self._loaded:
             if not path.exists():

@@ -1,4 +1,4 @@
-"""Poses of a file played as if a camera gave them, again and again if asked to."""
+"""Play the poses of a file like a live camera, in a loop if requested."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.stages import Heartbeat
 
 PAUSE_S = 0.5
-"""Between the end of a file and its beginning."""
+"""Pause between the end of a file and its restart."""
 DEADLINE_S = 30.0
 WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Poses to be played, and the size of the picture that they are from."""
+    """Poses to play, and the size of the image they come from."""
 
     clip: Clip
     fps: float
     size: tuple[int, int]
 
     def __post_init__(self) -> None:
-        """Refuse what shows nothing."""
+        """Reject a clip without poses."""
         if not self.clip.n_poses:
             raise DataError(
                 f"clip {self.clip.name}: expected poses, got none", hint="choose another file"
             )
 
     def first(self) -> list[Pose]:
-        """The poses of the first frame that has some."""
+        """The poses of the first frame that has any."""
         return next(poses for _, poses in self.clip.by_frame() if poses)
 
 
 def open_scene(camera: CameraSettings) -> Scene:
-    """What a camera of poses plays."""
+    """Open the scene that a camera plays."""
     if camera.kind == "demo":
         return Scene(read_clip(demo.POSES), demo.RATE, demo.SIZE)
     clip = read_clip(Path(camera.url))
@@ -60,10 +60,9 @@ def open_scene(camera: CameraSettings) -> Scene:
 
 
 class Player:
-    """The stage that plays the poses of a scene at their times.
+    """The stage that plays the poses of a scene in real time.
 
-    Where the file begins again, people get new ids: nobody is followed from its end to its
-    beginning.
+    When the file restarts, people get new ids: no track spans the restart.
     """
 
     def __init__(
@@ -82,11 +81,11 @@ class Player:
         self._stopping = threading.Event()
 
     def stop(self, deadline: float) -> None:
-        """End soon."""
+        """Request the stage to stop."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Play the scene until it is over or stopped."""
+        """Play the scene until it ends or is stopped."""
         camera, (width, height) = self.camera, self._scene.size
         self._states.report(camera.name, StatusMessage("online", f"{width} x {height} pixels"))
         began, wall0 = time.monotonic(), time.time()
@@ -109,7 +108,7 @@ class Player:
         self._states.report(camera.name, StatusMessage("offline", "the file is over", over=True))
 
     def _waited_in_vain(self, due: float) -> bool:
-        """Wait until a time of the monotonic clock; whether the player is stopped instead."""
+        """Wait until a monotonic time; return whether the player was stopped first."""
         while True:
             self.heartbeat.beat()
             wait_s = due - time.monotonic()
@@ -119,7 +118,7 @@ class Player:
                 return False
 
     def _slots(self) -> Iterator[tuple[int, list[Pose]]]:
-        """Time slots and the poses in them."""
+        """Yield time slots with their poses."""
         clip, rate = self._scene.clip, self.camera.rate
         ids = max(track.id for track in clip.tracks) + 1
         length = math.ceil((clip.n_frames / self._scene.fps + PAUSE_S) * rate)

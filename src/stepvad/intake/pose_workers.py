@@ -1,4 +1,4 @@
-"""Processes that find people in pictures, for all cameras together."""
+"""Pose workers: processes that find people in the images of all cameras."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from stepvad.video.pose import PoseEstimator, open_estimator
 logger = logging.getLogger(__name__)
 
 BATCH_S = 0.4
-"""A batch is made smaller until it takes no longer: frames must not wait for others."""
+"""Target duration of a batch; its size adapts, so frames do not wait long for each other."""
 LOAD_S = 600.0
-"""Longest time to load the networks, which may have to be downloaded."""
+"""Deadline for loading the networks, including a download."""
 ANSWER_S = 20.0
-"""Longest time for a batch of pictures; a worker that takes longer hangs."""
+"""Deadline for a batch of images; a worker that takes longer counts as hung."""
 FIRST_REFUSAL_S, LONGEST_REFUSAL_S = 1.0, 30.0
 LAST_S = 1.0
-"""The last answer may take so long when the site stops."""
+"""Deadline for the last response when the site stops."""
 WAIT_S = 0.2
 
 _SHAPES: TypeAdapter[list[tuple[int, int, int]]] = TypeAdapter(list[tuple[int, int, int]])
 
 
 def find_people(site: ChildPipe, settings: PoseSettings) -> None:
-    """Answer pictures with the people in them, until the pipe closes."""
+    """Main loop of a worker: receive images and send back the people, until the pipe closes."""
     try:
         estimator = open_estimator(
             settings.detector, settings.pose, runtime=settings.engine, threads=settings.threads
@@ -64,7 +64,7 @@ def find_people(site: ChildPipe, settings: PoseSettings) -> None:
 
 
 def _look(estimator: PoseEstimator, images: Sequence[Image], lines: Repeats) -> list[People | None]:
-    """The people of every picture; None where one cannot be looked at."""
+    """Find the people in every image; None for an image that fails."""
     try:
         return [*estimator.estimate(images, estimator.detect(images))]
     except (StepvadError, ValueError, RuntimeError, ArithmeticError) as error:
@@ -77,9 +77,9 @@ def _look(estimator: PoseEstimator, images: Sequence[Image], lines: Repeats) -> 
 
 
 class PoseWorker:
-    """One such process: a stage that takes frames from the queues and puts people into them.
+    """Supervises one worker process: takes frames from the queues and returns the people found.
 
-    Frames of a process that dies or hangs come first again.
+    Frames of a process that dies or hangs are put back at the front of the queue.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PoseWorker:
         board: Board,
         cameras: Sequence[str],
     ) -> None:
-        """`cameras`: those whose pictures it looks at."""
+        """`cameras` are those whose images it processes."""
         self.number = number
         self.process = SupervisedProcess(f"poses-{number}", form, self, find_people, settings)
         self._settings, self._frames = settings, frames
@@ -100,18 +100,18 @@ class PoseWorker:
         self._refusals = Backoff(FIRST_REFUSAL_S, LONGEST_REFUSAL_S)
 
     def died(self, reason: str) -> None:
-        """The process ended, and another one follows."""
+        """Count and log a process that exited; it is restarted."""
         for camera in self._cameras:
             self._board.count(camera, "restarts")
         logger.warning("%s %s, started again", self.process.name, reason)
 
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
-        """Give it pictures until stopped."""
+        """Send images to the process until stopped; False if it must be restarted."""
         if not self._is_ready(child, stopping):
             return stopping.is_set()
-        frame_s = BATCH_S  # until it is known
+        frame_s = BATCH_S  # initial estimate
         while not stopping.is_set():
-            child.receive(0.0)  # whether it is alive, also while there is nothing to do
+            child.receive(0.0)  # raises if the process died, even while idle
             most = min(max(int(BATCH_S / frame_s), 1), self._settings.batch)
             frames = self._frames.take(most, timeout_s=WAIT_S)
             if frames:
@@ -122,7 +122,7 @@ class PoseWorker:
         return True
 
     def _is_ready(self, child: ChildProcess, stopping: threading.Event) -> bool:
-        """Wait for its networks; whether it has them."""
+        """Wait until the networks are loaded; return whether they are."""
         answer = self._answer(child, LOAD_S, stopping)
         if answer is None:
             return False
@@ -155,7 +155,7 @@ class PoseWorker:
         self, child: ChildProcess, n: int, stopping: threading.Event
     ) -> Sequence[People | None]:
         answer = self._answer(child, ANSWER_S, stopping)
-        if answer is None:  # stopping: nobody waits for them
+        if answer is None:  # stopping: the result is not needed
             return [None] * n
         header = decode(answer)
         if not isinstance(header, PeopleHeader) or len(header.people) != n:
@@ -165,7 +165,7 @@ class PoseWorker:
     def _answer(
         self, child: ChildProcess, within_s: float, stopping: threading.Event
     ) -> bytes | None:
-        """The next message; None if the site stops and there is none soon."""
+        """The next message; None if the site stops and none arrives within `LAST_S`."""
         began = time.monotonic()
         stopped: float | None = None
         while (data := child.receive(WAIT_S)) is None:

@@ -1,4 +1,4 @@
-"""What a running site looks like now: the pipeline writes, the page and the metrics read."""
+"""Live status of a site: written by the pipeline, read by the web page and the metrics."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ Field = Literal[
 ]
 FIELDS: tuple[Field, ...] = get_args(Field)
 Zones = Mapping[str, Sequence[tuple[float, float]]]
-"""Corners of each zone by its name, as fractions of the picture."""
+"""Corners of each zone by name, as fractions of the image."""
 
 HOUR_S = 3600
-"""How far back a timeline goes."""
+"""Length of a timeline."""
 BUCKETS_S = (
     *(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75),
     *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
 )
-"""Upper ends of the parts that delays are counted in."""
+"""Upper bounds of the histogram buckets for delays."""
 RECENT = 1000
-"""Delays that the quantiles are taken from: the latest ones."""
+"""Number of latest delays used for quantiles."""
 RATE_OVER = 50
-"""Frames that the measured rate is taken over: the latest ones."""
+"""Number of latest frames used to measure the frame rate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """The people of one camera in one scored frame; who has no window yet has no score."""
+    """The people in one scored frame of a camera; those without a full window have no score."""
 
     number: int
     wall: float
     size: tuple[int, int]
-    """Width and height of the picture in pixels."""
+    """Width and height of the image in pixels."""
     poses: tuple[Pose, ...]
     scores: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long something took: counts by `BUCKETS_S` and beyond, and the latest ones."""
+    """Histogram of delays: counts by `BUCKETS_S` plus overflow, and the latest delays."""
 
     counts: tuple[int, ...]
     total_s: float
@@ -65,11 +65,11 @@ class Delays:
 
     @property
     def n(self) -> int:
-        """How many there were."""
+        """Number of delays observed."""
         return sum(self.counts)
 
     def quantiles(self, *shares: float) -> list[float | None]:
-        """What such shares of the latest took at most; None before the first."""
+        """Quantiles of the latest delays; None before the first."""
         ranked = sorted(self.recent)
         if not ranked:
             return [None for _ in shares]
@@ -78,7 +78,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraView:
-    """One camera now."""
+    """Current status of one camera."""
 
     name: str
     rate: float
@@ -88,26 +88,26 @@ class CameraView:
     skeleton: Skeleton
     state: State
     reason: str
-    """Why it is not online; empty if it is."""
+    """Why the camera is not online; empty if it is."""
     since: float | None
-    """Unix time of the last change of state; None before the first."""
+    """Unix time of the last state change; None before the first."""
     counts: Mapping[Field, int]
     fps: float | None
-    """Frames a second that arrive scored; None while there are too few to tell."""
+    """Measured rate of scored frames; None with fewer than two frames."""
     people: int
     last_wall: float | None
     """Unix time of the latest frame."""
     drift: str
     drifted: bool
     latency: Delays
-    """From the arrival of a frame to its scores."""
+    """Delay from the arrival of a frame to its scores."""
     alerts: Delays
-    """From the arrival of a frame to the event that it starts."""
+    """Delay from the arrival of a frame to the event it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkView:
-    """One sink now: events that wait for it, and what went wrong."""
+    """Current status of one sink: pending events, failures and dead letters."""
 
     name: str
     lag: int
@@ -119,17 +119,17 @@ class SinkView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole site at one moment."""
+    """Status of the whole site at one moment."""
 
     cameras: tuple[CameraView, ...]
     sinks: tuple[SinkView, ...]
     uptime_s: float
     dropped_tasks: Mapping[str, int] = field(default_factory=dict)
-    """Background tasks that there was no room for, by kind."""
+    """Background tasks dropped because the queue was full, by kind."""
 
 
 class _Delays:
-    """Delays as they are observed."""
+    """Mutable histogram behind `Delays`."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BUCKETS_S) + 1)
@@ -146,7 +146,7 @@ class _Delays:
 
 
 class _Timeline:
-    """The largest score of each second of the last hour that has one."""
+    """The highest score of each second of the last hour, where there is one."""
 
     def __init__(self) -> None:
         self.points: deque[tuple[int, float]] = deque(maxlen=HOUR_S)
@@ -154,7 +154,7 @@ class _Timeline:
     def add(self, wall: float, score: float) -> None:
         second = int(wall)
         while self.points and self.points[-1][0] > second:
-            self.points.pop()  # the clock was put back
+            self.points.pop()  # the clock was set back
         if self.points and self.points[-1][0] == second:
             score = max(score, self.points.pop()[1])
         self.points.append((second, score))
@@ -164,7 +164,7 @@ class _Timeline:
 
 @dataclass(slots=True, eq=False)
 class _Camera:
-    """One camera with all that is remembered of it."""
+    """Mutable state of one camera."""
 
     view: CameraView
     counts: dict[Field, int] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
@@ -176,7 +176,7 @@ class _Camera:
     n_frames: int = 0
 
     def seen(self, now: float) -> CameraView:
-        """The camera as others may keep it."""
+        """An immutable view of the camera."""
         frame = self.frame
         return replace(
             self.view,
@@ -189,7 +189,7 @@ class _Camera:
         )
 
     def _fps(self, now: float) -> float | None:
-        """The rate of late, which falls when frames stay away."""
+        """Recent frame rate; it decays when frames stop arriving."""
         if len(self.arrivals) < 2:
             return None
         took = max(self.arrivals[-1], now - 1.0) - self.arrivals[0]
@@ -197,7 +197,7 @@ class _Camera:
 
 
 class Board:
-    """What a site looks like now, for any thread to write and read; of limited size."""
+    """Live status of a site; thread-safe, with bounded memory."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -217,7 +217,7 @@ class Board:
         zones: Zones,
         skeleton: Skeleton = COCO17,
     ) -> None:
-        """Add a camera, or tell that its settings changed; what was counted stays."""
+        """Add a camera or update its settings; counters are kept."""
         with self._lock:
             known = self._cameras.get(name)
             nothing = _Delays().view()
@@ -240,7 +240,7 @@ class Board:
             )
 
     def state(self, name: str, state: State, reason: str, wall: float) -> None:
-        """A camera came, went or failed for good."""
+        """Set the state of a camera."""
         with self._lock:
             camera = self._of(name)
             since = wall if camera.view.state != state else camera.view.since or wall
@@ -255,7 +255,7 @@ class Board:
         poses: Sequence[Pose],
         scores: Mapping[int, float],
     ) -> None:
-        """The people of a frame and the scores of the windows that it completes."""
+        """Set the people of the latest frame and the scores of the windows it completes."""
         frame = Frame(number, wall, size, tuple(poses), dict(scores))
         with self._lock:
             camera = self._of(name)
@@ -266,7 +266,7 @@ class Board:
                 camera.timeline.add(wall, max(frame.scores.values()))
 
     def count(self, name: str, field: Field, n: int = 1) -> None:
-        """So many more of something."""
+        """Add `n` to a counter of a camera."""
         with self._lock:
             counts = self._of(name).counts
             if field not in counts:
@@ -274,33 +274,33 @@ class Board:
             counts[field] += n
 
     def observe_latency(self, name: str, seconds: float) -> None:
-        """A frame took so long from its arrival to its scores."""
+        """Record the delay from a frame's arrival to its scores."""
         with self._lock:
             self._of(name).latency.add(seconds)
 
     def observe_alert(self, name: str, seconds: float) -> None:
-        """An event took so long from the arrival of the frame that starts it."""
+        """Record the delay from a frame's arrival to the event it starts."""
         with self._lock:
             self._of(name).alerts.add(seconds)
 
     def drift(self, name: str, words: str, changed: bool) -> None:
-        """Whether a camera still looks as it did in calibration."""
+        """Set whether a camera has drifted from its calibration."""
         with self._lock:
             camera = self._of(name)
             camera.view = replace(camera.view, drift=words, drifted=changed)
 
     def sink(self, name: str, lag: int, failures: int, last_error: str, refused: int = 0) -> None:
-        """How a sink is doing."""
+        """Set the status of a sink."""
         with self._lock:
             self._sinks[name] = SinkView(name, lag, failures, last_error, refused)
 
     def dropped_tasks(self, by_kind: Mapping[str, int]) -> None:
-        """Background tasks that there was no room for, since the start."""
+        """Set the number of background tasks dropped since the start, by kind."""
         with self._lock:
             self._dropped_tasks = dict(by_kind)
 
     def snapshot(self) -> Snapshot:
-        """The whole site now."""
+        """Current status of the whole site."""
         with self._lock:
             now = self._clock()
             return Snapshot(
@@ -311,26 +311,26 @@ class Board:
             )
 
     def names(self) -> list[str]:
-        """The cameras, in the order in which they were added."""
+        """The cameras in the order they were added."""
         with self._lock:
             return [*self._cameras]
 
     def thresholds(self) -> dict[str, float]:
-        """Of each camera the score from which on it is an event."""
+        """The event threshold of each camera."""
         with self._lock:
             return {name: camera.view.threshold for name, camera in self._cameras.items()}
 
     def timeline(self, name: str) -> list[tuple[int, float]]:
-        """Unix second and largest score within it, of the last hour, in order."""
+        """Unix second and highest score of each second of the last hour, in order."""
         with self._lock:
             return [*self._of(name).timeline.points]
 
     def subscribe(self) -> Subscription:
-        """A reader of frames that may be as slow as it likes: it only misses what is old."""
+        """Create a subscription to frames; a slow reader only misses old frames."""
         return Subscription(self)
 
     def frames_after(self, seen: Mapping[str, int]) -> dict[str, tuple[int, Frame]]:
-        """The latest frame of each camera that has had more frames than were seen."""
+        """The latest frame of each camera with frames newer than `seen`, and its frame count."""
         with self._lock:
             return {
                 name: (camera.n_frames, camera.frame)
@@ -350,14 +350,14 @@ class Board:
 
 
 class Subscription:
-    """Frames for one reader: of each camera the latest that it has not had yet."""
+    """Frames for one reader: the latest unread frame of each camera."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._seen: dict[str, int] = {}
 
     def take(self) -> dict[str, Frame]:
-        """What is new since the last time, by camera; nothing waits and nothing piles up."""
+        """New frames since the last call, by camera; nothing is buffered."""
         new = self._board.frames_after(self._seen)
         self._seen.update({name: n for name, (n, _) in new.items()})
         return {name: frame for name, (_, frame) in new.items()}

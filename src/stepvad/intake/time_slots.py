@@ -1,4 +1,4 @@
-"""When a frame was: its time slot in the connection, and its place after those before it."""
+"""Assign frames to time slots of a connection, and restore the order of frames."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 JUMP_S = 5.0
-"""How far a stream's time may run ahead of the clock before it counts as set anew."""
+"""How far stream time may run ahead of the clock before it counts as a reset."""
 BACK_S = 1.0
-"""How far it may step back, as frames in disorder do, before it counts as set anew."""
+"""How far it may step back, as with reordered frames, before it counts as a reset."""
 DEPTH = 5
-"""Frames that one which is late may come after."""
+"""Frames held back to wait for a late one."""
 
 
 class TimeSlots:
-    """Time slots of one connection, `rate` in a second; each is given away once.
+    """Time slots of one connection, `rate` per second; each is assigned once.
 
-    Times are those of the stream; where it has none, and where they jump, the clock that never
-    moves goes on from the frame before.
+    Uses stream time. Where it is missing or jumps, continues from the previous frame by the
+    monotonic clock.
     """
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._offset: float | None = None
-        """The stream's time at 0."""
+        """Stream time at time 0."""
         self._latest = 0.0
         self._arrived: float | None = None
         self._slot = -1
 
     def place(self, pts: float | None, arrived: float) -> int | None:
-        """The slot of a frame; None if it is taken, or past."""
+        """Assign a slot to a frame; None if the slot is taken or in the past."""
         time = self._time(pts, arrived)
         slot = math.floor(time * self._rate + 0.5)
         if slot <= self._slot:
@@ -56,20 +56,20 @@ class TimeSlots:
 
 
 class TimeOrder(Generic[T]):
-    """Numbered things in the order of their numbers, each once.
+    """Reorders numbered items by number and removes duplicates.
 
-    What comes too soon is held until those before it are there, or `depth` others are held.
+    An early item is held until its predecessors arrive or more than `depth` items are held.
     """
 
     def __init__(self, depth: int = DEPTH) -> None:
         self.dropped = 0
-        """Those that came twice, or too late."""
+        """Number of duplicate or late items."""
         self._depth = depth
         self._next: int | None = None
         self._held: dict[int, T] = {}
 
     def push(self, number: int, item: T) -> list[T]:
-        """What may go on now."""
+        """Add an item; return the items that are now in order."""
         if self._next is None:
             self._next = number
         if number < self._next or number in self._held:
@@ -83,7 +83,7 @@ class TimeOrder(Generic[T]):
         return released
 
     def flush(self) -> list[T]:
-        """What is held, because nothing follows."""
+        """Return all held items in order and reset."""
         left = [self._held[number] for number in sorted(self._held)]
         self._held, self._next = {}, None
         return left

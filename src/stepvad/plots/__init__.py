@@ -1,1 +1,1 @@
-"""Pictures for people: timelines, sheets of skeletons, curves and heat maps."""
+"""Plots: timelines, sheets of skeletons, curves and heat maps."""

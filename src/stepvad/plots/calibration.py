@@ -1,4 +1,4 @@
-"""Events per hour of normal footage against the threshold, and what was promised."""
+"""Plot of events per hour of normal footage against the threshold, with the promised rate."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 INCHES = (7.2, 4.2)
 BEYOND = 1.15
-"""How much further than the threshold the picture goes."""
+"""Upper end of the x axis, as a multiple of the threshold."""
 
 
 def draw(calibration: Calibration, path: Path) -> None:
-    """Write the picture as PNG."""
+    """Write the plot as PNG."""
     drawn = style.figure(*INCHES)
     axes = drawn.add_subplot()
     _draw_counts(axes, calibration)

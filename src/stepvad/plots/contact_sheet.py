@@ -1,4 +1,4 @@
-"""What people do, at a glance: rows of skeletons, one person per row."""
+"""Contact sheets: rows of skeletons, one person per row."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 LEFT_COLOUR = style.BLUE
 RIGHT_COLOUR = style.VERMILION
 MIDDLE_COLOUR = "#555555"
-"""Sides that colour-blind readers tell apart."""
+"""Colours of the body's sides, distinguishable for colour-blind readers."""
 PANEL_INCHES = 1.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strip:
-    """One row: a title, a person, and which of their poses to show, numbered from 0."""
+    """One row: a title, a track, and the indices of the poses to show."""
 
     title: str
     track: Track
@@ -34,13 +34,13 @@ class Strip:
 
 
 def spread(chosen: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
-    """The numbers of up to n of the chosen poses, from the first to the last, evenly spread."""
+    """Indices of up to n chosen poses, evenly spaced from the first to the last."""
     numbers = np.flatnonzero(chosen)
     return numbers[np.unique(np.linspace(0, len(numbers) - 1, n).round().astype(np.int64))]
 
 
 def draw_contact_sheet(strips: Sequence[Strip], path: Path, *, skeleton: Skeleton = COCO17) -> None:
-    """Write a PNG with a row per strip; faint bones are unsure, arrows show the way people go."""
+    """Write a PNG with a row per strip; faint bones have low confidence, arrows show direction."""
     columns = max((len(strip.poses) for strip in strips), default=1)
     size = (PANEL_INCHES * (columns + 1), 1.25 * PANEL_INCHES * max(len(strips), 1))
     figure = style.figure(*size)
@@ -57,7 +57,7 @@ def draw_contact_sheet(strips: Sequence[Strip], path: Path, *, skeleton: Skeleto
 
 
 def _draw_pose(axes: Axes, strip: Strip, number: int, tall: float, skeleton: Skeleton) -> None:
-    """One person once, feet at the bottom of the panel."""
+    """Draw one pose, feet at the bottom of the panel."""
     pose = strip.poses[number]
     points, confidence = strip.track.keypoints[pose], strip.track.confidence[pose]
     middle, feet = points[:, 0].mean(), points[:, 1].max()

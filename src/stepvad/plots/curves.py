@@ -1,4 +1,4 @@
-"""A figure against a setting, one line for each method (Supp. B: AUROC over T and K)."""
+"""A metric against a setting, one line per method (Supp. B: AUROC over T and K)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 Scale = Literal["linear", "log2", "log"]
 
 FEW = 12
-"""Up to so many points have a marker each, and a tick of their own."""
+"""Up to this many points, each gets a marker and a tick."""
 LEGEND_COLUMNS = 4
 PANEL_INCHES = (4.6, 3.8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One line: places `x (n,)`, the `mean (n,)` there and the `spread (n,)` over seeds.
+    """One line: positions `x (n,)`, the `mean (n,)` and the `spread (n,)` over seeds.
 
-    NaN in the mean breaks the line, NaN or 0 in the spread leaves the band out. `method` is the
-    name that decides the look, the line's own label without it; `look` overrules both. The paper's
-    own figures are `quoted` and drawn dashed, without markers. `mark` is a place to point out.
+    NaN in the mean breaks the line; NaN or 0 in the spread omits the band. `method` selects the
+    look and defaults to the line's label; `look` overrides both. `quoted` lines show the paper's
+    figures, dashed and without markers. `mark` is an x position to highlight.
     """
 
     x: NDArray[np.float64]
@@ -46,7 +46,7 @@ class Series:
     mark: float | None = None
 
     def __post_init__(self) -> None:
-        """Check that all arrays speak of the same n places."""
+        """Check that all arrays have the same shape `(n,)`."""
         shapes = {self.x.shape, self.mean.shape, self.spread.shape}
         if len(shapes) > 1 or self.x.ndim != 1:
             raise DataError(
@@ -63,7 +63,7 @@ class Series:
         look: Look | None = None,
         quoted: bool = False,
     ) -> Series:
-        """The values of all seeds at each place; one seed alone has no spread."""
+        """Build a series from the values of all seeds at each x; a single seed has no spread."""
         x = sorted(values)
         means = [float(np.mean(values[place])) for place in x]
         spreads = [
@@ -86,7 +86,7 @@ def draw_curves(
     ylim: tuple[float, float] | None = None,
     title: str = "",
 ) -> None:
-    """Write a PNG with one panel: a line for each series, by label, and a band for its spread."""
+    """Write a PNG with one panel: a line per series, by label, and a band for its spread."""
     draw_panels({title: series}, path, xlabel, ylabel, xscale=xscale, yscale=yscale, ylim=ylim)
 
 
@@ -101,7 +101,7 @@ def draw_panels(
     ylim: tuple[float, float] | None = None,
     share_y: bool = True,
 ) -> None:
-    """The same with a panel for each data set or split, by title, and one legend below."""
+    """Write a PNG with a panel per data set or split, by title, and one legend below."""
     width, height = PANEL_INCHES
     numbers = {label: n for n, label in enumerate(dict.fromkeys(chain(*panels.values())))}
     room = (width * len(panels)) / (0.6 + 0.085 * max(map(len, numbers), default=1))
@@ -146,7 +146,7 @@ def _draw_line(axes: Axes, label: str, line: Series, look: Look) -> None:
 
 
 def _set_scale(axes: Axes, lines: Mapping[str, Series], xscale: Scale, yscale: Scale) -> None:
-    """Scales, with plain numbers on the axes, and a tick for each place where these are few."""
+    """Set the scales, with plain numbers on the x axis and a tick per x value if there are few."""
     from matplotlib.ticker import NullLocator, ScalarFormatter
 
     for name, scale in (("x", xscale), ("y", yscale)):
@@ -162,7 +162,7 @@ def _set_scale(axes: Axes, lines: Mapping[str, Series], xscale: Scale, yscale: S
 
 
 def _add_legend(figure: Figure, every: Sequence[Axes], columns: int) -> None:
-    """Every label once, below all panels, so that it hides no line."""
+    """Add one legend below all panels, where it hides no line."""
     entries: dict[str, Artist] = {}
     for axes in every:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

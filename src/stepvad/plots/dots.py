@@ -1,4 +1,4 @@
-"""Figures of many cases with their intervals, one under the other."""
+"""Dot plots: the values of many cases with their intervals, one row each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PANEL_INCHES = 3.4
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """One case: its value, where others would be, and the method that decides its look."""
+    """One case: its value, its interval, and the method that selects its look."""
 
     label: str
     method: str
@@ -24,9 +24,9 @@ class Dot:
 
 
 def draw_dots(panels: Mapping[str, Sequence[Dot]], path: Path, xlabel: str) -> None:
-    """Write a PNG: a panel for each data set, by title, and in it a row for each case.
+    """Write a PNG: a panel per data set, by title, with a row per case.
 
-    The dashed line is at the first case, which the others are compared with.
+    The dashed line marks the first case, the baseline of the others.
     """
     rows = max(len(dots) for dots in panels.values())
     widest = max(len(dot.label) for dots in panels.values() for dot in dots)

@@ -1,4 +1,4 @@
-"""Why windows score high: film strips with the nearest normal motion behind, and shares."""
+"""Plots of explanations: film strips over the nearest normal motion, and shares by body part."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHOWN = 5
-"""Frames of a film strip, from the first of the window to the last."""
+"""Frames of a film strip, from the first to the last of the window."""
 GHOST = "#8CC4EC"
 OBSERVED = "#333333"
 HEAT = style.VERMILION
-"""Joints that raise the score; more is larger, so that it is seen without colour too."""
+"""Joints that raise the score; dot size shows by how much, without relying on colour."""
 LARGEST_DOT = 170.0
-"""Area of the dot of the joint that contributes most, in square points."""
+"""Dot area of the joint that contributes most, in square points."""
 STRIP_INCHES = 2.5
 NOSE = COCO17.joints.index("nose")
 WRAPPED = 108
-"""Characters of a line of words."""
+"""Line width of the title in characters."""
 
 
 def draw_explanations(explanations: Sequence[Explanation], path: Path) -> None:
-    """Write a PNG with a film strip for each window, its words above and its parts beside it."""
+    """Write a PNG with a film strip per window, its title above and its body parts beside it."""
     height = (STRIP_INCHES + 0.75) * len(explanations) + 0.3
     figure = style.figure(1.62 * SHOWN + 2.6, height)
     rows = np.atleast_1d(np.array(figure.subfigures(len(explanations), 1), dtype=object))
@@ -50,19 +50,19 @@ def draw_explanations(explanations: Sequence[Explanation], path: Path) -> None:
 
 
 def title(explanation: Explanation) -> str:
-    """What is unusual, and how unusual it is."""
+    """Title of a film strip: clip, track, score and what is unusual."""
     said = "; ".join(explanation.words) or "nothing unusual"
     where = f"{explanation.clip}, track {explanation.track}: score {explanation.score:.1f}"
     return textwrap.fill(f"{where}. {said[0].upper()}{said[1:]}", WRAPPED)
 
 
 def shown_frames(n: int) -> NDArray[np.int64]:
-    """The frames of a window of n that are drawn, evenly spread."""
+    """The frames to draw from a window of n, evenly spaced."""
     return np.unique(np.linspace(0, n - 1, SHOWN).round().astype(np.int64))
 
 
 def _draw_strip(panels: Sequence[Axes], explanation: Explanation) -> None:
-    """Some frames, each about the middle of the person, all on one scale."""
+    """Draw frames centred on the person, all on one scale."""
     shown = shown_frames(len(explanation.frames))
     centres = explanation.observed.mean(axis=1, keepdims=True)  # (T, 1, 2)
     observed, ghost = explanation.observed - centres, explanation.ghost - centres
@@ -91,20 +91,20 @@ def _draw_strip(panels: Sequence[Axes], explanation: Explanation) -> None:
 def _draw_bones(
     axes: Axes, points: NDArray[np.float32], explanation: Explanation, *, colour: str, wide: float
 ) -> None:
-    """One person once, bones or else joints."""
+    """Draw one pose: bones, or joints if the skeleton has no bones."""
     from matplotlib.collections import LineCollection
 
     if not explanation.skeleton.bones:
         axes.plot(*points.T, ".", color=colour, markersize=2 * wide)
         return
     bones = [points[[*bone]] for bone in explanation.skeleton.bones]
-    if explanation.skeleton == COCO17:  # which has no bone between head and shoulders
+    if explanation.skeleton == COCO17:  # COCO has no bone between head and shoulders
         bones.append(np.stack([points[NOSE], points[[LEFT_SHOULDER, RIGHT_SHOULDER]].mean(axis=0)]))
     axes.add_collection(LineCollection(bones, colors=colour, linewidths=wide, capstyle="round"))
 
 
 def _draw_parts(axes: Axes, explanation: Explanation) -> None:
-    """How much of the score is due to which part of the body."""
+    """Draw the share of the score by body part."""
     parts = [part for part in explanation.parts if part.share > 0][:6]
     places = range(len(parts))
     axes.barh(places, [100 * part.share for part in parts], color=HEAT, height=0.6)

@@ -1,4 +1,4 @@
-"""A figure for every T and K, one panel for each method (Supp. C: T/K heat maps)."""
+"""Heat maps of a metric over T and K, one panel per method (Supp. C)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
 
 COLOUR_MAP = "viridis"
-"""From dark blue to yellow, ever lighter, so that it can be read without colour too."""
+"""Dark blue to yellow with increasing lightness: legible without colour."""
 CELL_INCHES = (0.66, 0.46)
 MISSING = "#F2F2F2"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Figures `(len(K), len(T))` of windows of T frames and K components; NaN where none is."""
+    """Values `(len(K), len(T))` for windows of T frames and K components; NaN if missing."""
 
     T: tuple[int, ...]
     K: tuple[int, ...]
@@ -42,13 +42,13 @@ class Grid:
 
     @classmethod
     def of(cls, cells: Mapping[tuple[int, int], float]) -> Grid:
-        """The grid of all T and K that occur in cells `(T, K)`; the others are missing."""
+        """Build the grid of all T and K that occur in cells `(T, K)`; the others are NaN."""
         T = tuple(sorted({t for t, _ in cells}))
         K = tuple(sorted({k for _, k in cells}))
         return cls(T, K, np.array([[cells.get((t, k), np.nan) for t in T] for k in K], np.float64))
 
     def best(self) -> tuple[int, int] | None:
-        """Row and column of the highest figure, the first of several; None where all miss."""
+        """Row and column of the highest value, the first of several; None if all are missing."""
         if np.isnan(self.values).all():
             return None
         row, column = np.unravel_index(np.nanargmax(self.values), self.values.shape)
@@ -64,9 +64,9 @@ def draw_heatmaps(
     ylabel: str = "components, K",
     digits: int = 1,
 ) -> None:
-    """Write a PNG: a panel for each method, by title, one scale of colours, the best cell framed.
+    """Write a PNG: a panel per method, by title, one colour scale, the best cell framed.
 
-    K grows upwards; a cell without a figure, as for K above the rank, stays blank.
+    K increases upwards; a cell without a value, such as K above the rank, stays blank.
     """
     if not panels:
         raise DataError("heat maps: expected at least one panel, got none", hint="give one grid")
@@ -86,7 +86,7 @@ def draw_heatmaps(
 
 
 def _colours(values: list[NDArray[np.float64]]) -> ScalarMappable:
-    """One scale from the lowest to the highest figure of all panels."""
+    """One colour scale from the lowest to the highest value of all panels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -123,6 +123,6 @@ def _draw_grid(axes: Axes, grid: Grid, colours: ScalarMappable, digits: int) -> 
 
 
 def _ink(colour: NDArray[np.float64]) -> str:
-    """Black or white, whichever stands out more from a cell (WCAG's contrast of luminances)."""
+    """Black or white, whichever has more contrast with a cell (WCAG relative luminance)."""
     luminance = float(colour[:3] ** 2.2 @ (0.2126, 0.7152, 0.0722))
     return "black" if (luminance + 0.05) ** 2 > 0.05 * 1.05 else "white"

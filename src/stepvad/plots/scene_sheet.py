@@ -1,4 +1,4 @@
-"""Moments of several clips, everybody in them as skeletons, to see what numbers cannot tell."""
+"""Sheets of frames from several clips with all people as skeletons, for visual inspection."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = (style.BLUE, style.GREEN, style.PURPLE, style.ORANGE, style.SKY, "#999999")
-"""One person each in turn; the colour of truth is not among them."""
+"""Colours of people, in turn; without the colour of the ground truth."""
 MARGIN = 1.1
-"""How much more than the people a row shows."""
+"""Size of the view relative to the people's extent."""
 FAINT = 0.3
-"""Bones between joints of less confidence are drawn thin."""
+"""Confidence below which bones are drawn thin."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Strip:
-    """One row of a sheet: a clip, a caption, which frames to draw and which are abnormal."""
+    """One row of a sheet: a clip, a caption, the frames to draw and the abnormal frames."""
 
     clip: Clip
     caption: str
@@ -37,9 +37,9 @@ class Strip:
 def draw_scenes(
     strips: Sequence[Strip], path: Path, *, size: tuple[int, int], title: str, dpi: int = 75
 ) -> None:
-    """Write a PNG: a row for each strip, a picture for each frame, orange where it is abnormal.
+    """Write a PNG: a row per strip, a panel per frame, outlined in orange where abnormal.
 
-    `size` is the width and height of the video; a row shows the part of it where people are.
+    `size` is the width and height of the video; each row is cropped to the people in it.
     """
     columns = max((len(strip.frames) for strip in strips), default=1)
     width = 3.2 * columns
@@ -57,7 +57,7 @@ def draw_scenes(
 
 
 def _part_with_people(strip: Strip, size: tuple[int, int]) -> NDArray[np.float64]:
-    """Left, top, right and bottom of what the row shows, in the proportions of the video."""
+    """The crop of a row as left, top, right and bottom, with the video's aspect ratio."""
     points = [
         track.keypoints[np.isin(track.frames, strip.frames)].reshape(-1, 2)
         for track in strip.clip.tracks
@@ -72,7 +72,7 @@ def _part_with_people(strip: Strip, size: tuple[int, int]) -> NDArray[np.float64
 
 
 def _draw_frame(axes: Axes, strip: Strip, frame: int, part: NDArray[np.float64]) -> None:
-    """One picture, y downwards as in the video."""
+    """Draw one frame, y downwards as in the video."""
     for number, track in enumerate(strip.clip.tracks):
         at = np.searchsorted(track.frames, frame)
         if at < len(track) and track.frames[at] == frame:

@@ -1,4 +1,4 @@
-"""Windows as skeletons, early frames light and late ones dark (Supp. D)."""
+"""Plots of windows as skeletons, early frames light and late frames dark (Supp. D)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHADES = ("#8EC1E8", style.BLUE, "#062B49")
-"""Light to dark, for as many frames of a window: the first, the middle and the last."""
+"""Light to dark, one per frame drawn: the first, the middle and the last of the window."""
 GHOST = "#CCCCCC"
 PANEL_INCHES = 1.75
 """Height of a panel."""
@@ -25,7 +25,7 @@ PANEL_INCHES = 1.75
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """A row of windows `(n, 2, V, T)` with its words, and what stands behind each, in grey."""
+    """A labelled row of windows `(n, 2, V, T)`, each over an optional ghost in grey."""
 
     label: str
     windows: NDArray[np.float32]
@@ -41,9 +41,9 @@ def draw_sequences(
     caption: str = "",
     apart: float = 0.0,
 ) -> None:
-    """Write a PNG: a panel for each window, all on one scale, and a caption below.
+    """Write a PNG: a panel per window, all on one scale, and a caption below.
 
-    Frames are drawn where they are, or moved `apart` by that much, in units of the window.
+    Frames are drawn in place, or spaced `apart` horizontally, in units of the window.
     """
     apart *= _direction(rows[0].windows[0])
     (left, right), (top, bottom) = _limits(rows, apart)
@@ -67,17 +67,17 @@ def draw_sequences(
 
 
 def shown_frames(n: int) -> NDArray[np.int64]:
-    """The frames of a window of n that are drawn, from the first to the last."""
+    """The frames to draw from a window of n, from the first to the last."""
     return np.linspace(0, n - 1, min(n, len(SHADES))).round().astype(np.int64)
 
 
 def _direction(window: NDArray[np.float32]) -> float:
-    """1 for who goes to the right or stays, -1 to the left, so that frames part as people go."""
+    """1 if the person moves right or stays, -1 if left; frames are spaced in that direction."""
     return -1.0 if window[0, :, -1].mean() < window[0, :, 0].mean() else 1.0
 
 
 def _limits(rows: Sequence[Row], apart: float) -> NDArray[np.float64]:
-    """Low and high end of a panel, in x and y: nearly all joints of all windows, and a margin."""
+    """Axis limits in x and y: nearly all joints of all windows, plus a margin."""
     places = np.concatenate([_places(row.windows, apart) for row in rows], axis=1)  # (2, n)
     low, high = np.quantile(places, [0.001, 0.999], axis=1)
     margin = 0.05 * (high - low)
@@ -85,7 +85,7 @@ def _limits(rows: Sequence[Row], apart: float) -> NDArray[np.float64]:
 
 
 def _places(windows: NDArray[np.float32], apart: float) -> NDArray[np.float64]:
-    """Where the joints of all frames that are drawn stand, `(2, n)`."""
+    """Coordinates of the joints in all frames drawn, `(2, n)`."""
     shown = windows[..., shown_frames(windows.shape[3])].astype(np.float64)  # (n, 2, V, frames)
     n = shown.shape[3]
     shown[:, 0] += apart * (np.arange(n) - (n - 1) / 2)
@@ -99,7 +99,7 @@ def _draw_window(
     apart: float,
     colours: Sequence[str],
 ) -> None:
-    """One window, frame by frame, bones or else joints."""
+    """Draw one window frame by frame: bones, or joints if the skeleton has no bones."""
     from matplotlib.collections import LineCollection
 
     places = _places(window[None], apart).reshape(2, skeleton.V, -1)

@@ -1,4 +1,4 @@
-"""Time to score against the number of people, one line for every way (Supp. C, runtime)."""
+"""Scoring time against the number of people, one line per implementation (Supp. C, runtime)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from stepvad.plots import style
 
 COLOURS = (*style.OTHERS[:-1], "#999933", "#882255")
-"""Grey is left to the paper."""
+"""Without grey, which is reserved for the paper's figures."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One way to score: people to median, lower and upper quartile of the seconds they take."""
+    """One way to score: number of people to median, lower and upper quartile in seconds."""
 
     label: str
     kind: str
@@ -24,7 +24,7 @@ class Curve:
 def draw_speed(
     panels: Mapping[str, Sequence[Curve]], paper: Mapping[int, float], path: Path
 ) -> None:
-    """Write a PNG: a panel for each number of threads; bare products dotted, the paper grey."""
+    """Write a PNG: a panel per number of threads; bare products dotted, the paper grey."""
     figure = style.figure(5.5 * len(panels) + 2.5, 5.5)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, curves) in zip(every, panels.items(), strict=True):

@@ -1,4 +1,4 @@
-"""What all pictures share: colours that colour-blind readers tell apart, and bare figures."""
+"""Shared style of all plots: a colour-blind safe palette, and helpers for figures."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ ORANGE = "#E69F00"
 PURPLE = "#CC79A7"
 SKY = "#56B4E9"
 VERMILION = "#D55E00"
-"""The colours of Okabe and Ito, without their yellow, which is too pale for lines on white."""
+"""The palette of Okabe and Ito, without yellow, which is too pale for lines on white."""
 OTHERS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, GREY)
-"""For what has no colour of its own, in turn."""
+"""Colours for methods without a look, in turn."""
 STROKES = ("-", "--", ":", "-.")
-"""For lines of one colour, in turn."""
+"""Line styles for lines of one colour, in turn."""
 TRUTH = VERMILION
-"""Frames that are truly abnormal."""
+"""Frames labelled abnormal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a line is drawn: colour, stroke and marker, so that it is known without colour too."""
+    """Style of a line: colour, stroke and marker, distinguishable without colour."""
 
     colour: str
     line: str = "-"
@@ -61,11 +61,11 @@ LOOKS: Mapping[str, Look] = {
     "confidence": Look("#888888", "-.", "."),
     "random": Look("#AAAAAA", ":", "."),
 }
-"""Methods by name: a family shares its colour, its members differ in stroke; trivial ones grey."""
+"""Looks by method: a family shares a colour and differs in stroke; trivial methods are grey."""
 
 
 def look(method: str, number: int = 0) -> Look:
-    """How a method is drawn in every figure; what nobody knows takes a colour by its number."""
+    """The look of a method in every figure; unknown methods get a colour by number."""
     if method in LOOKS:
         return LOOKS[method]
     family = method.replace("-", " ").split(" ")[0]
@@ -75,7 +75,7 @@ def look(method: str, number: int = 0) -> Look:
 
 
 def figure(width: float, height: float) -> Figure:
-    """An empty figure of that many inches that can be saved as PNG, without a display."""
+    """Create an empty figure, sized in inches, that can be saved as PNG without a display."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -85,11 +85,11 @@ def figure(width: float, height: float) -> Figure:
 
 
 def save(drawn: Figure, path: Path, *, dpi: int) -> None:
-    """Write a PNG; the same figure gives the same bytes."""
+    """Write a PNG, atomically; the same figure always gives the same bytes."""
     with replacing(path) as temporary:
         drawn.savefig(temporary, dpi=dpi, format="png", metadata={"Software": None})
 
 
 def open_axes(axes: Axes) -> None:
-    """Leave the frame of a plot open above and to the right."""
+    """Hide the top and right spines."""
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""The scores of one clip over time, as in the paper's supplement (Supp. A)."""
+"""Plot of a clip's scores over time, as in the paper's supplement (Supp. A)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORST_COLOUR = style.BLUE
 def draw_timeline(
     scores: Scores, path: Path, *, abnormal: NDArray[np.bool_] | None = None, title: str = ""
 ) -> None:
-    """Write a PNG: every person a thin line, the worst one thick, true anomalies shaded."""
+    """Write a PNG: a thin line per person, a thick one for the highest score, anomalies shaded."""
     figure = style.figure(9, 3)
     axes = figure.add_subplot()
     for number, (frame, score) in enumerate(person_scores(scores.windows, scores.T)):

@@ -1,4 +1,4 @@
-"""One page for a scored clip: when, who, what was unusual, and how it looked, without a pixel."""
+"""HTML report of a scored clip: when, who and what was unusual, without any video image."""
 
 from stepvad.report.incidents import Incident, investigate
 from stepvad.report.page import Case, render

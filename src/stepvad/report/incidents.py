@@ -1,4 +1,4 @@
-"""Events looked into: each with the windows around its peak, explained."""
+"""Find the events of a clip and explain the windows around their peaks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stepvad.progress import Progress, Report, silent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Incident:
-    """An event, and what a look into it showed."""
+    """An event and its explanation."""
 
     number: int
-    """From 1, in the order of time."""
+    """From 1, in chronological order."""
     event: Event
     look: Look | None = None
 
@@ -33,10 +33,10 @@ def investigate(
     most: int,
     report: Report = silent,
 ) -> list[Incident]:
-    """All events of a clip in the order of time; those `most` of the highest peaks explained.
+    """All events of a clip in chronological order; the `most` with the highest peaks are explained.
 
-    Only poses near a peak are cut into windows again, so an hour takes no more memory than its
-    scores do.
+    Only poses near a peak are cut into windows again, so an hour of footage takes no more memory
+    than its scores.
     """
     found = events.find(scores.windows, fps, rules, clip)
     highest = sorted(range(len(found)), key=lambda n: -found[n].peak)[:most]

@@ -1,4 +1,4 @@
-"""The page itself: one HTML file that needs nothing else, the same bytes for the same case."""
+"""Render the report as one self-contained HTML file; the same case gives the same bytes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from stepvad.report.strip import strip
 from stepvad.video.timeline import clock
 
 SHA256_SHOWN = 12
-"""Digits of a model's digest that name it."""
+"""Digits of the model's digest to show."""
 MOST_SCALES = 3
-"""Noise scales named one by one."""
+"""Maximum number of noise scales to list."""
 MOST_TRACKS = 6
-"""People of an event named one by one."""
+"""Maximum number of tracks of an event to list."""
 SCORE = (
     "Scores are standard deviations above the mean of normal motion, weighted by the confidence of "
     "the poses: 0 is usual, higher is stranger."
@@ -49,7 +49,7 @@ INSIDE = (
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Case:
-    """What a page tells of: a scored clip, by which model and by which threshold."""
+    """Contents of a report: a scored clip, its model and its threshold."""
 
     scores: Scores
     fps: float
@@ -58,21 +58,21 @@ class Case:
     model_sha256: str
     rules: Rules
     threshold: Threshold | None
-    """What the rules' threshold promises; None if somebody chose it."""
+    """The calibrated threshold and its promise; None if it was chosen by hand."""
     incidents: Sequence[Incident]
     abnormal: NDArray[np.bool_] | None = None
-    """Frames that are labelled as abnormal, `(n_frames,)`."""
+    """Frames labelled abnormal, `(n_frames,)`."""
     first_frame: int = 0
-    """Where the footage begins; a part of a video keeps the numbers of its frames."""
+    """First frame of the footage; part of a video keeps its frame numbers."""
 
     @property
     def watched_s(self) -> float:
-        """How much footage there is."""
+        """Duration of the footage."""
         return (self.scores.n_frames - self.first_frame) / self.fps
 
 
 def render(case: Case) -> str:
-    """The page as HTML."""
+    """Render the report as HTML."""
     sheet = house_style() + _read("page.css")
     script = player() + _read("page.js")
     shown = [_article(one, one.look, case) for one in case.incidents if one.look is not None]
@@ -104,7 +104,7 @@ def render(case: Case) -> str:
 
 
 def house_style() -> str:
-    """The style sheet of every page of the house: its colours, its words, its player."""
+    """The style sheet shared by all pages: colours, typography and the player."""
     colours = {name: value for name, value in vars(style).items() if isinstance(value, str)}
     return Template(_read("house.css")).substitute(colours)
 
@@ -119,12 +119,12 @@ def _read(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """How a policy names a text that may run or style."""
+    """Hash source of an inline script or style, for the Content-Security-Policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _summary(case: Case) -> str:
-    """The page in a sentence."""
+    """One-sentence summary of the report."""
     if not case.incidents:
         return f"No event in {_duration(case.watched_s)} of footage."
     found = f"{_count(len(case.incidents), 'event')} in {_duration(case.watched_s)} of footage"
@@ -152,7 +152,7 @@ def _facts(case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _promise(case: Case) -> str:
-    """What the threshold is good for, and what an event is."""
+    """What the threshold promises, and the definition of an event."""
     if case.threshold is None:
         words = "chosen by hand, which promises nothing about false events"
     else:
@@ -166,7 +166,7 @@ def _promise(case: Case) -> str:
 
 
 def _key(case: Case) -> Iterator[str]:
-    """What the marks of the timeline mean."""
+    """Legend of the timeline."""
     line = '<path class="{0}" d="M0 6h22"/>'
     rect = '<rect class="{0}" width="22" height="12"/>'
     dashed = '<line class="threshold" x1="0" x2="22" y1="6" y2="6"/>'
@@ -182,7 +182,7 @@ def _key(case: Case) -> Iterator[str]:
 
 
 def _marks() -> str:
-    """What the marks of the skeletons mean."""
+    """Legend of the skeletons."""
     line = '<path class="{0}" d="M2 6h18"/>'
     marks = [
         (line.format("bone"), "observed"),
@@ -197,7 +197,7 @@ def _entry(mark: str, words: str) -> str:
 
 
 def _reading(case: Case) -> str:
-    """What scores are, and what was left out of the timeline."""
+    """How to read the timeline: the meaning of scores, downsampling and clipping."""
     n_frames, windows = case.scores.n_frames, case.scores.windows
     said = [SCORE]
     if n_frames > timeline.BINS:
@@ -210,7 +210,7 @@ def _reading(case: Case) -> str:
 
 
 def _table(case: Case) -> str:
-    """All events, a row for each."""
+    """Table of all events."""
     if not case.incidents:
         return "<p>Nobody stayed above the threshold for long enough.</p>"
     rows = "\n".join(map(_row, case.incidents))
@@ -240,14 +240,14 @@ def _row(incident: Incident) -> str:
 
 
 def _said(look: Look) -> list[str]:
-    """What is unusual, a phrase for each thing."""
+    """Phrases for what is unusual, one per finding."""
     if not look.findings:
         return ["No single part of the body stands out"]
     return [escape(_sentence(finding.says)) for finding in look.findings]
 
 
 def _article(incident: Incident, look: Look, case: Case) -> str:
-    """One event that was looked into."""
+    """Details of one explained event."""
     n, event = incident.number, incident.event
     motion = look.motion
     says = "".join(f"<li>{words}</li>" for words in _words(look, case))
@@ -265,7 +265,7 @@ def _article(incident: Incident, look: Look, case: Case) -> str:
 
 
 def _words(look: Look, case: Case) -> Iterator[str]:
-    """What is unusual, with its times."""
+    """Findings with their times."""
     for words, finding in zip_longest(_said(look), look.findings):
         if finding is None:
             yield words
@@ -276,7 +276,7 @@ def _words(look: Look, case: Case) -> Iterator[str]:
 
 
 def _parts(peak: Explanation) -> str:
-    """How much of the score is due to which part of the body."""
+    """Share of the peak score by body part."""
     rows = "".join(
         f'<span>{escape(part.name)}</span><svg aria-hidden="true">'
         f'<rect width="{100 * part.share:.1f}%" height="100%"/></svg>'
@@ -289,7 +289,7 @@ def _parts(peak: Explanation) -> str:
 
 
 def _grounds(peak: Explanation, case: Case) -> Iterator[tuple[str, str]]:
-    """What the peak score rests on, as terms and descriptions."""
+    """Details of the peak score, as terms and descriptions."""
     sigmas = case.model.config.sigmas.tolist()
     scales = ", ".join(
         f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
@@ -320,12 +320,12 @@ def _list(pairs: Iterator[tuple[str, str]]) -> str:
 
 
 def _json(value: object) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON that is safe inside a script element."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _who(event: Event) -> str:
-    """The person of the peak first, then others."""
+    """The tracks of an event, the one with the peak first."""
     others = [track for track in event.tracks if track != event.peak_track]
     if not others:
         return f"track {event.peak_track}"

@@ -1,4 +1,4 @@
-"""The motion around a peak as a film strip that stands still."""
+"""The motion around a peak as a static film strip."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from stepvad.explain.motion import HEAT, ROOM, Motion
 from stepvad.video.timeline import clock
 
 STILLS = 6
-"""Frames of a film strip."""
+"""Frames in a film strip."""
 LARGEST_DOT = 0.055
-"""Radius of the dot of the joint that contributes most, in widths of the view."""
+"""Dot radius of the joint that contributes most, relative to the width of the view."""
 
 
 def strip(motion: Motion, fps: float) -> str:
-    """Some frames beside each other, which need no script and print well."""
+    """Render a few frames side by side; works without scripts and in print."""
     shown = np.unique(np.linspace(0, len(motion.observed) - 1, STILLS).round().astype(np.int64))
     both = np.concatenate([motion.observed[shown], motion.ghost[shown]], axis=1)
     low, high = both.min(axis=1), both.max(axis=1)
     size = max(int(ROOM * (high - low).max()), 1)
-    corners = (low + high - size) // 2  # each still about its own middle, all on one scale
+    corners = (low + high - size) // 2  # each frame centred on its own, all on one scale
     stills = [
         f"<li>{_still(motion, at, corner, size)}<span>"
         f"{clock((motion.first_frame + at) / fps, tenths=True)}</span></li>"
@@ -30,7 +30,7 @@ def strip(motion: Motion, fps: float) -> str:
 
 
 def _still(motion: Motion, at: int, corner: NDArray[np.int64], size: int) -> str:
-    """One frame as seen from a corner on."""
+    """Render one frame as a square of `size` from `corner`."""
     observed, ghost = motion.observed[at] - corner, motion.ghost[at] - corner
     largest = LARGEST_DOT * size
     dots = [
@@ -47,7 +47,7 @@ def _still(motion: Motion, at: int, corner: NDArray[np.int64], size: int) -> str
 
 
 def _path(motion: Motion, joints: NDArray[np.int64]) -> str:
-    """Bones as one line with many begins; joints alone where there are no bones."""
+    """Bones as one SVG path; joints if there are no bones."""
     if not motion.bones:
         return "".join(f"M{x} {y}h1" for x, y in joints.tolist())
     ends = [(joints[a], joints[others].mean(axis=0).round().astype(np.int64))

@@ -1,7 +1,7 @@
-"""The scores of everybody over time as inline SVG, light enough for an hour of a crowd.
+"""Scores of all people over time as inline SVG, small enough for an hour of a crowd.
 
-Places along the clip are shares of the width and the rest is in pixels, so that words keep their
-size on a phone.
+Positions along the clip are percentages of the width and everything else is in pixels, so text
+keeps its size on a phone.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from stepvad.report.incidents import Incident
 from stepvad.video.timeline import clock
 
 BINS = 1000
-"""Points along the width; each is the highest score within."""
+"""Points along the width; each is the highest score of its bin."""
 HEIGHT = 170.0
-"""Of the plot, in pixels."""
+"""Height of the plot in pixels."""
 LANE = 9.0
-"""Height of the lane of the truth, in pixels."""
+"""Height of the ground-truth lane in pixels."""
 MOST = 5.0
-"""Scores above so many thresholds are drawn at the upper edge."""
+"""Scores above this multiple of the threshold are clipped at the upper edge."""
 TICKS = 6
-"""At most so many times along the axis."""
+"""Maximum number of time labels along the axis."""
 STEPS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 NEAR = 0.035
-"""Share of the width within which the numbers of two events would cover each other."""
+"""Share of the width within which the numbers of two events would overlap."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """Scores downsampled: track, bin and highest score of each point, and where lines begin."""
+    """Downsampled scores: track, bin and highest score of each point, and where lines begin."""
 
     track: NDArray[np.int64]
     place: NDArray[np.int64]
@@ -43,9 +43,9 @@ class Lines:
 
 
 def downsample(windows: WindowScores, n_frames: int, *, bins: int = BINS) -> Lines:
-    """The highest score of each person in each of `bins` equal parts of the clip.
+    """Take the highest score of each person in each of `bins` equal parts of the clip.
 
-    A line ends where a person has no score for a frame or more.
+    A line breaks where a person has no score for one or more frames.
     """
     bins = max(min(bins, n_frames), 1)
     order = np.lexsort((windows.frame, windows.track_id))
@@ -62,7 +62,7 @@ def downsample(windows: WindowScores, n_frames: int, *, bins: int = BINS) -> Lin
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From frames and scores to places in the plot."""
+    """Maps frames and scores to positions in the plot."""
 
     n_frames: int
     low: float
@@ -70,7 +70,7 @@ class Scale:
 
     @classmethod
     def of(cls, scores: NDArray[np.float32], n_frames: int, threshold: float) -> Scale:
-        """One that holds all scores, but for those far above the threshold."""
+        """A scale that fits all scores except those far above the threshold."""
         highest = float(scores.max()) if len(scores) else 0.0
         lowest = float(scores.min()) if len(scores) else 0.0
         high = min(max(1.08 * highest, 1.4 * threshold), MOST * threshold)
@@ -95,7 +95,7 @@ def draw(
     threshold: float,
     abnormal: NDArray[np.bool_] | None,
 ) -> str:
-    """The whole picture."""
+    """Render the timeline as SVG."""
     lines = downsample(windows, n_frames)
     scale = Scale.of(lines.score, n_frames, threshold)
     below = HEIGHT + (LANE + 4 if abnormal is not None else 0)
@@ -127,13 +127,13 @@ def _bands(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[
 
 
 def _reach(incident: Incident, scale: Scale, fps: float) -> tuple[float, float]:
-    """Where an event begins and ends, its last frame included."""
+    """Start and end of an event along the width, including its last frame."""
     event = incident.event
     return scale.x(event.first_s * fps), scale.x(event.last_s * fps + 1)
 
 
 def _plot(lines: Lines, incidents: Sequence[Incident], scale: Scale, fps: float) -> str:
-    """Everybody thin, and those who make an event stronger while they do."""
+    """All people as thin lines; the tracks of an event are emphasised while it lasts."""
     inside = np.zeros(len(lines.place), dtype=np.bool_)
     for incident in incidents:
         event = incident.event
@@ -151,7 +151,7 @@ def _plot(lines: Lines, incidents: Sequence[Incident], scale: Scale, fps: float)
 
 
 def _path(lines: Lines, scale: Scale, kept: NDArray[np.bool_] | None = None) -> str:
-    """Lines through the points kept; a point alone is a short stroke."""
+    """SVG path through the points kept; an isolated point becomes a short stroke."""
     rows = np.arange(len(lines.place)) if kept is None else np.flatnonzero(kept)
     begins = lines.begins[rows] | (np.diff(rows, prepend=-2) != 1)
     width = 10 * BINS / lines.bins
@@ -167,7 +167,7 @@ def _path(lines: Lines, scale: Scale, kept: NDArray[np.bool_] | None = None) -> 
 
 
 def _levels(scale: Scale, threshold: float) -> Iterator[str]:
-    """Score 0, which is the mean of training, and the threshold."""
+    """Lines at score 0, the training mean, and at the threshold."""
     for score, name, words in ((0.0, "zero", "0"), (threshold, "threshold", f"{threshold:.3g}")):
         y = scale.y(score)
         yield f'<line class="{name}" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -175,7 +175,7 @@ def _levels(scale: Scale, threshold: float) -> Iterator[str]:
 
 
 def _lane(abnormal: NDArray[np.bool_], scale: Scale) -> Iterator[str]:
-    """What is labelled as abnormal, below the plot."""
+    """Frames labelled abnormal, below the plot."""
     yield f'<rect class="lane" x="0" y="{HEIGHT + 4:g}" width="100%" height="{LANE:g}"/>'
     for first, end in stretches(abnormal):
         left, right = scale.x(first), scale.x(end)
@@ -186,7 +186,7 @@ def _lane(abnormal: NDArray[np.bool_], scale: Scale) -> Iterator[str]:
 
 
 def _times(scale: Scale, seconds: float, top: float) -> Iterator[str]:
-    """Times below, as many as fit on a phone."""
+    """Time labels below the plot, as many as fit on a phone."""
     step = next((step for step in STEPS_S if seconds / step <= TICKS), seconds / TICKS)
     for n in range(int(seconds / step) + 1):
         x = 100 * n * step / seconds if seconds else 0.0
@@ -199,7 +199,7 @@ def _times(scale: Scale, seconds: float, top: float) -> Iterator[str]:
 
 
 def _numbers(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[str]:
-    """The numbers of events above the plot; where there is no room, the highest peaks first."""
+    """Event numbers above the plot; where they would overlap, the highest peaks take precedence."""
     taken: list[float] = []
     for incident in sorted(incidents, key=lambda incident: -incident.event.peak):
         x = min(max(sum(_reach(incident, scale, fps)) / 2, 1.6), 98.4)

@@ -1,4 +1,4 @@
-"""What a machine is told in TOML: cameras, rules, sinks, page, and who may look at it."""
+"""Settings in TOML: cameras, rules, sinks, the web page and access to it."""
 
 from importlib.util import find_spec
 

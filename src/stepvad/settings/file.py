@@ -1,4 +1,4 @@
-"""The settings file of a site: read, checked to the line, and told in words."""
+"""Load, validate and describe the settings file of a site; errors name the line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Model = TypeVar("Model", bound=BaseModel)
 GUIDE = "the guide on watching cameras has an example"
 
 SECRET_FIELDS = ("url", "credentials", "password", "secret", "token")
-"""What may hold a secret by mistake: no message shows it."""
+"""Fields that may hold a secret by mistake; error messages never show their values."""
 MAX_BYTES = 1 << 20
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _KEYS = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*=(.*)")
@@ -58,12 +58,12 @@ _STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
 
 
 def load(path: Path | str) -> Settings:
-    """The settings of a site in a TOML file; paths in it are taken from where the file is."""
+    """Load the settings of a site from a TOML file; paths are relative to the file."""
     return read(path, Settings, f"stepvad watch --demo needs none; {GUIDE}")
 
 
 def read(path: Path | str, model: type[Model], hint: str) -> Model:
-    """The settings of any kind in a TOML file; `hint` tells where there is an example."""
+    """Load settings of any kind from a TOML file; `hint` says where to find an example."""
     path = Path(path)
     text = _text(path, hint)
     try:
@@ -87,7 +87,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
 
 
 def describe(settings: Settings) -> str:
-    """What a site will do, in words and without secrets."""
+    """Describe what a site will do, without secrets."""
     cameras = settings.cameras
     lines = [
         f"Site {settings.name}: {len(cameras)} {'camera' if len(cameras) == 1 else 'cameras'}, "
@@ -182,7 +182,7 @@ def _of_web(settings: Settings) -> str:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Whether an address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -206,7 +206,7 @@ def _text(path: Path, hint: str) -> str:
 
 
 def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
-    """A mistake in words, and the remedy."""
+    """Message and hint for a validation error."""
     place = error["loc"]
     name = ".".join(str(part) for part in place if isinstance(part, str))
     section = _section(place[:-1], model)
@@ -233,7 +233,7 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
 
 
 def _section(place: Place, model: type[BaseModel]) -> type[BaseModel]:
-    """The model that describes a place in the settings."""
+    """The pydantic model of a location in the settings."""
     for part in place:
         if isinstance(part, str) and part in model.model_fields:
             model = _inner(model.model_fields[part].annotation) or model
@@ -248,14 +248,14 @@ def _inner(annotation: Any) -> type[BaseModel] | None:
 
 
 def _line(lines: dict[Place, int], place: Place) -> int:
-    """The line of a place, or of the innermost part of it that has one."""
+    """The line of a location, or of its innermost parent with a known line."""
     while place and place not in lines:
         place = place[:-1]
     return lines.get(place, 1)
 
 
 def _lines(text: str) -> dict[Place, int]:
-    """The line of every table and every key of a valid TOML text, counted from 1."""
+    """The line of every table and key of a valid TOML text, counted from 1."""
     lines: dict[Place, int] = {}
     counts: dict[Place, int] = {}
     table: Place = ()
@@ -283,7 +283,7 @@ def _parts(keys: str) -> Place:
 
 
 def _table(parts: Place, is_array: bool, counts: dict[Place, int]) -> Place:
-    """The place that a header opens: arrays of tables by number."""
+    """The location that a header opens, with indices for arrays of tables."""
     place: Place = ()
     for at, part in enumerate(parts):
         place += (part,)
@@ -296,6 +296,6 @@ def _table(parts: Place, is_array: bool, counts: dict[Place, int]) -> Place:
 
 
 def _depth(line: str) -> int:
-    """How many brackets a line leaves open."""
+    """Number of brackets that a line leaves open."""
     bare = _STRING.sub("", line).partition("#")[0]
     return sum(bare.count(c) for c in "[{") - sum(bare.count(c) for c in "]}")

@@ -1,4 +1,4 @@
-"""What a site is told: its cameras, where alerts go, what is kept for how long."""
+"""The settings of a site: cameras, sinks, retention and web page."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
 def _beside(path: Path, info: ValidationInfo) -> Path:
-    """A path as it is meant: beside the settings file."""
+    """Resolve a path relative to the settings file."""
     directory = (info.context or {}).get("directory")
     return path if directory is None else directory / path.expanduser()
 
 
 def _reference(text: str, info: ValidationInfo) -> str:
-    """A reference to a secret, a file beside the settings."""
+    """Validate a reference to a secret; file paths are relative to the settings file."""
     if not is_reference(text):
         raise ValueError(
             "expected env:NAME or file:PATH, got something else | "
@@ -102,7 +102,7 @@ class CameraSettings(Section):
 
     @property
     def kind(self) -> Kind:
-        """What the address leads to."""
+        """The kind of source, derived from the URL."""
         if self.url == DEMO:
             return "demo"
         if "://" in self.url:
@@ -111,11 +111,11 @@ class CameraSettings(Section):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether the camera is reached over TLS."""
+        """Whether the camera is accessed over TLS."""
         return self.url.partition("://")[0] in PORTS
 
     def address(self) -> Url:
-        """The address of a stream with its credentials filled in."""
+        """The URL of a stream with its credentials."""
         tls = Tls(self.tls_ca, self.tls_insecure)
         if self.credentials is None:
             return Url(self.url, tls=tls)
@@ -281,7 +281,7 @@ class Web(Section):
 
     @property
     def url(self) -> str:
-        """Where a browser finds the page."""
+        """The URL of the page for browsers."""
         scheme = "https" if self.certificate else "http"
         return self.public_url or f"{scheme}://{self.host}:{self.port}"
 
@@ -345,7 +345,7 @@ def _check_distinct(names: Iterable[str]) -> None:
 
 
 def _origin(url: str) -> str:
-    """Scheme, name and port of an address, as browsers write an Origin."""
+    """Scheme, host and port of a URL in the form of an Origin header."""
     problem = (
         "expected https://NAME or https://NAME:PORT, got something else | "
         "the page is at the root of its name: leave out any path, user or query"
@@ -366,7 +366,7 @@ def _origin(url: str) -> str:
 
 
 def _network(proxy: str) -> str:
-    """An address or a network, in its usual form."""
+    """Normalize an IP address or network."""
     try:
         network = ipaddress.ip_network(proxy, strict=False)
     except ValueError:
@@ -378,7 +378,7 @@ def _network(proxy: str) -> str:
 
 
 def _has_secret(url: str) -> bool:
-    """Whether an address, without what it takes from the environment, shows a secret."""
+    """Whether a URL, with its environment variables removed, contains a secret."""
     parts = urlsplit(url)
     user = parts.netloc.rpartition("@")[0]
     return bool(user.strip(":")) or any(

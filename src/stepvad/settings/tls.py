@@ -1,4 +1,4 @@
-"""TLS of a server: its certificate and its key."""
+"""TLS context of a server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stepvad.errors import ConfigError
 
 
 def server_tls(certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.2 or newer with a certificate chain and its key, both PEM files."""
+    """TLS 1.2 or newer, with a certificate chain and its key as PEM files."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # an empty password: without one OpenSSL would ask the terminal for that of the key
+        # an empty password keeps OpenSSL from prompting on the terminal for an encrypted key
         context.load_cert_chain(certificate, key, password="")
     except (OSError, ValueError) as error:
         missing = [path for path in (certificate, key) if not path.is_file()]

@@ -1,4 +1,4 @@
-"""The token that opens the page of a site."""
+"""The access token of a site's web page."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stepvad.files.secrets import secret
 from stepvad.settings.sections import Settings
 
 TOKEN = "token"
-"""The file beside the data that keeps a token nobody chose."""
+"""File in the data directory with a generated token."""
 
 
 def token_of(settings: Settings) -> str:
-    """The token of the settings, or one that is made at the first start and kept."""
+    """The token from the settings, or one generated and saved at the first start."""
     if settings.web.token is not None:
         return secret(settings.web.token)
     path = settings.data / TOKEN
@@ -26,7 +26,7 @@ def token_of(settings: Settings) -> str:
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether there is no token: also an empty file, left by a start on a full disk."""
+    """Whether the token is missing or empty, as after a start on a full disk."""
     with suppress(FileNotFoundError):
         return path.stat().st_size == 0
     return True

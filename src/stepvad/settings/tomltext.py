@@ -1,7 +1,7 @@
-"""TOML from outside: how deep it goes is checked before it is parsed.
+"""Parse untrusted TOML; its nesting depth is checked first.
 
-Python's parser takes memory and time by the square of the parts of a key, and a call for every
-bracket in a bracket.
+Python's parser needs quadratic time and memory in the number of parts of a key, and recurses for
+every nested bracket.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import tomllib
 from typing import Any
 
 MAX_PARTS = 16
-"""Parts of a dotted key or of the name of a table."""
+"""Maximum parts of a dotted key or table name."""
 MAX_DEPTH = 16
-"""Brackets in brackets."""
+"""Maximum nesting of brackets."""
 
 _TOKENS = re.compile(
     r"""
@@ -33,7 +33,7 @@ _TOKENS = re.compile(
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The value of a TOML text, refused as `tomllib.TOMLDecodeError` if it goes too deep."""
+    """Parse a TOML text; raises `tomllib.TOMLDecodeError` if it is nested too deeply."""
     problem = _too_deep(text)
     if problem:
         raise tomllib.TOMLDecodeError(problem)
@@ -44,13 +44,13 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _too_deep(text: str) -> str:
-    """What is too deep in a text; empty if nothing is."""
+    """Describe what is nested too deeply; empty if nothing is."""
     depth = parts = 0
     is_joined = False
     for token in _TOKENS.finditer(text):
         match token.lastgroup:
             case "torn":
-                return ""  # the parser goes no further than here either
+                return ""  # the parser fails here too
             case "dot":
                 is_joined = True
                 continue

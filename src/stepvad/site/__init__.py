@@ -1,1 +1,1 @@
-"""One machine that watches cameras for months: pipeline, store, sinks, delivery."""
+"""A site, one machine that watches cameras for months: pipeline, store, sinks, delivery."""

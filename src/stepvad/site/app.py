@@ -1,4 +1,4 @@
-"""A running site: settings in, every stage started, until it is told to stop."""
+"""Run a site: start every stage from the settings, until stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stepvad.supervision.stages import PAGE_S, Page, Parent, Stage, Supervisor, 
 logger = logging.getLogger(__name__)
 
 LOCK_S = 10.0
-"""How long another site on the same data may take to end."""
+"""How long to wait for another site on the same data to exit."""
 DELIVER_S = 3.0
 DELIVERIES_S = 3.0
 
@@ -37,7 +37,7 @@ Mark = Callable[[str, bool], None]
 
 
 class Serve(Protocol):
-    """Makes the page of a site; the supervisor tells it how the site is."""
+    """Creates the web page of a site; the supervisor provides its health."""
 
     def __call__(
         self,
@@ -49,12 +49,12 @@ class Serve(Protocol):
         mark: Mark,
         supervisor: Supervisor,
     ) -> Page:
-        """The page, which listens and is to be run as a stage."""
+        """Return a page that is already listening, to be run as a stage."""
         ...
 
 
 class Site:
-    """Everything that one process runs."""
+    """All stages that one process runs."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Site:
         more: Sequence[Sink] = (),
         supervisor: Supervisor | None = None,
     ) -> None:
-        """Events go to the sinks of the settings and to `more`."""
+        """Events go to the sinks in the settings and to `more`."""
         self.settings = settings
         self.board = Board()
         self._more = more
@@ -75,9 +75,9 @@ class Site:
         self.pipeline = Pipeline(settings, Models(), self.board, self.store)
 
     def run(self, stop: threading.Event, parent: Parent | None = None) -> list[str]:
-        """Watch until told to stop; the stages that did not end, as a rule none.
+        """Run until stopped; return the stages that failed to stop, usually none.
 
-        A stage that hangs or dies ends the process from here, without returning.
+        If a stage hangs or dies, the process exits here without returning.
         """
         for record in self.store.end_open("interrupted", time.time()):
             logger.warning("event %s was interrupted", record.id)
@@ -99,13 +99,13 @@ class Site:
             self.store.close()
 
     def _stop(self, stages: Sequence[Stage], deliveries: Sequence[SinkDelivery]) -> list[str]:
-        """End in order: cameras first, deliveries last."""
+        """Stop the stages in order: cameras first, deliveries last."""
         left = self.pipeline.stop(self._supervisor)
         others = [stage for stage in stages if stage not in deliveries]
         left += self._supervisor.stop(others, PAGE_S)
         deadline = time.monotonic() + DELIVER_S
         while time.monotonic() < deadline and not all(d.is_idle for d in deliveries):
-            time.sleep(0.05)  # the last messages; the rest waits in the store
+            time.sleep(0.05)  # send the last messages; the rest stays in the store
         return left + self._supervisor.stop(deliveries, DELIVERIES_S)
 
     def _page(self) -> Page | None:
@@ -132,13 +132,13 @@ class Site:
         )
 
     def mark(self, id: str, normal: bool) -> None:
-        """Say that an event was normal, or take that back."""
+        """Mark an event as normal, or unmark it."""
         self.store.mark(id, "normal" if normal else None, time.time())
 
 
 @contextmanager
 def alone(data: Path) -> Iterator[None]:
-    """Hold the data directory; another site on it is waited for a little, then an error."""
+    """Lock the data directory; wait up to `LOCK_S` for another site to release it, then raise."""
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (data / "lock").open("w") as file:
         deadline = time.monotonic() + LOCK_S

@@ -1,4 +1,4 @@
-"""Work that can wait, done by a stage of its own so that scoring never does."""
+"""Background tasks in their own stage, so scoring never waits for them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ logger = logging.getLogger(__name__)
 
 TaskKind = Literal["recording", "explanation", "upkeep"]
 MOST: Mapping[TaskKind, int] = {"recording": 64, "explanation": 200, "upkeep": 64}
-"""Tasks of each kind that wait at most; then the oldest of that kind is dropped."""
+"""Maximum queued tasks per kind; beyond it the oldest of that kind is dropped."""
 DEADLINE_S = 300.0
-"""Longest time for one task: rebuilding a large store takes minutes on a slow disk."""
+"""Deadline for one task: rebuilding a large store takes minutes on a slow disk."""
 WAIT_S = 0.25
 FIRST_RETRY_S, LONGEST_RETRY_S, RETRIES = 0.5, 5.0, 10
-"""A task that fails for a reason that may pass is tried for about half a minute."""
+"""A task that fails with a transient error is retried for about half a minute."""
 
 
 class Task(Protocol):
-    """Something to be done."""
+    """A background task."""
 
     @property
     def kind(self) -> TaskKind:
-        """What it competes with for room."""
+        """Tasks of the same kind share one limit."""
         ...
 
     def run(self) -> None:
-        """Do it."""
+        """Run the task."""
         ...
 
 
 class TaskQueue:
-    """Tasks in the order in which they came; any thread may add one."""
+    """First-in, first-out queue of tasks; thread-safe."""
 
     def __init__(self, most: Mapping[TaskKind, int] = MOST) -> None:
         self._most = most
@@ -49,7 +49,7 @@ class TaskQueue:
         self._news = threading.Condition()
 
     def put(self, task: Task) -> None:
-        """One more task; beyond the limit of its kind the oldest of that kind goes."""
+        """Add a task; beyond the limit of its kind, drop the oldest of that kind."""
         with self._news:
             self._tasks.append(task)
             self._waiting[task.kind] += 1
@@ -58,7 +58,7 @@ class TaskQueue:
             self._news.notify_all()
 
     def take(self, timeout_s: float) -> Task | None:
-        """The next task, or None if there is none in time."""
+        """The next task; None if there is none before the timeout."""
         with self._news:
             self._news.wait_for(lambda: self._tasks, timeout_s)
             if not self._tasks:
@@ -68,12 +68,12 @@ class TaskQueue:
             return task
 
     def dropped(self) -> dict[str, int]:
-        """Tasks of each kind that there was no room for, since the start."""
+        """Number of dropped tasks since the start, by kind."""
         with self._news:
             return {kind: self._dropped[kind] for kind in get_args(TaskKind)}
 
     def __len__(self) -> int:
-        """Tasks that wait."""
+        """Number of queued tasks."""
         with self._news:
             return len(self._tasks)
 
@@ -87,7 +87,7 @@ class TaskQueue:
 
 
 class BackgroundTasks:
-    """The stage that does what waits in a queue, one task after the other."""
+    """The stage that runs queued tasks one by one."""
 
     name = "background"
 
@@ -98,7 +98,7 @@ class BackgroundTasks:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Do tasks until stopped and none is left; one that fails stops no other."""
+        """Run tasks until stopped and the queue is empty; a failed task does not stop others."""
         while True:
             self.heartbeat.beat()
             task = self._tasks.take(WAIT_S)
@@ -109,11 +109,11 @@ class BackgroundTasks:
             self._do(task)
 
     def stop(self, deadline: float) -> None:
-        """Do what is left, then end."""
+        """Drain the queue, then stop."""
         self._stopping.set()
 
     def _do(self, task: Task) -> None:
-        """Do a task; what may pass, such as a disk that is full, is tried for some seconds."""
+        """Run a task; retry transient errors, such as a full disk, with back-off."""
         backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
         while True:
             try:
@@ -129,7 +129,7 @@ class BackgroundTasks:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether the system or the store is behind an error, and not the task itself."""
+    """Whether an error may be transient: caused by the system or the store, not by the task."""
     if isinstance(error, StoreError):
         return error.remedy != "give up"
     if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""Settings tried before anything runs: models, thresholds, secrets and files."""
+"""Check the settings before a site runs: models, thresholds, secrets and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepvad.video.source import open_video
 
 
 def check(settings: Settings) -> Iterator[str]:
-    """What was tried and works, line by line; the first thing that does not is an error."""
+    """Yield a line for each check that passes; the first failure raises."""
     models = Models()
     for camera in settings.cameras:
         model = models.load(settings.model_of(camera))
@@ -38,7 +38,7 @@ def check(settings: Settings) -> Iterator[str]:
 
 
 def _try(camera: CameraSettings) -> None:
-    """Whether what a camera needs is there; nothing connects to the network."""
+    """Check that a camera's source can be opened; makes no network connections."""
     match camera.kind:
         case "stream":
             camera.address()
@@ -49,7 +49,7 @@ def _try(camera: CameraSettings) -> None:
 
 
 def _link(camera: CameraSettings) -> Iterator[str]:
-    """Who can read the password of a camera on its way."""
+    """Report whether a camera's password is protected in transit."""
     if camera.kind != "stream":
         return
     address, name = camera.address(), camera.name

@@ -1,4 +1,4 @@
-"""Carries messages from the store to a sink: in order, each at least once."""
+"""Deliver messages from the store to a sink, in order and at least once."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 FIRST_S = 0.5
 LONGEST_S = 60.0
 IDLE_S = 5.0
-"""How often the store is asked for messages that nobody rang for."""
+"""Polling interval for messages added without a notification."""
 BATCH = 50
 HEARTBEAT_S = 180.0
-"""More than one send (60 s at most), the longest wait before it and the store's lock together."""
+"""More than one send (at most 60 s), the longest back-off and the wait for the store's lock."""
 
 OnError = Callable[[str, str], None]
-"""Hears the name of a sink and why a message did not arrive."""
+"""Called with the name of a sink and the reason why a delivery failed."""
 
 logger = logging.getLogger(__name__)
 
 
 @runtime_checkable
 class Reconnecting(Protocol):
-    """A sink that keeps a connection: it says when it is back, and tells of cameras."""
+    """A sink with a persistent connection: it reports reconnects and publishes camera states."""
 
     on_connected: Callable[[], None]
 
     def status(self, camera: str, state: State) -> None:
-        """Say whether a camera is there, without waiting."""
+        """Publish the state of a camera; must not block."""
         ...
 
 
 class SinkDelivery:
-    """The stage that serves one sink, however long that takes."""
+    """The stage that delivers to one sink and retries with back-off."""
 
     def __init__(
         self,
@@ -59,25 +59,25 @@ class SinkDelivery:
         self.heartbeat = Heartbeat(HEARTBEAT_S)
         self.sent = 0
         self.failures = 0
-        """Attempts that did not arrive."""
+        """Failed delivery attempts."""
         self.refused = 0
         """Messages that became dead letters."""
         self.last_error: str | None = None
-        """None after an arrival."""
+        """None after a successful delivery."""
         self._store, self._sink, self._on_error = store, sink, on_error
         self._first_s, self._longest_s = first_s, longest_s
         self._monotonic = monotonic
         self._misconfigured_at: float | None = None
-        """Since when the sink gives nothing but answers that somebody has to mend."""
+        """Since when the sink has returned only errors that need a change of configuration."""
         self._troubles = Backoff(first_s, longest_s)
-        """With the store, not with the sink."""
+        """Back-off for errors of the store, not of the sink."""
         self._stopping = threading.Event()
         self._called = threading.Event()
         if isinstance(sink, Reconnecting):
             sink.on_connected = self.wake
 
     def run(self) -> None:
-        """Deliver until stopped, then say goodbye to the sink."""
+        """Deliver until stopped, then close the sink."""
         try:
             while not self._stopping.is_set():
                 self._deliver()
@@ -85,28 +85,28 @@ class SinkDelivery:
             self._sink.close()
 
     def stop(self, deadline: float) -> None:
-        """Finish the message at hand; what is left waits in the store for the next start."""
+        """Finish the current message; the rest stays in the store until the next start."""
         self._stopping.set()
         self.wake()
 
     def wake(self) -> None:
-        """Try again now: the sink is said to be back."""
+        """Retry now, for example after a reconnect."""
         self._called.set()
         self._store.outbox.ring()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits."""
+        """Whether no messages are pending."""
         return self._store.lag(self.name) == 0
 
     def _deliver(self) -> None:
-        """Send what waits, or wait for a message."""
+        """Send the pending messages, or wait for one."""
         self.heartbeat.beat()
         seen = self._store.outbox.posted()
         try:
             letters = self._store.pending(self.name, BATCH)
             done = all(self._is_done(letter) for letter in letters)
-        except Exception as error:  # the store's disk may be full: the site goes on
+        except Exception as error:  # the store's disk may be full: keep running
             self._fail(f"{type(error).__name__}: {error}")
             self._rest(self._troubles.next_s())
             return
@@ -115,7 +115,7 @@ class SinkDelivery:
             self._store.outbox.wait(seen, IDLE_S)
 
     def _is_done(self, letter: OutboxMessage) -> bool:
-        """Whether a message arrived or was refused; else some time has passed after the try."""
+        """Whether a message was delivered or refused; otherwise returns after the back-off."""
         if self._stopping.is_set():
             return False
         self.heartbeat.beat()
@@ -141,7 +141,7 @@ class SinkDelivery:
         return True
 
     def _is_given_up(self, letter: OutboxMessage, error: DeliveryError) -> bool:
-        """Whether nobody mended a wrong setting for so long that the message is put aside."""
+        """Whether a misconfiguration has lasted so long that the message becomes a dead letter."""
         if error.give_up_s is None:
             self._misconfigured_at = None
             return False
@@ -159,7 +159,7 @@ class SinkDelivery:
         self._rest(delay_s)
 
     def _rest(self, seconds: float) -> None:
-        """Wait, unless somebody calls."""
+        """Wait until the time has passed or `wake` is called."""
         self._called.wait(seconds)
 
     def _fail(self, words: str) -> None:

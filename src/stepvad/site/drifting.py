@@ -1,4 +1,4 @@
-"""Whether cameras still look as they did when they were calibrated."""
+"""Drift of cameras from their calibration."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from stepvad.poses import Clip
 logger = logging.getLogger(__name__)
 
 EVERY_S = LOOK_EVERY_S
-"""A block is looked at so often: cheap, and far enough from the last one."""
+"""Interval between blocks: cheap, and far enough from the previous block."""
 TOLD = 3
-"""Of the largest changes so many are told."""
+"""Number of largest changes to report."""
 
 
 @dataclass(slots=True, eq=False)
 class Drifting:
-    """What one camera looked like of late, beside its calibration."""
+    """Compares the recent footage of one camera with its calibration."""
 
     subject: Subject
     calibration: Calibration
@@ -46,7 +46,7 @@ class Drifting:
 
     @property
     def before(self) -> BlockStats | None:
-        """What it looked like at its calibration, or else what all cameras did."""
+        """Statistics of the camera at its calibration, or else of all cameras."""
         looks = self.calibration.looks
         own = looks.get(self.subject.camera)
         if own is not None and len(own) >= FEWEST_BLOCKS:
@@ -54,12 +54,12 @@ class Drifting:
         return BlockStats.join([*looks.values()]) if looks else None
 
     def add(self, clip: Clip) -> None:
-        """Look at some more footage."""
+        """Add footage to the statistics."""
         if self.monitor is not None:
             self.monitor.add(look(self.subject.detector, clip, self.subject.rate)[1])
 
     def tell(self) -> None:
-        """Tell the board, and the log when it changes."""
+        """Update the board; log a warning when drift begins."""
         camera = self.subject.camera
         if self.monitor is None:
             self.board.drift(camera, self._reason, False)
@@ -73,19 +73,19 @@ class Drifting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookAtBlock:
-    """The task that adds some footage to what is known of a camera."""
+    """The task that adds footage to the drift statistics of a camera."""
 
     drifting: Drifting
     clip: Clip
     kind: Literal["upkeep"] = "upkeep"
 
     def run(self) -> None:
-        """Look at it."""
+        """Add the clip."""
         self.drifting.add(self.clip)
 
 
 def latest_block(clip: Clip) -> Clip:
-    """The last seconds of a clip, as many as a block has."""
+    """The end of a clip, one block long."""
     n = round(BLOCK_S * clip.rate())
     first = max(clip.n_frames - n, 0)
     tracks = []
@@ -104,7 +104,7 @@ def latest_block(clip: Clip) -> Clip:
 
 
 def words(monitor: DriftMonitor) -> str:
-    """What a camera's spans of two hours say."""
+    """Describe the drift of a camera from its two-hour spans."""
     if not monitor.spans_seen:
         return f"too early to tell: {SPAN_LOOKS - monitor.missing} of {SPAN_LOOKS} looks"
     if not monitor.in_a_row:

@@ -1,4 +1,4 @@
-"""Changes of events on their way to the disk: in order, and never given up."""
+"""Write event changes to disk in order; failed writes are retried without limit."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.25, 3.0
 DEADLINE_S = 60.0
-"""Longest time for one write: a disk may be busy, and a lock is waited for."""
+"""Deadline for one write, including a busy disk and the wait for a lock."""
 WAIT_S = 0.25
 MOST_POSES = 100
-"""Changes that wait with the poses of their people; later ones wait without, at some 2 kB each."""
+"""Maximum queued changes that keep their poses; later ones keep about 2 kB each."""
 ALARM = 1000
-"""The log says so once more whenever so many more changes wait for the disk."""
+"""Log an error again each time this many more changes are queued."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingChange:
-    """One change, when its frame arrived, and the poses of the people in it."""
+    """An event change, the arrival time of its frame, and the poses of its people."""
 
     kind: Kind
     record: Record
     arrived: float
-    """By the monotonic clock."""
+    """Monotonic time."""
     poses: EventPoses | None = None
 
 
 class ChangeQueue:
-    """Changes that wait for the disk; any thread may add one.
+    """Queue of changes to be written; thread-safe.
 
-    Beginnings and ends are never dropped. Of updates of one event that wait together only the last
-    is kept, and poses only with the first `MOST_POSES`: what waits is bounded by the events that
-    begin while the disk is away.
+    Starts and ends of events are never dropped. Of consecutive updates of an event only the last
+    is kept, and only the first `MOST_POSES` changes keep their poses: the size is bounded by the
+    number of events that start while the disk is unavailable.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class ChangeQueue:
         self._news = threading.Condition()
 
     def put(self, change: PendingChange) -> None:
-        """One more change."""
+        """Add a change."""
         with self._news:
             latest = self._waiting[-1] if len(self._waiting) > 1 else None
             if (
@@ -72,35 +72,35 @@ class ChangeQueue:
             self._news.notify_all()
 
     def first(self, timeout_s: float) -> PendingChange | None:
-        """The oldest change, which stays; None if there is none in time."""
+        """The oldest change, without removing it; None if there is none before the timeout."""
         with self._news:
             self._news.wait_for(lambda: self._waiting, timeout_s)
             return self._waiting[0] if self._waiting else None
 
     def done(self) -> None:
-        """The oldest change is stored."""
+        """Remove the oldest change, once it is stored."""
         with self._news:
             self._waiting.popleft()
 
     def __len__(self) -> int:
-        """Changes that wait."""
+        """Number of queued changes."""
         with self._news:
             return len(self._waiting)
 
 
 class EventStore(Protocol):
-    """What stores a change."""
+    """Stores event changes."""
 
     def change(self, kind: Kind, record: Record) -> object:
-        """Return when it is on the disk."""
+        """Store a change; returns once it is on disk."""
         ...
 
 
 class EventWriter:
-    """The stage that stores changes one after the other, and has stored events explained.
+    """The stage that stores changes one by one and queues explanations of stored events.
 
-    A change that cannot be stored stays in the queue and is tried again, whatever the reason.
-    Recorded poses make room for events only where the disk is really full.
+    A change that cannot be stored stays in the queue and is retried, whatever the error. Recorded
+    poses are deleted to make room for events only if the disk is actually full.
     """
 
     name = "event-writer"
@@ -115,7 +115,7 @@ class EventWriter:
         *,
         recordings: Path | None = None,
     ) -> None:
-        """`recordings`: the directory of recorded poses, one directory for each camera."""
+        """`recordings` is the directory of recorded poses, with one subdirectory per camera."""
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._changes, self._store = changes, store
         self._board, self._tasks, self._explainer = board, tasks, explainer
@@ -126,7 +126,7 @@ class EventWriter:
         self._failures = FailureLog(logger)
 
     def run(self) -> None:
-        """Store until stopped and nothing waits, or its deadline has passed."""
+        """Store changes until stopped and the queue is empty, or the deadline has passed."""
         while True:
             self.heartbeat.beat()
             change = self._changes.first(WAIT_S)
@@ -142,12 +142,12 @@ class EventWriter:
                 return
 
     def stop(self, deadline: float) -> None:
-        """Store what waits, then end."""
+        """Drain the queue, then stop."""
         self._deadline = deadline - 0.5
         self._stopping.set()
 
     def _store_one(self, change: PendingChange) -> bool:
-        """Whether a change is on the disk; else some time has passed since it was tried."""
+        """Store a change; return True once it is on disk, False after an error and back-off."""
         try:
             self._store.change(change.kind, change.record)
         except Exception as error:
@@ -161,7 +161,7 @@ class EventWriter:
         return True
 
     def _trouble(self, error: Exception) -> None:
-        """Tell people, and make room if that is what is missing; never fail."""
+        """Report a failed write and free space if the disk is full; never raises."""
         waiting = len(self._changes)
         if not self._backoff.failures:
             self._failures.log("an event could not be stored, it is tried again", error)
@@ -175,7 +175,7 @@ class EventWriter:
                 logger.exception("no room could be made for events")
 
     def _follow_up(self, change: PendingChange) -> None:
-        """A change is on the disk: log it, count it, and have the event explained."""
+        """Log and count a stored change, and queue its explanation."""
         record, camera = change.record, change.record.camera
         try:
             if change.kind != "update":
@@ -191,7 +191,7 @@ class EventWriter:
 
 
 def is_disk_full(error: Exception) -> bool:
-    """Whether room is what is missing."""
+    """Whether an error means that the disk is full."""
     if isinstance(error, StoreError):
         return error.fault == "full"
     return recorder.ran_out_of_space(error)

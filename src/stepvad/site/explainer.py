@@ -1,4 +1,4 @@
-"""Why an event has its score: found in the background, kept with the event."""
+"""Explain the scores of events in the background and store the explanations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stepvad.site.store.eventstore import Store
 logger = logging.getLogger(__name__)
 
 MOST_WORDS = 200
-"""Explanations that wait for scoring at most; the oldest are for events that are over."""
+"""Maximum queued explanations; the oldest belong to events that have ended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class EventPoses:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Words for an event that may go on."""
+    """Explanation of an event that may still be open."""
 
     camera: str
     event: str
@@ -46,19 +46,19 @@ class Explained:
 
 
 class ExplainedQueue:
-    """Explanations on their way back to scoring, which owns the events that go on."""
+    """Queue of explanations back to scoring, which owns the open events."""
 
     def __init__(self, most: int = MOST_WORDS) -> None:
         self._waiting: deque[Explained] = deque(maxlen=most)
         self._lock = threading.Lock()
 
     def put(self, explained: Explained) -> None:
-        """One more; any thread may add it."""
+        """Add an explanation; thread-safe."""
         with self._lock:
             self._waiting.append(explained)
 
     def take_all(self) -> list[Explained]:
-        """All that wait."""
+        """Take all queued explanations."""
         with self._lock:
             taken = [*self._waiting]
             self._waiting.clear()
@@ -66,7 +66,7 @@ class ExplainedQueue:
 
 
 class Explainer:
-    """Looks into events as they begin and end, and again when somebody asks."""
+    """Explains events when they start and end, and returns stored explanations."""
 
     def __init__(
         self, store: Store, subjects: Mapping[str, Subject], explained: ExplainedQueue
@@ -74,7 +74,7 @@ class Explainer:
         self._store, self._subjects, self._explained = store, subjects, explained
 
     def explain(self, kind: Kind, record: Record, poses: EventPoses) -> None:
-        """Keep the poses of an event, and why it has its score."""
+        """Store the poses of an event and its explanation."""
         if not poses.clip.n_poses:
             return
         self._store.put_poses(record.id, packed(poses.clip))
@@ -88,7 +88,7 @@ class Explainer:
             self._explained.put(Explained(record.camera, record.id, in_words(facts)))
 
     def explanation(self, id: str) -> dict[str, Any]:
-        """Why an event has its score, as it is kept."""
+        """The stored explanation of an event."""
         facts = self._store.explanation(id)
         if facts is None:
             raise DataError(
@@ -116,17 +116,17 @@ class ExplainEvent:
     kind: Literal["explanation"] = "explanation"
 
     def run(self) -> None:
-        """Explain it."""
+        """Explain the event."""
         self.explainer.explain(self.change, self.record, self.poses)
 
 
 def in_words(facts: Mapping[str, Any]) -> str:
-    """What is unusual, in one line."""
+    """One-line summary of what is unusual."""
     return "; ".join(word["says"] for word in facts["words"]) or "unusual motion"
 
 
 def packed(clip: Clip) -> bytes:
-    """A clip as the bytes of a track file."""
+    """Serialize a clip as a track file."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "event.parquet"
         write_clip(clip, path)
@@ -134,7 +134,7 @@ def packed(clip: Clip) -> bytes:
 
 
 def unpacked(body: bytes) -> Clip:
-    """The clip that `packed` made these bytes of."""
+    """Restore a clip from the output of `packed`."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "event.parquet"
         path.write_bytes(body)

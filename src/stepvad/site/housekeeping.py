@@ -1,4 +1,4 @@
-"""What a site does now and then: status of sinks, overload, retention, drift."""
+"""Periodic work of a site: sink status, overload, retention, drift."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 DEADLINE_S = 60.0
 WAIT_S = 0.25
 OVERLOAD_S, OVERLOADED = 60.0, 0.8
-"""A camera is overloaded when such a share of its frames was shed in a minute."""
+"""A camera is overloaded if more than this share of its frames was dropped in a minute."""
 STATUS_S, RETAIN_S, DRIFT_S = 1.0, 600.0, 600.0
 
 
 class Housekeeping:
-    """The stage for periodic work; what takes long goes to the background."""
+    """The stage for periodic work; long jobs go to the background."""
 
     name = "housekeeping"
 
@@ -52,7 +52,7 @@ class Housekeeping:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Do it until stopped; a job that fails is tried again at its next time."""
+        """Run the jobs until stopped; a failed job is retried at its next interval."""
         jobs = [
             _Every(STATUS_S, self._show_status),
             _Every(RETAIN_S, lambda: self._tasks.put(self._retain)),
@@ -65,7 +65,7 @@ class Housekeeping:
                 job.run(time.monotonic())
 
     def stop(self, deadline: float) -> None:
-        """End soon."""
+        """Request the stage to stop."""
         self._stopping.set()
 
     def _show_status(self) -> None:
@@ -81,7 +81,7 @@ class Housekeeping:
             )
 
     def _warn_of_overload(self) -> None:
-        """Say so when so many frames are shed that nobody can be followed."""
+        """Warn when too many frames are dropped to track people."""
         for view in self._board.snapshot().cameras:
             came, shed = view.counts["frames_in"], view.counts["shed"]
             before = self._load.get(view.name, (0, 0))
@@ -101,19 +101,19 @@ class Housekeeping:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompareDrift:
-    """The task that tells whether a camera still looks as it did at its calibration."""
+    """The task that reports whether a camera has drifted from its calibration."""
 
     drifting: Drifting
     kind: Literal["upkeep"] = "upkeep"
 
     def run(self) -> None:
-        """Compare, and tell the board."""
+        """Compare and update the board."""
         self.drifting.tell()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RetainOldData:
-    """The task that deletes events and recorded poses that are too old."""
+    """The task that deletes expired events and recorded poses."""
 
     store: Store
     recordings: Path
@@ -139,7 +139,7 @@ class RetainOldData:
 
 
 class _Every:
-    """Something that is done again after so many seconds."""
+    """A job that runs at a fixed interval."""
 
     def __init__(self, seconds: float, task: Callable[[], None], *, at_once: bool = True) -> None:
         self._seconds, self._task = seconds, task
@@ -147,7 +147,7 @@ class _Every:
         self._next = time.monotonic() + (0.0 if at_once else seconds)
 
     def run(self, now: float) -> None:
-        """Do it if it is time; what fails is tried again the next time."""
+        """Run the job if it is due; a failure is logged and retried at the next interval."""
         if now < self._next:
             return
         self._next = now + self._seconds

@@ -1,4 +1,4 @@
-"""From a camera's socket to the stored event: every stage and every queue between them.
+"""The pipeline from a camera's socket to the stored event: all stages and queues.
 
     camera ──► capture process ──► Capture ──► FrameQueues ◄──► PoseWorker ◄──► pose process
     (socket)   (decodes)           (a stage)       │            (a stage)       (finds people)
@@ -11,8 +11,9 @@
                                   Tasks                                                (to sinks)
 
 Each stage is a thread with a name and a heartbeat (`supervision/stages.py`); each queue is an
-object that both of its ends hold. A capture or pose process that dies or hangs is replaced by its
-stage; a stage that dies or hangs ends the site, and `supervision/supervisor.py` starts it again.
+object shared by its producer and consumer. A capture or pose process that dies or hangs is
+restarted by its stage. If a stage dies or hangs, the site exits and
+`supervision/supervisor.py` restarts it.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from stepvad.stream import Stream
 from stepvad.supervision.stages import Stage, Supervisor
 
 SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
-"""How long each part behind the intake may take to end, in the order in which they end."""
+"""Seconds that each part after the intake has to stop, in the order of stopping."""
 
 
 class Pipeline:
-    """All that runs between the cameras and the store."""
+    """All stages between the cameras and the store."""
 
     def __init__(self, settings: Settings, models: Models, board: Board, store: Store) -> None:
         self._settings, self._models, self._board, self._store = settings, models, board, store
         self.watchers: dict[str, Watcher] = {}
-        for camera in settings.cameras:  # what has no model is refused, before any camera is opened
+        for camera in settings.cameras:  # fail on a missing model before any camera is opened
             models.load(settings.model_of(camera))
         self.changes, self.tasks = ChangeQueue(), TaskQueue()
         explained = ExplainedQueue()
@@ -74,17 +75,17 @@ class Pipeline:
 
     @property
     def recordings(self) -> Path:
-        """Where recorded poses are, one directory for each camera."""
+        """Directory of recorded poses, with one subdirectory per camera."""
         return self._settings.data / "poses"
 
     def start(self, supervisor: Supervisor) -> None:
-        """Begin, from the end backwards."""
+        """Start the stages, consumers before producers."""
         inner: list[Stage] = [self.background, self.writer, self.scorer]
         for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
             supervisor.start(stage)
 
     def stop(self, supervisor: Supervisor) -> list[str]:
-        """End in order: no more frames, the last ones scored, open events over and stored."""
+        """Stop in order: no more frames, queued frames scored, open events ended and stored."""
         intake = self.intake
         left = supervisor.stop(intake.sources, SOURCES_S)
         left += supervisor.stop(intake.pose_stages, POSES_S)
@@ -93,16 +94,16 @@ class Pipeline:
         return left + supervisor.stop([self.background], BACKGROUND_S)
 
     def pids(self) -> dict[str, int]:
-        """The processes that run now, by name."""
+        """The ids of running processes by name."""
         return self.intake.pids()
 
     def check(self, camera: CameraSettings, scene: Scene) -> None:
-        """Refuse poses that the model cannot score."""
+        """Raise if the model cannot score the poses of a scene."""
         detector = self._models.load(self._settings.model_of(camera)).detector
         Stream(detector, skeleton=scene.clip.skeleton).update(0, scene.first())
 
     def register(self, camera: CameraSettings, scene: Scene | None) -> None:
-        """Watch a camera with its model."""
+        """Create the watcher of a camera with its model."""
         model = self._models.load(self._settings.model_of(camera))
         rules = model.rules_of(camera)
         skeleton = COCO17 if scene is None else scene.clip.skeleton

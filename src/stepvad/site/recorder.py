@@ -1,4 +1,4 @@
-"""Poses that a camera saw, kept as files that `fit` and `calibrate` read."""
+"""Record the poses of cameras as files for `fit` and `calibrate`."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from stepvad.skeletons import COCO17, Skeleton
 logger = logging.getLogger(__name__)
 
 PART_S = 120.0
-"""Footage of one file, which is what a crash may cost."""
+"""Seconds of footage per file, the most that a crash loses."""
 FREE_MB = 8.0
-"""Free space below which recorded files make room: the log of the event store and some poses."""
+"""Free space below which recordings are deleted: room for the store's log and some poses."""
 MOST_FILES = 10
-"""Files that one call deletes at most."""
+"""Maximum number of files deleted per call."""
 DAY_S = 86400.0
 
 _File = tuple[float, int, Path]
-"""When it was written, its size and its path."""
+"""Modification time, size and path."""
 Row = tuple[int, int, NDArray[np.float32], NDArray[np.float32]]
 
 
 class Recorder:
-    """The footage of one camera, file by file; people are not followed from one to the next."""
+    """Collects the poses of one camera into files; tracks do not continue across files."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Recorder:
         self._last = 0
 
     def add(self, slot: int, wall: float, poses: Sequence[Pose]) -> Clip | None:
-        """One more slot; a clip when enough came together."""
+        """Add a slot; return a clip when one is complete."""
         done = None
         if self._first is not None and not 0 <= slot - self._first[0] < self._part:
             done = self.finish()
@@ -70,7 +70,7 @@ class Recorder:
         return done
 
     def finish(self) -> Clip | None:
-        """What came so far, if anybody was seen."""
+        """The poses so far as a clip; None if no person was seen."""
         rows, first = self._rows, self._first
         self._rows, self._first = [], None
         if first is None or not rows:
@@ -82,7 +82,7 @@ class Recorder:
         return Clip(name, self._rate, self._last + 1, tracks, self._skeleton)
 
     def write(self, clip: Clip) -> None:
-        """Write a clip; on a full disk the oldest files go, and it is tried once more."""
+        """Write a clip; if the disk is full, delete the oldest files and retry once."""
         try:
             self._write(clip)
         except (StepvadError, OSError) as error:
@@ -105,17 +105,17 @@ class WriteRecording:
     kind: Literal["recording"] = "recording"
 
     def run(self) -> None:
-        """Write it."""
+        """Write the clip."""
         self.recorder.write(self.clip)
 
 
 def retain(
     directory: Path, *, days: float, most_mb: float, now: float, store_time: float | None = None
 ) -> int:
-    """Delete recorded files that are too old, and the oldest beyond the limit; how many.
+    """Delete expired files, then the oldest until the size limit is met; return how many.
 
-    `now` is the wall clock, which stamped the files; they are old by the time of the store, which
-    doubts a wall clock that jumps.
+    `now` is the wall-clock time, which the files are stamped with. Their age is measured by
+    `store_time`, which does not follow a wall clock that jumps.
     """
     time = now if store_time is None else store_time
     files = _restamped(_files(directory.glob("*/")), now, time)
@@ -134,9 +134,10 @@ def retain(
 
 
 def _restamped(files: list[_File], wall: float, time: float) -> list[_File]:
-    """The same files, where those that a wrong clock stamped count from now on.
+    """Reset the timestamps of files that a wrong clock stamped to the store's time.
 
-    Those of a clock that is behind do so at once, those of the future when it is right again.
+    While the clock is behind, files it stamped are reset at once; files stamped in the future are
+    reset once the clock is right again.
     """
     if wall > time + DAY_S:
         return files
@@ -154,10 +155,10 @@ def _restamped(files: list[_File], wall: float, time: float) -> list[_File]:
 def make_room(
     directories: Iterable[Path], free_mb: float = FREE_MB, *, most: int = MOST_FILES
 ) -> list[Path]:
-    """Delete the oldest recorded files until `free_mb` is free; at most `most` of them a call.
+    """Delete the oldest recorded files until `free_mb` is free, at most `most` per call.
 
-    Nothing goes while that much can be written beside the files, whatever the error of the caller
-    was. It never raises for what the disk does; the answer is what was deleted.
+    Nothing is deleted while that much can be written next to the files, whatever error the caller
+    saw. Disk errors never raise. Returns the deleted files.
     """
     deleted: list[Path] = []
     for _, _, path in _files(directories)[:most]:
@@ -174,20 +175,20 @@ def make_room(
 
 
 def is_short(directory: Path, free_mb: float) -> bool:
-    """Whether the disk or a quota does not allow so much more in a directory."""
+    """Whether the disk or a quota leaves less than `free_mb` in a directory."""
     size = int(free_mb * 1e6)
     try:
         if shutil.disk_usage(directory).free < size:
             return True
         with tempfile.TemporaryFile(dir=directory) as file:
-            os.posix_fallocate(file.fileno(), 0, size)  # a quota shows only when one asks
+            os.posix_fallocate(file.fileno(), 0, size)  # quotas are enforced only on allocation
     except OSError as error:
         return ran_out_of_space(error)
     return False
 
 
 def ran_out_of_space(error: BaseException) -> bool:
-    """Whether a full disk or a quota is behind an error."""
+    """Whether an error was caused by a full disk or a quota."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -197,7 +198,7 @@ def ran_out_of_space(error: BaseException) -> bool:
 
 
 def _files(directories: Iterable[Path]) -> list[_File]:
-    """Time, size and path of recorded files, the oldest first."""
+    """Time, size and path of recorded files, oldest first."""
     found = []
     for directory in directories:
         for path in directory.glob("*.parquet"):

@@ -1,4 +1,4 @@
-"""The stage that scores: people and poses of all cameras in, changes of events out."""
+"""The scoring stage: people and poses of all cameras in, event changes out."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from stepvad.supervision.stages import Heartbeat
 logger = logging.getLogger(__name__)
 
 BEFORE_S = 4.0
-"""Poses kept with an event from so long before it."""
+"""Seconds of poses kept from before an event."""
 DEADLINE_S = 8.0
-"""Longest time for one frame of every camera; scoring that takes longer hangs."""
+"""Deadline for scoring one frame of every camera."""
 WAIT_S = 0.2
 
 Work = tuple[Watcher, Frame, Sequence[Pose]]
@@ -37,8 +37,8 @@ Work = tuple[Watcher, Frame, Sequence[Pose]]
 class Scorer:
     """The stage that scores frames; cameras that share a detector are scored in one call.
 
-    It alone owns the watchers. Changes of events go to `changes`; recorded clips and looks at how
-    the footage drifts go to `tasks`; explanations of events that go on come back in `explained`.
+    It has exclusive ownership of the watchers. Event changes go to `changes`; recorded clips and
+    drift checks go to `tasks`; explanations of open events come back in `explained`.
     """
 
     name = "scoring"
@@ -66,7 +66,7 @@ class Scorer:
         self._failures = FailureLog(logger)
 
     def run(self) -> None:
-        """Score until stopped and nothing waits, then end what is open."""
+        """Score until stopped and the queues are drained, then end open events."""
         while True:
             self.heartbeat.beat()
             items = self._frames.next(timeout_s=WAIT_S)
@@ -77,12 +77,12 @@ class Scorer:
             self._lose(watcher, "stopped")
 
     def stop(self, deadline: float) -> None:
-        """Score what is there, then end."""
+        """Drain the queues, then stop."""
         self._stopping.set()
         self._frames.close()
 
     def step(self, items: Sequence[tuple[str, Frame | Lost]]) -> None:
-        """Score some frames, of each camera at most one."""
+        """Score a batch of frames, at most one per camera."""
         for said in self._explained.take_all():
             watcher = self._watchers[said.camera]
             self._announce(watcher, watcher.events.explained(said.event, said.why))
@@ -99,7 +99,7 @@ class Scorer:
             self._score(group)
 
     def _look_for_drift(self) -> None:
-        """Have the last seconds of every calibrated camera looked at, now and then."""
+        """Queue a drift check of every calibrated camera at each interval."""
         if not self._drifting or time.monotonic() < self._drift_at:
             return
         self._drift_at = time.monotonic() + EVERY_S
@@ -123,13 +123,13 @@ class Scorer:
                 self._board.count(camera, "skipped")
             return sound
         except Exception as error:
-            # above all a store that cannot give an epoch: the next frame tries again
+            # usually the store failing to assign an epoch; the next frame retries
             self._failures.log(f"camera {camera}: a frame could not be scored", error)
             self._board.count(camera, "skipped")
             return None
 
     def _score(self, group: Sequence[Work]) -> None:
-        """Score a group; a camera that cannot be scored costs the others nothing."""
+        """Score a group; a camera that fails does not affect the others."""
         scored = update_each([(w.stream, frame.slot, poses) for w, frame, poses in group])
         for (watcher, frame, poses), windows in zip(group, scored, strict=True):
             if isinstance(windows, Exception):
@@ -162,7 +162,7 @@ class Scorer:
             self._keep(recorder, recorder.add(frame.slot, wall, poses))
 
     def _lose(self, watcher: Watcher, by: EndedBy) -> None:
-        """Nothing follows: end the event; whatever comes next is a new connection."""
+        """End the open event and recording of a camera; the next frame starts a new connection."""
         camera = watcher.subject.camera
         self._announce(watcher, watcher.events.lose(by))
         self._connections[camera] = None
@@ -183,7 +183,7 @@ class Scorer:
 
 
 def poses_of(watcher: Watcher, record: Record) -> EventPoses:
-    """The people of an event, from a little before it on, as far as their poses are kept."""
+    """The poses of an event's people from `BEFORE_S` before it, as far as they are buffered."""
     first = (
         record.frame_seq - round(BEFORE_S * watcher.subject.rate) - watcher.stream.detector.config.T
     )

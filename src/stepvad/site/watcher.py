@@ -1,4 +1,4 @@
-"""One camera of a site: people or poses in, tracks and windows of them, its events beside."""
+"""Tracking, windows and events of one camera of a site."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stepvad.video.tracker import Tracker
 
 
 class Watcher:
-    """What follows people of one camera, makes their windows and keeps its events.
+    """Tracks the people of one camera, builds their windows and holds its events.
 
-    Every connection has a tracker and a `Stream` of its own, so that nothing spans two of them.
+    The tracker and the `Stream` start fresh with every connection, so nothing spans two of them.
     """
 
     def __init__(
@@ -27,17 +27,17 @@ class Watcher:
         self._tracker = Tracker()
 
     def begin(self, wall0: float) -> None:
-        """A connection begins; its slot 0 is at this time of the wall clock."""
+        """Start a connection; its slot 0 is at wall-clock time `wall0`."""
         self.events.begin(wall0)
         self._tracker.reset()
         self.stream = Stream(self.subject.detector, skeleton=self.skeleton)
 
     def follow(self, people: People) -> list[Pose]:
-        """The poses of a picture's people who are sure enough, with their tracks."""
+        """Track the people of an image with sufficient confidence."""
         return self._tracker.update(people.take(people.certain(self.subject.min_confidence)))
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
-        """Poses with as many joints as they should have; of a crowd that cannot be none."""
+        """Poses with the expected number of joints; none if there are implausibly many people."""
         if len(poses) > MOST_PEOPLE:
             return []
         return [pose for pose in poses if len(pose.keypoints) == self.skeleton.V]

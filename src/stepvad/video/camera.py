@@ -1,4 +1,4 @@
-"""Frames of a network camera, through every disconnection."""
+"""Frames of a network camera, with automatic reconnects."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ logger = logging.getLogger(__name__)
 State = Literal["offline", "online"]
 
 STALL_S = 4.0
-"""Silence after which a stream counts as lost."""
+"""Seconds without a frame after which a stream counts as lost."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 3.0
-"""Waits between attempts to connect; the longest leaves two seconds to connect within five."""
+"""Back-off between connection attempts; the longest leaves 2 s to reconnect within 5 s."""
 
 PATIENCE = (1, 2, 1, 4)
-"""After each attempt in vain, how many times `STALL_S` the next one may take to the first frame.
+"""Timeout to the first frame, in units of `STALL_S`, by the number of failed attempts.
 
-Some cameras are slow to answer, or send a whole picture every ten seconds only.
+Some cameras are slow to respond, or send a key frame only every ten seconds.
 """
 
 HINT = "check the path in its address"
 
 BUFFER = 8
-"""Frames kept for a slow reader; more than a third of a second at 20 frames a second is stale."""
+"""Frames buffered for a slow consumer: 0.4 s at 20 frames per second; older ones are stale."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A camera that came or went, when, and why."""
+    """A camera that went online or offline, when, and why."""
 
     camera: str
     state: State
@@ -59,9 +59,9 @@ class StateChange:
 
 @dataclass(slots=True)
 class CameraCounts(Counts):
-    """What became of a camera's stream.
+    """Counters of a camera's stream.
 
-    `dropped` frames were decoded but too old by the time somebody asked for them.
+    `dropped` frames were decoded but pushed out of the buffer before they were read.
     """
 
     dropped: int = 0
@@ -71,15 +71,15 @@ class CameraCounts(Counts):
 
 
 def _ignore(change: StateChange) -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class Camera:
-    """The frames of a camera (RTSP or HTTP), reopened whenever it goes away.
+    """The frames of an RTSP or HTTP camera; reconnects whenever the stream is lost.
 
-    Iterating connects; it ends after `stop`, which any thread may call, and never otherwise. A
-    thread decodes and keeps the latest frames, so that a slow reader misses frames instead of
-    falling behind. `on_state` is called from that thread. No message shows the credentials.
+    Iterating connects. Iteration continues until `stop` is called, from any thread. A background
+    thread decodes and buffers the latest frames: a slow consumer loses frames instead of falling
+    behind. `on_state` is called from that thread. Credentials never appear in messages.
     """
 
     def __init__(
@@ -115,17 +115,17 @@ class Camera:
 
     @property
     def state(self) -> State:
-        """`online` from the first frame of a connection to its loss."""
+        """`online` from the first frame of a connection until it is lost."""
         return self._state or "offline"
 
     @property
     def counts(self) -> CameraCounts:
-        """The counts so far, the present time offline included."""
+        """The counters so far, including the current time offline."""
         with self._changed:
             return replace(self._counts, offline_s=self._counts.offline_s + self._offline_s())
 
     def stop(self) -> None:
-        """End the iteration now; the connection closes as soon as its last read returns."""
+        """Stop iterating now; the connection closes as soon as its pending read returns."""
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
@@ -139,7 +139,7 @@ class Camera:
             self.stop()
 
     def _start(self) -> None:
-        """Start to decode, once."""
+        """Start the decoding thread; a second call raises."""
         if self._thread is not None:
             raise DataError(
                 f"camera {self.name}: expected one iteration, got a second",
@@ -151,7 +151,7 @@ class Camera:
         self._thread.start()
 
     def _next(self) -> Frame | None:
-        """The oldest frame kept, waiting for it; nothing after the end."""
+        """Wait for the oldest buffered frame; None once stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._frames or self._stopped.is_set())
             if self._failure is not None:
@@ -159,11 +159,11 @@ class Camera:
             return None if self._stopped.is_set() else self._frames.popleft()
 
     def _run(self) -> None:
-        """Connect again and again, until stopped."""
+        """Reconnect until stopped."""
         try:
             with _CapturedLog(self.url) as log:
                 self._connect_until_stopped(log)
-        except Exception as error:  # a failing callback ends the iteration, not only this thread
+        except Exception as error:  # a failing callback stops the iteration, not only this thread
             self._failure = error
         finally:
             with self._changed:
@@ -187,7 +187,7 @@ class Camera:
             backoff.wait(self._stopped)
 
     def _session(self, log: _CapturedLog) -> str:
-        """One connection from beginning to end; the reason why it ended."""
+        """Open one connection, read it until it closes and return the reason."""
         self._epoch += 1
         self._skipped_before = self._counts.skipped
         try:
@@ -205,32 +205,32 @@ class Camera:
             log.forward()
 
     def _explained(self, reason: str) -> str:
-        """Why a connection ended, and what came since its last frame."""
+        """Why a connection closed, with the frames since its last good one that did not decode."""
         undecoded = self._counts.skipped - self._skipped_before
         return f"{reason}: {undecoded} did not decode, {UNDECODED}" if undecoded else reason
 
     def _opened(self) -> Any:
-        """The connection, to a server that may have the password; silence ends it."""
+        """Connect to a server that may receive the password, with read timeouts."""
         limit, first = max(self._stall_s, 0.1), max(self._limit_s(), 0.1)
         check_server(pyav(), self.url.reveal(), self.url.tls, first)
         options = _options(self.url, first)
         return pyav().open(self.url.reveal(), options=options, timeout=(first, limit))
 
     def _limit_s(self) -> float:
-        """How long the next frame of a connection may take; the first one at times longer."""
+        """Timeout of the next frame; the first of a connection may get longer (`PATIENCE`)."""
         if self._state == "online":
             return self._stall_s
         return self._stall_s * PATIENCE[self._in_vain % len(PATIENCE)]
 
     def _read(self, container: Any, log: _CapturedLog) -> str:
-        """Decode until the stream ends, falls silent or is stopped."""
+        """Decode until the stream ends, stalls or is stopped; return the reason."""
         stream = video_stream(container, f"camera {self.name}", hint=HINT)
-        stream.thread_type = "SLICE"  # threads by frame would hold frames back
+        stream.thread_type = "SLICE"  # frame threading would delay frames
         decoder = Decoder(self._counts)
         latest = time.monotonic()
         for packet in container.demux():
             log.forward()
-            # Before decoding: FFmpeg hands its last packet out when it has given up waiting.
+            # Measured before decoding: FFmpeg returns its last packet after the read timed out.
             silent_s = time.monotonic() - latest
             if packet.stream.index == stream.index:
                 for pts, image in decoder.pictures(packet):
@@ -245,7 +245,7 @@ class Camera:
         return "the stream ended"
 
     def _keep(self, frame: Frame) -> None:
-        """Hand a frame over, in place of the oldest if nobody takes them."""
+        """Buffer a frame; drop the oldest one if the buffer is full."""
         self._report("online", f"{frame.image.shape[1]} x {frame.image.shape[0]} pixels")
         with self._changed:
             if len(self._frames) >= self._buffer:
@@ -255,7 +255,7 @@ class Camera:
             self._changed.notify_all()
 
     def _report(self, state: State, reason: str) -> None:
-        """Log and tell a change of state; another failed attempt to connect is for debugging."""
+        """Log a state change and call `on_state`; log further failed attempts at debug level."""
         if state == self._state:
             if state == "offline":
                 logger.debug("camera %s: still offline: %s", self.name, reason)
@@ -268,19 +268,19 @@ class Camera:
         self._on_state(StateChange(self.name, state, time.time(), reason))
 
     def _settle(self, *, online: bool) -> None:
-        """Add up the time offline, and count a connection that came back."""
+        """Add the time spent offline, and count a reconnect."""
         self._counts.offline_s += self._offline_s()
         self._offline_since = None if online else time.monotonic()
         self._counts.reconnects += online and self._was_online
         self._was_online |= online
 
     def _offline_s(self) -> float:
-        """How long the camera has been away by now."""
+        """Seconds the camera has been offline; 0 while it is online."""
         return 0.0 if self._offline_since is None else time.monotonic() - self._offline_since
 
 
 class _CapturedLog:
-    """What FFmpeg logs in this thread, passed on without credentials."""
+    """FFmpeg's log messages of this thread, forwarded to our logger without credentials."""
 
     def __init__(self, url: Url) -> None:
         self._url = url
@@ -289,7 +289,7 @@ class _CapturedLog:
         self._logs: list[tuple[int, str, str]] = []
 
     def __enter__(self) -> _CapturedLog:
-        # A repeated message would be passed on later, and by any thread that logs the next one.
+        # FFmpeg would hold repeated messages back, then emit them from whichever thread logs next.
         self._logging.set_skip_repeated(False)
         self._logs = self._capture.__enter__()
         return self
@@ -299,7 +299,7 @@ class _CapturedLog:
         self._capture.__exit__(None, None, None)
 
     def forward(self) -> None:
-        """Log what has come since the last time."""
+        """Log the messages captured since the last call."""
         for level, name, message in self._logs:
             text = self._url.redact(message.strip())
             logger.log(self._logging.adapt_level(level), "FFmpeg %s: %s", name, text)
@@ -307,7 +307,7 @@ class _CapturedLog:
 
 
 def _options(url: Url, timeout_s: float) -> dict[str, str]:
-    """FFmpeg's options for little delay; with the default ones a camera takes 3 s to open."""
+    """FFmpeg's options for low latency; with the defaults a camera takes 3 s to open."""
     microseconds = str(round(timeout_s * 1e6))
     options = {
         "fflags": "nobuffer",
@@ -317,7 +317,7 @@ def _options(url: Url, timeout_s: float) -> dict[str, str]:
         "timeout": microseconds,
         **BOUNDED,
     }
-    if url.scheme != "rtsp":  # http:// may lead on to https://
+    if url.scheme != "rtsp":  # http:// may redirect to https://
         options |= url.tls.options()
     if url.scheme.startswith("rtsp"):
         options |= {"rtsp_transport": "tcp", "allowed_media_types": "video"}

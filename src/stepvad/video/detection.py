@@ -1,4 +1,4 @@
-"""Person detectors: YOLOX, and networks that remove double boxes themselves (RTMDet)."""
+"""Person detectors: YOLOX, and networks with built-in non-maximum suppression (RTMDet)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stepvad.video.people import Boxes, Floats, iou, no_boxes
 from stepvad.video.pixels import Image, letterbox
 
 PERSON = 0
-"""Number of the class *person* in COCO."""
+"""COCO's class index of *person*."""
 STRIDES = (8, 16, 32)
 """Pixels between the cells of YOLOX's three grids."""
 RTMDET_MEAN = np.array([103.53, 116.28, 123.675], np.float32)
 RTMDET_STD = np.array([57.375, 57.12, 58.395], np.float32)
-"""What RTMDet was trained with, in blue, green, red."""
+"""Normalisation that RTMDet was trained with, in BGR order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonDetector:
-    """Boxes of people; those under `least_score` are left out."""
+    """Detects people; drops boxes that score below `least_score`."""
 
     network: Network
     size: tuple[int, int] = (416, 416)
@@ -33,11 +33,11 @@ class PersonDetector:
     most_overlap: float = 0.45
 
     def __post_init__(self) -> None:
-        """Refuse a network that finds no boxes."""
+        """Reject a network that is not a detector."""
         self.network.expect("yolox", "rtmdet", role="detector")
 
     def __call__(self, images: Sequence[Image]) -> list[Boxes]:
-        """The people of every picture, best first, in pixels of the picture."""
+        """Detect the people in every image: boxes in pixels of the image, best first."""
         if not images:
             return []
         size = self.network.size(self.size)
@@ -50,7 +50,7 @@ class PersonDetector:
         ]
 
     def _fed(self, stack: NDArray[np.uint8]) -> Floats:
-        """Pictures as the network wants them: blue, green, red in front of rows and columns."""
+        """Images as the network's input: BGR, channels first."""
         channels = stack[..., ::-1].transpose(0, 3, 1, 2)
         values = np.ascontiguousarray(channels, np.float32)
         if self.network.kind() == "rtmdet":
@@ -68,7 +68,7 @@ class PersonDetector:
 
 
 def decode_yolox(output: Floats, size: tuple[int, int], least_score: float) -> Boxes:
-    """People in YOLOX's output `(cells, 85)`, in pixels of the network's input.
+    """Decode the people in YOLOX's output `(cells, 85)`, in pixels of the network's input.
 
     A row is x, y, w, h, objectness and 80 classes. With the cell g and its stride s the centre is
     ((x, y) + g) s, the sides are exp(w, h) s, and the score is objectness times class.
@@ -100,13 +100,16 @@ def grid(size: tuple[int, int]) -> tuple[Floats, Floats]:
 
 
 def decode_rtmdet(dets: Floats, labels: Array, least_score: float) -> Boxes:
-    """People among boxes `(N, 5)` (corners and score) with labels `(N,)`."""
+    """Select the people among boxes `(N, 5)` (corners and score) with labels `(N,)`."""
     rows = (dets[:, 4] >= least_score) & (labels == PERSON)
     return Boxes(dets[rows, :4], dets[rows, 4])
 
 
 def without_doubles(boxes: Boxes, most_overlap: float) -> NDArray[np.int64]:
-    """Rows to keep, best first: none overlaps a better one by more than `most_overlap`."""
+    """Non-maximum suppression: rows to keep, best first.
+
+    No row overlaps a better one by more than `most_overlap`.
+    """
     order = np.argsort(-boxes.scores, kind="stable")
     overlap = iou(boxes.corners, boxes.corners) > most_overlap
     kept: list[int] = []
@@ -117,7 +120,7 @@ def without_doubles(boxes: Boxes, most_overlap: float) -> NDArray[np.int64]:
 
 
 def _inside(boxes: Boxes, scale: Floats, image: Image) -> Boxes:
-    """Boxes in pixels of the picture, cut at its border; what lies outside is left out."""
+    """Boxes in pixels of the image, clipped to its border; boxes outside it are dropped."""
     if not len(boxes):
         return no_boxes()
     height, width = image.shape[:2]

@@ -1,4 +1,4 @@
-"""Marks on a picture: skeletons in the colour of a score, boxes, text that reads on anything."""
+"""Draw on images: skeletons coloured by score, boxes, and text legible on any background."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stepvad.errors import MissingExtraError
 from stepvad.poses import Track
 
 Image = NDArray[np.uint8]
-"""One picture, `(H, W, 3)`, red, green, blue."""
+"""An RGB image `(H, W, 3)`."""
 Colour = tuple[int, int, int]
 
 RAMP: tuple[Colour, ...] = ((96, 242, 200), (232, 205, 96), (255, 142, 48), (228, 26, 38))
-"""Green to red for any eye: the green is bluish, and each colour is darker than the one before."""
+"""Green to red, safe for colour-blind viewers: the green is bluish, and colours get darker."""
 UNSCORED: Colour = (150, 150, 150)
-"""A skeleton that has no score yet."""
+"""Skeletons without a score yet."""
 TRACKS: tuple[Colour, ...] = (
     (86, 180, 233),
     (240, 228, 66),
@@ -32,23 +32,23 @@ TRACKS: tuple[Colour, ...] = (
     (255, 190, 205),
     (72, 112, 240),
 )
-"""Boxes and lines of tracks, in turn; neither green nor red, which belong to scores."""
+"""Colours of tracks, in turn; neither green nor red, which stand for scores."""
 DARK: Colour = (16, 16, 18)
 LIGHT: Colour = (245, 245, 245)
 SUB = 4
-"""Bits of a pixel's fraction in coordinates given to OpenCV."""
+"""Fractional bits of OpenCV's fixed-point coordinates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What a score looks like: green up to 0, the mean of training, and red from `red` on."""
+    """Maps scores to colours: green up to 0, the training mean, and red from `red` on."""
 
     red: float
     meaning: str
-    """What stands behind `red`, in words."""
+    """Description of `red`."""
 
     def level(self, score: float) -> float:
-        """How far from green to red, in 0..1; NaN without a score."""
+        """Position between green (0) and red (1); NaN without a score."""
         return score if math.isnan(score) else min(max(score / self.red, 0.0), 1.0)
 
     def colour(self, score: float) -> Colour:
@@ -58,22 +58,22 @@ class Scale:
 
 
 def ramp(level: float) -> Colour:
-    """The colour at a place between green, 0, and red, 1."""
+    """The colour at a position between green (0) and red (1)."""
     place = level * (len(RAMP) - 1)
     before = min(int(place), len(RAMP) - 2)
     return mixed(RAMP[before], RAMP[before + 1], place - before)
 
 
 def mixed(a: Colour, b: Colour, share: float) -> Colour:
-    """A colour between two; `share` is that of the second."""
+    """Blend two colours; `share` is the weight of the second."""
     red, green, blue = (round(x + share * (y - x)) for x, y in zip(a, b, strict=True))
     return red, green, blue
 
 
 def track_colours(tracks: Sequence[Track]) -> dict[int, Colour]:
-    """A colour for each track, the same in every frame, by id where nobody near has it.
+    """Assign each track one colour for all frames, by id unless that colour is in use.
 
-    People who are seen at the same time differ, as long as there are colours enough.
+    Tracks visible at the same time get different colours as long as there are enough.
     """
     free_from = [-1] * len(TRACKS)
     chosen: dict[int, Colour] = {}
@@ -91,13 +91,13 @@ def _begin(track: Track) -> int:
 
 
 def ink_on(paper: Colour) -> Colour:
-    """Dark or light, whatever reads better on a colour (its luminance by ITU-R BT.709)."""
+    """Dark or light text colour, whichever is more legible (luminance by ITU-R BT.709)."""
     red, green, blue = paper
     return DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 125 else LIGHT
 
 
 def opencv() -> Any:
-    """The library that draws."""
+    """Import OpenCV, or raise an error that names the missing extra."""
     try:
         import cv2
     except ImportError as error:
@@ -113,7 +113,7 @@ def draw_skeleton(
     colour: Colour,
     width: float,
 ) -> None:
-    """Bones and joints `(V, 2)` that are `seen`, `(V,)`, with a dark rim against any background."""
+    """Draw the bones and joints `(V, 2)` that are `seen`, `(V,)`, with a dark outline."""
     cv2 = opencv()
     points = fixed(joints)
     lines = [points[[a, b]] for a, b in bones if seen[a] and seen[b]]
@@ -128,7 +128,7 @@ def draw_skeleton(
 def draw_box(
     image: Image, corners: tuple[int, int, int, int], colour: Colour, width: float
 ) -> None:
-    """The rectangle from left and top to right and bottom, with a dark rim."""
+    """Draw the rectangle (left, top, right, bottom) with a dark outline."""
     cv2 = opencv()
     left, top, right, bottom = corners
     for ink, thick in ((DARK, width + 2), (colour, width)):
@@ -139,7 +139,7 @@ def draw_box(
 def chip(
     text: str, height: int, paper: Colour, ink: Colour, edge: int = 0, owner: Colour = DARK
 ) -> Image:
-    """The same plate as `plate`, kept for the next frames; not to be written to."""
+    """Cached, read-only version of `plate`."""
     kept = plate(text, height, paper, ink, edge, owner)
     kept.flags.writeable = False
     return kept
@@ -148,9 +148,9 @@ def chip(
 def plate(
     text: str, height: int, paper: Colour, ink: Colour, edge: int = 0, owner: Colour = DARK
 ) -> Image:
-    """A word on a ground of one colour, `(height, w, 3)`.
+    """Render text on a solid background, `(height, w, 3)`.
 
-    `edge` pixels at its left have the colour of whom it belongs to.
+    The leftmost `edge` pixels have the colour `owner`.
     """
     cv2 = opencv()
     face, scale, thick = cv2.FONT_HERSHEY_SIMPLEX, height / 33, max(round(height / 18), 1)
@@ -164,7 +164,7 @@ def plate(
 
 
 def paste(image: Image, patch: Image, left: int, top: int) -> None:
-    """Put a small picture on a large one, as far as it lies inside."""
+    """Paste a patch onto an image, clipped to its borders."""
     high, wide = image.shape[:2]
     first_x, first_y = max(-left, 0), max(-top, 0)
     part = patch[first_y : max(high - top, 0), first_x : max(wide - left, 0)]
@@ -173,6 +173,6 @@ def paste(image: Image, patch: Image, left: int, top: int) -> None:
 
 
 def fixed(points: NDArray[np.floating[Any]]) -> NDArray[np.int32]:
-    """Points in OpenCV's fixed-point numbers; what lies far outside any picture is drawn nearer."""
+    """Points in OpenCV's fixed-point format; coordinates are clipped to ±20000 pixels."""
     near = np.clip(points, -20_000, 20_000)
     return np.asarray(np.round(near * (1 << SUB)), np.int32)

@@ -1,4 +1,4 @@
-"""Video to tracked poses: the networks frame by frame, then the tracker over all they saw."""
+"""Extract tracked poses from video: run the networks on each frame, then track the people."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from stepvad.video.source import Counts, Frame, VideoFile, check_file
 from stepvad.video.tracker import Tracker
 
 MIN_CONFIDENCE = 0.25
-"""Mean confidence of a person's joints below which most boxes hold nobody."""
+"""Mean joint confidence below which most boxes contain no person."""
 EDGE_BYTES = 1 << 20
-"""Bytes at either end of a video that tell it from others of its size."""
+"""Bytes hashed at each end of a video to distinguish it from others of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an extraction found, what it missed, and how fast the networks were."""
+    """Statistics of an extraction: what it found, what it discarded, and the networks' speed."""
 
     frames: int
     people_per_frame: float
     tracks: int
     mean_track_length: float
     low_confidence: float
-    """Share of the people found that were left out as too uncertain."""
+    """Share of the detected people discarded for low confidence."""
     empty_frames: int
-    """Frames without anybody in a track."""
+    """Frames without a tracked person."""
     frames_per_s: float | None = None
-    """Of the frames that the networks saw in this run; None if there were none."""
+    """Speed of the networks in this run; None if they processed no frame."""
     lag_s: float | None = None
-    """From the decoding of a camera's last frame to its poses."""
+    """Seconds from decoding a camera's last frame to its poses."""
     counts: Counts = field(default_factory=Counts)
-    """What became of the stream; of a camera these are `CameraCounts`."""
+    """Counters of the stream; `CameraCounts` for a camera."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """When each frame was: number, connection, time in the stream and of the clock, all `(n,)`."""
+    """Frame times: number, connection, stream time and wall clock, all `(n,)`."""
 
     number: NDArray[np.float64]
     epoch: NDArray[np.float64]
@@ -58,7 +58,7 @@ class Times:
     wall: NDArray[np.float64]
 
     def fps(self) -> float | None:
-        """The usual rate within a connection; None where no two frames tell."""
+        """Median frame rate within a connection; None if no two frames allow an estimate."""
         for seconds in (self.pts, self.wall):
             steps = np.diff(seconds)[np.diff(self.epoch) == 0]
             numbers = np.diff(self.number)[np.diff(self.epoch) == 0]
@@ -70,7 +70,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Extraction:
-    """The poses of a video, when its frames were, and a summary."""
+    """The poses of a video, the times of its frames, and a summary."""
 
     clip: Clip
     times: Times
@@ -88,10 +88,10 @@ def extract_file(
     stop: threading.Event | None = None,
     report: Report = silent,
 ) -> Extraction | None:
-    """The poses of a video's frames from `first` up to `end`, with their numbers in the video.
+    """Extract the poses of frames `first` up to `end`, numbered as in the video.
 
-    Frames that the parts hold are decoded but not looked at again. After `stop` there is no
-    result, and the parts hold what was seen.
+    Frames already in `parts` are decoded but not passed to the networks again. If `stop` is set,
+    returns None; `parts` then holds the frames processed so far.
     """
     stop = stop or threading.Event()
     total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
@@ -130,9 +130,9 @@ def extract_camera(
     stop: threading.Event | None = None,
     report: Report = silent,
 ) -> Extraction:
-    """The poses of a camera until `stop` is set or `duration_s` is over.
+    """Extract the poses of a camera until `stop` is set or `duration_s` has elapsed.
 
-    What the parts hold comes first, as an earlier connection.
+    Frames already in `parts` come first, as an earlier connection.
     """
     stop = stop or threading.Event()
     before = parts.latest
@@ -169,9 +169,9 @@ def extract_camera(
 def follow(
     seen: Iterable[Seen], name: str, *, fps: float | None, min_confidence: float
 ) -> Extraction:
-    """Tracks of the people seen, without those of low confidence.
+    """Track the detected people, without those of low confidence.
 
-    Nobody is followed into another connection or resolution, so that no window spans two of them.
+    Tracks end at a reconnect or a change of resolution, so no window spans two of either.
     """
     tracker, before = Tracker(), None
     rows, times, certain = [], [], [np.empty(0, np.bool_)]
@@ -199,7 +199,7 @@ def follow(
 
 
 def video_digest(path: Path) -> str:
-    """Tells a video from others without reading all of it: its size and both its ends."""
+    """Fingerprint of a video: hash of its size and both ends, without reading the whole file."""
     check_file(path)
     size = path.stat().st_size
     sha = hashlib.sha256(str(size).encode())
@@ -216,7 +216,7 @@ def _look(
     parts: Parts,
     progress: Callable[[Frame], None],
 ) -> float | None:
-    """Let the networks see every frame; how many a second from the first on, if there were any."""
+    """Run the networks on every frame; return frames per second, or None without frames."""
     started, looked_at = time.monotonic(), 0
     for frame in frames:
         if not looked_at:

@@ -1,4 +1,4 @@
-"""Pose networks that see one person at a time: MoveNet, and SimCC heads as in RTMPose."""
+"""Single-person pose networks: MoveNet, and SimCC heads as in RTMPose."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ SIMCC_SPLIT = 2.0
 """Bins per pixel of a SimCC head."""
 RTMPOSE_MEAN = np.array([123.675, 116.28, 103.53], np.float32)
 RTMPOSE_STD = np.array([58.395, 57.12, 57.375], np.float32)
-"""What RTMPose was trained with, in red, green, blue."""
+"""Normalisation that RTMPose was trained with, in RGB order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoseNetwork:
-    """COCO's 17 joints of every box, however unsure."""
+    """Estimates COCO's 17 joints for every box, whatever their confidence."""
 
     network: Network
     size: tuple[int, int] = (192, 256)
 
     def __post_init__(self) -> None:
-        """Refuse a network that places no joints."""
+        """Reject a network that is not a pose network."""
         self.network.expect("movenet", "simcc", role="pose network")
 
     def __call__(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
-        """The people of every picture; all crops of all pictures go to the network together."""
+        """Estimate the people of every image; the crops of all images form one batch."""
         size = self.network.size(self.size)
         pairs = list(zip(images, boxes, strict=True))
         regions = [
@@ -67,14 +67,14 @@ class PoseNetwork:
 
 
 def decode_movenet(output: Floats) -> tuple[Floats, Floats]:
-    """Points `(17, 2)` as x and y in 0..1 of the crop, and confidence; `(1, 17, 3)` is y, x, c."""
+    """Decode `(1, 17, 3)` (y, x, c) to points `(17, 2)`, x and y in 0..1 of the crop, and c."""
     return output[0, :, 1::-1], output[0, :, 2]
 
 
 def decode_simcc(x: Floats, y: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
     """Points `(V, 2)` in 0..1 of the crop, and confidence, from bins `(V, 2 W)` and `(V, 2 H)`.
 
-    A joint is where its bins are highest; its confidence is the lower of the two heights.
+    A joint is at the maximum of its bins; its confidence is the lower of the two maxima.
     """
     pixels = np.stack([x.argmax(axis=1), y.argmax(axis=1)], axis=1) / SIMCC_SPLIT
     confidence = np.maximum(np.minimum(x.max(axis=1), y.max(axis=1)), 0)

@@ -1,4 +1,4 @@
-"""Known networks: what they are, where they come from, and where they are kept."""
+"""The registry of known networks, their download and cache."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stepvad.errors import ModelFileError
 from stepvad.files.atomic import PUBLIC, replacing
 
 DETECTOR, POSE = "yolox-nano", "rtmpose-s"
-"""The networks that are taken where none are named: small, and published by their makers."""
+"""The default networks: small, and published by their authors."""
 MAX_BYTES = 1 << 30
-"""Largest download; the networks have 4 to 60 MB."""
+"""Largest download; the networks are 4 to 60 MB."""
 TIMEOUT_S = 30.0
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 class ModelCard:
     """A network by name: its file and checksum, and its licence.
 
-    An empty `url` means that nobody publishes this very file: bring it, and the checksum knows it.
-    A `url` of an archive holds the file as its only `.onnx`.
+    An empty `url` means the file is not published: supply it, and the checksum verifies it. If
+    `url` is an archive, the file is its only `.onnx`.
     """
 
     name: str
@@ -80,9 +80,9 @@ CARDS: tuple[ModelCard, ...] = (
 
 
 def model_file(model: str | Path, cards: tuple[ModelCard, ...] = CARDS) -> Path:
-    """The file of a network: a path as it is; a known name from the cache, fetched once.
+    """Return the file of a network: a path as is, or a known name from the cache.
 
-    Only a name is ever fetched; a path never touches the network.
+    A name is downloaded once; a path never causes a download.
     """
     path = Path(model)
     if path.is_file():
@@ -101,7 +101,7 @@ def model_file(model: str | Path, cards: tuple[ModelCard, ...] = CARDS) -> Path:
 
 
 def cache_directory() -> Path:
-    """Where fetched networks are kept: STEPVAD_CACHE, or `stepvad` in the user's cache."""
+    """The cache of downloaded networks: STEPVAD_CACHE, or `stepvad` in the user's cache."""
     named = os.environ.get("STEPVAD_CACHE")
     if named:
         return Path(named)
@@ -141,7 +141,7 @@ def _download(card: ModelCard, kept: Path) -> bytes:
 
 
 def _onnx_in(card: ModelCard, content: bytes) -> bytes:
-    """The one network inside an archive; other content as it is."""
+    """Extract the only ONNX file of an archive; return other content as is."""
     if not card.url.endswith(".zip"):
         return content
     try:

@@ -1,4 +1,4 @@
-"""A Kalman filter for one box: centre and sides, each with a speed of its own."""
+"""Kalman filter of one box: centre and sides, each with its own velocity."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from numpy.typing import NDArray
 from stepvad.video.people import Floats
 
 PLACE_NOISE = 1 / 20
-"""Standard deviation of a place, in heights of the box (DeepSORT, arXiv 1703.07402)."""
+"""Standard deviation of a position, in box heights (DeepSORT, arXiv 1703.07402)."""
 SPEED_NOISE = 1 / 160
-"""Standard deviation of a speed, in heights per picture."""
+"""Standard deviation of a velocity, in box heights per frame."""
 
 
 class Motion:
-    """Where a box is and goes: centre x, y, width and height, moving evenly.
+    """Constant-velocity model of a box: centre x and y, width and height.
 
-    The four quantities are filtered apart: each has a place, a speed and their `(2, 2)` covariance,
-    with noise in proportion to the height of the box.
+    The four quantities are filtered independently: each has a position, a velocity and their
+    `(2, 2)` covariance, with noise proportional to the height of the box.
     """
 
     def __init__(self, corners: Floats) -> None:
@@ -29,7 +29,7 @@ class Motion:
         self._cov = np.zeros(4)
 
     def predict(self) -> None:
-        """Go on by one picture: place + speed, and less certain of both."""
+        """Advance by one frame: add velocity to position and increase the uncertainty of both."""
         height = max(self._place[3], 1.0)
         self._place = self._place + self._speed
         self._var_place = (
@@ -39,7 +39,7 @@ class Motion:
         self._var_speed = self._var_speed + (SPEED_NOISE * height) ** 2
 
     def correct(self, corners: Floats) -> None:
-        """Take in where the box was seen."""
+        """Update with an observed box."""
         height = max(self._place[3], 1.0)
         missed = _centre_and_sides(corners) - self._place
         certainty = self._var_place + (PLACE_NOISE * height) ** 2
@@ -51,7 +51,7 @@ class Motion:
         self._var_place = (1 - place_gain) * self._var_place
 
     def corners(self) -> Floats:
-        """Left, top, right, bottom of where it should be."""
+        """The estimated box: left, top, right, bottom."""
         half = np.maximum(self._place[2:], 1.0) / 2
         return np.concatenate([self._place[:2] - half, self._place[:2] + half]).astype(np.float32)
 

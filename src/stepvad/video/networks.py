@@ -1,4 +1,4 @@
-"""A network on ONNX Runtime or OpenVINO: what it takes and gives, and how many at once."""
+"""Networks on ONNX Runtime or OpenVINO: inputs, outputs and batching."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stepvad.errors import MissingExtraError, ModelFileError
 from stepvad.model.runtime.engines import Graph, onnxruntime_graph, openvino_graph
 
 Kind = Literal["yolox", "rtmdet", "movenet", "simcc"]
-"""How a network is fed and read: two kinds of person detector, two of pose network."""
+"""Input and output format of a network: two kinds of person detector, two of pose network."""
 Runtime = Literal["onnxruntime", "openvino"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One input or output of a graph; 0 stands for a length that is free."""
+    """One input or output of a graph; 0 in the shape is a dynamic dimension."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,7 +27,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A graph with one input that stacks pictures, ready to run."""
+    """A graph with one input, a batch of images, ready to run."""
 
     path: Path
     graph: Graph
@@ -35,9 +35,9 @@ class Network:
     outputs: tuple[Port, ...]
 
     def __call__(self, stack: Array) -> list[list[Array]]:
-        """Outputs by picture, without the stacking axis.
+        """Run the network and return the outputs per image, without the batch axis.
 
-        All pictures go in one call where the graph leaves their number free.
+        All images go in one call if the graph's batch size is dynamic.
         """
         if not len(stack):
             return []
@@ -48,7 +48,7 @@ class Network:
         return [[output[0] for output in outputs] for outputs in singles]
 
     def kind(self) -> Kind:
-        """How to feed and read it, told from its inputs and outputs."""
+        """The kind of network, inferred from its inputs and outputs."""
         names = [port.name for port in self.outputs]
         if names == ["simcc_x", "simcc_y"]:
             return "simcc"
@@ -65,7 +65,7 @@ class Network:
         )
 
     def expect(self, *kinds: Kind, role: str) -> None:
-        """Refuse a network of another kind than these."""
+        """Raise if the network is not one of these kinds."""
         if self.kind() not in kinds:
             raise ModelFileError(
                 f"{self.path}: expected a {role} ({' or '.join(kinds)}), got {self.kind()}",
@@ -73,14 +73,14 @@ class Network:
             )
 
     def size(self, otherwise: tuple[int, int]) -> tuple[int, int]:
-        """Width and height of its pictures; `otherwise` where the graph leaves them free."""
+        """Width and height of the input images; `otherwise` if they are dynamic in the graph."""
         shape = self.input.shape
         height, width = shape[1:3] if shape[-1] == 3 else shape[2:4]
         return (width, height) if width and height else otherwise
 
 
 def open_network(path: Path, *, runtime: Runtime = "onnxruntime", threads: int = 1) -> Network:
-    """A graph from a file, on this runtime and number of threads."""
+    """Load a network from an ONNX file, on the given runtime and number of threads."""
     import onnx
 
     try:

@@ -1,4 +1,4 @@
-"""What a model sees in a clip, drawn frame by frame (Fig. 4, Supp. A)."""
+"""Draw scored people on every frame of a clip (Fig. 4, Supp. A)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from stepvad.video.source import VideoFile
 from stepvad.video.timeline import Spot, Timeline
 
 RED_QUANTILE = 0.999
-"""Share of a clip's window scores below which they are not red, where no threshold is given."""
+"""Quantile of a clip's window scores at which red begins if no threshold is given."""
 LEAST_RED = 3.0
-"""Red begins no lower: a calm clip stays green. Three standard deviations of training energies."""
+"""Lower bound of red, so calm clips stay green: three standard deviations of training energies."""
 LEAST_CONFIDENCE = 0.1
-"""Joints below it are guesses: they are neither drawn nor part of the box."""
+"""Joints below this confidence are guesses: neither drawn nor part of the box."""
 LARGEST_SIDE = 4096
-"""Longest side of a picture, which every H.264 decoder can play."""
+"""Longest side of an image that every H.264 decoder can play."""
 SMALLEST_SIDE = 320
-"""Shortest width of a picture, for the words of the timeline to fit."""
+"""Smallest width of an image that fits the timeline's labels."""
 PLACES = 4
-"""Places tried for a number before it covers another."""
+"""Positions tried for a number before it may cover another."""
 OUTSIDE = 0.02
-"""Share of joints that may lie outside of the video that they are said to be of."""
+"""Share of joints that may lie outside the video they supposedly belong to."""
 
 Size = tuple[int, int]
 """Width and height in pixels."""
@@ -39,9 +39,9 @@ Box = tuple[int, int, int, int]
 
 
 class Person(NamedTuple):
-    """Somebody in a frame: joints `(V, 2)`, which of them are seen `(V,)`, score and confidence.
+    """A person in a frame: joints `(V, 2)`, which of them are seen `(V,)`, score and confidence.
 
-    Score and confidence are those of the window that ends here, NaN where there is none.
+    Score and confidence belong to the window that ends at this frame; NaN if there is none.
     """
 
     track_id: int
@@ -52,7 +52,7 @@ class Person(NamedTuple):
 
 
 class Cast:
-    """Who is in each frame of a clip, with their scores; joints are those that the model sees."""
+    """The people in each frame of a clip with their scores; joints are those the model uses."""
 
     def __init__(self, clip: Clip, scores: Scores) -> None:
         self._clip = clip
@@ -68,12 +68,12 @@ class Cast:
         self._score, self._confidence = scores.windows.A, scores.windows.c
 
     def people(self, frame: int) -> list[Person]:
-        """Everybody in a frame, in the order of the tracks."""
+        """The people in a frame, in the order of the tracks."""
         first, end = np.searchsorted(self._frame, [frame, frame + 1])
         return [self._person(at) for at in range(first, end)]
 
     def highest(self) -> NDArray[np.float32]:
-        """The highest score of anybody who is seen in each frame, NaN where nobody has one."""
+        """The highest score in each frame, `(n_frames,)`; NaN where no person has one."""
         best = np.full(self._clip.n_frames, np.nan, np.float32)
         scored = self._window >= 0
         np.fmax.at(best, self._frame[scored], self._score[self._window[scored]])
@@ -93,9 +93,9 @@ class Cast:
 
 
 class Overlay:
-    """The pictures of one scored clip: the frame with its people, and the timeline below.
+    """Draws one scored clip: each frame with its people, and the timeline below.
 
-    `size` is that of the frame; the picture's own, which has even sides, is `picture_size`.
+    `size` is the size of the frame; `picture_size`, with even sides, that of the whole image.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Overlay:
         self.picture_size: Size = (width, self._height + self._timeline.height)
 
     def draw(self, frame: int, image: Image | None = None, *, onto: Image | None = None) -> Image:
-        """The picture of a frame, on its image or on black; `onto` is drawn over and returned."""
+        """Draw a frame on its image or on black; `onto` is overwritten and returned if given."""
         picture = self.empty_picture() if onto is None else onto
         stage = picture[: self._size[1], : self._size[0]]
         stage[:] = 0 if image is None else image
@@ -144,12 +144,12 @@ class Overlay:
         return picture
 
     def empty_picture(self) -> Image:
-        """A black picture to draw onto."""
+        """A black image to draw onto."""
         width, height = self.picture_size
         return np.zeros((height, width, 3), np.uint8)
 
     def check_image(self, image: Image, frame: int) -> None:
-        """Refuse a frame of another size than the first."""
+        """Raise if a frame's size differs from that of the first."""
         if image.shape[:2] != self._size[::-1]:
             raise DataError(
                 f"frame {frame} of the video: expected {self._size[0]}x{self._size[1]} pixels as "
@@ -165,7 +165,7 @@ class Overlay:
         drawing.draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
 
     def _draw_numbers(self, stage: Image, person: Person, taken: list[Box]) -> None:
-        """Confidence above the box and score below; further off where another's number stands."""
+        """Draw the confidence above the box and the score below, avoiding numbers already drawn."""
         left, top, right, bottom = self._box(person)
         high, edge = round(18 * self._unit), round(3 * self._unit)
         owner = self._colours[person.track_id]
@@ -182,7 +182,7 @@ class Overlay:
             paste(stage, plate, *spot[:2])
 
     def _box(self, person: Person) -> Box:
-        """The rectangle around the joints seen, or around all if none is, and a little more."""
+        """The rectangle around the joints seen, or all joints if none is, plus a margin."""
         joints = person.joints[person.seen] if person.seen.any() else person.joints
         low, high = joints.min(axis=0), joints.max(axis=0)
         margin = 0.06 * float((high - low).max()) + 2 * self._unit
@@ -194,11 +194,11 @@ class Overlay:
 def pictures(
     overlay: Overlay, frames: Collection[int], video: VideoFile | None = None
 ) -> Iterator[tuple[int, Image]]:
-    """These frames of an overlay in order, one at a time, on the video's frames or on black.
+    """Yield the given frames of an overlay in order, drawn on the video's frames or on black.
 
-    Each is drawn over the one before, in the same array: copy what is to be kept.
+    All are drawn into the same array: copy an image to keep it.
     """
-    canvas = overlay.empty_picture()  # one for all: many would leave the heap in pieces
+    canvas = overlay.empty_picture()  # reused: many large arrays would fragment the heap
     if video is None:
         yield from ((frame, overlay.draw(frame, onto=canvas)) for frame in sorted(frames))
         return
@@ -219,8 +219,8 @@ def pictures(
 def scale_of(scores: Scores, threshold: float | None = None) -> Scale:
     """Red from the threshold on; without one, from the 99.9 % quantile of the clip's scores.
 
-    That quantile tells the strangest moments of a clip, and not whether they are strange; so it
-    counts from 3 on only.
+    The quantile marks the clip's highest scores even if none is abnormal, so it is used only if it
+    exceeds 3.
     """
     if threshold is not None:
         return Scale(threshold, "the threshold")
@@ -231,14 +231,14 @@ def scale_of(scores: Scores, threshold: float | None = None) -> Scale:
 
 
 def canvas_size(clip: Clip) -> Size:
-    """A picture that holds every joint of a clip, with some room, for poses without a video."""
+    """Image size that fits every joint of a clip with a margin, for poses without a video."""
     reach = _reach(clip)
     width, height = (max(int(np.ceil(1.03 * side)), SMALLEST_SIDE) for side in reach)
     return check_size((width, height), f"clip {clip.name}")
 
 
 def check_size(size: Size, where: str) -> Size:
-    """Refuse a picture that is too large to play."""
+    """Raise if an image is too small or too large to play; return its size."""
     if not SMALLEST_SIDE <= size[0] <= LARGEST_SIDE or not 16 <= size[1] <= LARGEST_SIDE:
         raise DataError(
             f"{where}: expected a picture of {SMALLEST_SIDE}x16 to {LARGEST_SIDE}x{LARGEST_SIDE}, "
@@ -249,7 +249,7 @@ def check_size(size: Size, where: str) -> Size:
 
 
 def check_video(clip: Clip, video: VideoFile, size: Size) -> None:
-    """Refuse a video that the poses cannot be of: too short, or too small for the joints."""
+    """Raise if the poses cannot belong to a video: too short, or too small for the joints."""
     if video.n_frames is not None and video.n_frames < clip.n_frames:
         raise DataError(
             f"{video.path}: expected the {clip.n_frames} frames that clip {clip.name} has, "
@@ -276,7 +276,7 @@ def video_size(video: VideoFile) -> Size:
 def highest_moments(scores: NDArray[np.float32], n: int, apart: int) -> list[int]:
     """The frames of the `n` highest scores that are at least `apart` frames from each other.
 
-    `scores` `(n_frames,)` may hold NaN; fewer frames come back if there are no more.
+    `scores` `(n_frames,)` may hold NaN. Returns fewer frames if there are no more.
     """
     left = np.where(np.isnan(scores), -np.inf, scores)
     moments: list[int] = []
@@ -288,7 +288,7 @@ def highest_moments(scores: NDArray[np.float32], n: int, apart: int) -> list[int
 
 
 def _reach(clip: Clip) -> tuple[float, float]:
-    """How far right and down joints go that are no guesses."""
+    """The rightmost and lowest coordinates of joints that are not guesses."""
     right = bottom = 0.0
     for track in clip.tracks:
         joints = track.keypoints[track.confidence >= LEAST_CONFIDENCE]
@@ -299,7 +299,7 @@ def _reach(clip: Clip) -> tuple[float, float]:
 
 
 def _windows_of(clip: Clip, scores: Scores) -> NDArray[np.int64]:
-    """The row of the window that ends at each pose, track by track; -1 where there is none."""
+    """Row of the window that ends at each pose, track by track; -1 if there is none."""
     windows = scores.windows
     order = np.lexsort((windows.frame, windows.track_id))
     track_id, frame = windows.track_id[order], windows.frame[order]
@@ -315,7 +315,7 @@ def _windows_of(clip: Clip, scores: Scores) -> NDArray[np.int64]:
 
 
 def _free(spot: Box, up: bool, taken: list[Box], height: int) -> Box:
-    """The nearest place up or down from a spot that is not taken; the spot itself if none is."""
+    """The nearest free position above or below a spot; the spot itself if there is none."""
     left, top, right, bottom = spot
     tall = bottom - top
     for _ in range(PLACES):
@@ -338,5 +338,5 @@ def _scored(person: Person) -> bool:
 
 
 def _by_score(person: Person) -> float:
-    """Who is drawn later stands in front: the highest score does."""
+    """Sort key that draws the highest scores last, in front."""
     return person.score if _scored(person) else -np.inf

@@ -1,4 +1,4 @@
-"""What the networks saw, kept in parts, so that an extraction that was stopped goes on."""
+"""Checkpoints of an extraction: the networks' output in parts, to resume after a stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stepvad.files.atomic import remove_leftovers, replacing
 from stepvad.video.people import Boxes, People
 
 PART_FRAMES = 50
-"""Frames of a part: what is lost at most, some seconds of work."""
+"""Frames per part, the most that is lost: a few seconds of work."""
 SETTINGS = "settings.json"
 MAX_BYTES = 1 << 28
 NAMES = (
@@ -27,15 +27,15 @@ NAMES = (
 )
 """The arrays of a part."""
 UNREADABLE = (OSError, ValueError, TypeError, OverflowError, LookupError, DataError)
-"""What reading a damaged part raises."""
+"""Exceptions raised on reading a damaged part."""
 
 Origin = Mapping[str, str | float | None]
-"""How poses came about: the networks, by checksum, and the settings."""
+"""Provenance of poses: the networks, by checksum, and the settings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seen:
-    """The people of one frame, before anybody follows them; `size` is width and height."""
+    """The people of one frame before tracking; `size` is width and height."""
 
     number: int
     epoch: int
@@ -46,10 +46,10 @@ class Seen:
 
 
 class Parts:
-    """A directory of what was seen so far, frame by frame; `with` keeps what came last.
+    """A directory of the frames processed so far; leaving the `with` block flushes the rest.
 
-    A part is there whole or not at all. Parts of another origin are refused: half a video by one
-    network and half by another would look like a change in how people move.
+    Parts are written atomically. Parts of a different origin are rejected: half a video from one
+    network and half from another would look like a change in how people move.
     """
 
     def __init__(self, directory: Path, origin: Origin) -> None:
@@ -65,20 +65,20 @@ class Parts:
         self.flush()
 
     def __iter__(self) -> Iterator[Seen]:
-        """Every frame kept, in order."""
+        """Iterate over all frames in order."""
         self.flush()
         for number in range(self._n_parts):
             yield from _decoded(self._file(number))
 
     def add(self, seen: Seen) -> None:
-        """Keep one more frame."""
+        """Add a frame; a full part is flushed."""
         self._waiting.append(seen)
         self.latest = seen
         if len(self._waiting) >= PART_FRAMES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits to be written."""
+        """Write the buffered frames as a part."""
         if self._waiting:
             with (
                 replacing(self._file(self._n_parts), DataError) as temporary,
@@ -89,7 +89,7 @@ class Parts:
             self._waiting = []
 
     def remove(self) -> None:
-        """Remove them all: the poses are where they belong."""
+        """Remove the directory, once the poses have been saved."""
         self._waiting = []
         shutil.rmtree(self._directory)
 
@@ -97,7 +97,7 @@ class Parts:
         return self._directory / f"{number:06}.npz"
 
     def _open(self, origin: Origin) -> None:
-        """Make the directory, or see that it is of this origin."""
+        """Create the directory, or check that an existing one has this origin."""
         settings = self._directory / SETTINGS
         if settings.is_file():
             check_origin(_settings(settings), origin, self._directory)
@@ -114,7 +114,7 @@ class Parts:
             temporary.write_text(json.dumps(origin), "utf-8")
 
     def _whole(self) -> tuple[int, Seen | None]:
-        """How many parts can be read from the first on, and their last frame; others go."""
+        """Number of readable parts from the first on, and their last frame; deletes the rest."""
         number, latest = 0, None
         while self._file(number).is_file():
             try:
@@ -129,7 +129,7 @@ class Parts:
 
 
 def check_origin(found: Mapping[str, Any], expected: Origin, place: Path) -> None:
-    """Refuse poses that came about in another way."""
+    """Reject poses made with other networks or settings."""
     other = [name for name, value in expected.items() if found.get(name) != value]
     if other:
         name = other[0]

@@ -1,4 +1,4 @@
-"""The people of one picture: their boxes, and their joints."""
+"""The people of one image: boxes and joints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Where people are: corners `(N, 4)` as left, top, right, bottom in pixels, scores `(N,)`."""
+    """Bounding boxes: corners `(N, 4)` as left, top, right, bottom in pixels, scores `(N,)`."""
 
     corners: Floats
     scores: Floats
@@ -56,12 +56,12 @@ class People:
         return People(self.boxes.take(rows), self.keypoints[rows], self.confidence[rows])
 
     def certain(self, least_confidence: float) -> NDArray[np.bool_]:
-        """Whose joints have this mean confidence at least, `(N,)`."""
+        """Mask `(N,)` of people whose mean joint confidence is at least `least_confidence`."""
         return np.asarray(self.confidence.mean(axis=1) >= least_confidence)
 
 
 def no_boxes() -> Boxes:
-    """Nobody."""
+    """An empty set of boxes."""
     return Boxes(np.empty((0, 4), np.float32), np.empty(0, np.float32))
 
 

@@ -1,4 +1,4 @@
-"""Pictures made to the size of a network, and the way back to the picture's own pixels."""
+"""Resize images for a network, and map its output back to image pixels."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from stepvad.errors import MissingExtraError
 
 Image = NDArray[np.uint8]
-"""One picture, `(H, W, 3)`, red, green, blue."""
+"""An RGB image `(H, W, 3)`."""
 FILL = 114
-"""Grey around a letterboxed picture, as detectors are trained with."""
+"""Grey padding of a letterboxed image, as in the detectors' training."""
 MARGIN = 1.25
-"""Sides of a crop, in sides of the box."""
+"""Sides of a crop relative to those of the box."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A rectangle of whole pixels, which may reach beyond the picture."""
+    """A rectangle in whole pixels that may extend beyond the image."""
 
     left: int
     top: int
@@ -28,15 +28,15 @@ class Region:
     height: int
 
     def to_picture(self, points: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Points `(..., 2)` in 0..1 of the rectangle, in pixels of the picture."""
+        """Convert points `(..., 2)` from 0..1 of the rectangle to pixels of the image."""
         scale = np.array([self.width, self.height], np.float32)
         return np.asarray(points * scale + np.array([self.left, self.top], np.float32), np.float32)
 
 
 def letterbox(image: Image, size: tuple[int, int]) -> tuple[Image, NDArray[np.float32]]:
-    """A picture fitted into the top left of `size`, and its scale in x and y.
+    """Fit an image into the top left of `size`; return it with its scale in x and y.
 
-    A point of the result divided by the scale is the point of the picture.
+    Divide a point of the result by the scale to get the point of the original image.
     """
     height, width = image.shape[:2]
     ratio = min(size[0] / width, size[1] / height)
@@ -65,7 +65,7 @@ def region_around(box: NDArray[np.float32], image: Image, size: tuple[int, int])
 
 
 def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
-    """The picture inside a region at this width and height; black beyond the picture's border."""
+    """Crop a region and resize it to `size`; black beyond the image's border."""
     height, width = image.shape[:2]
     left, top = max(region.left, 0), max(region.top, 0)
     right = max(left, min(region.left + region.width, width))
@@ -80,9 +80,9 @@ def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
 
 
 def _resize(image: Image, size: tuple[int, int]) -> Image:
-    """Bilinear; a picture of even sides that shrinks a lot is halved first, by means of 2x2 pixels.
+    """Resize bilinearly; large images with even sides are first halved by averaging 2x2 pixels.
 
-    Means over other numbers of pixels would be smoother still, but take ten times as long.
+    Averaging over other block sizes would be smoother still, but takes ten times as long.
     """
     cv2 = _cv2()
     height, width = image.shape[:2]

@@ -1,4 +1,4 @@
-"""Pictures to people: the seam for any pose estimator, and the one that comes with the package."""
+"""The interface of pose estimators, and the default one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stepvad.video.pixels import Image
 
 
 class PoseEstimator(Protocol):
-    """Anything that finds people and their joints in pictures; bring your own.
+    """Finds people and their joints in images; implement it to use your own networks.
 
-    Two steps, so that boxes may come from elsewhere or from every other picture only.
+    Two steps, since boxes may come from elsewhere or from every other frame only.
     """
 
     def detect(self, images: Sequence[Image]) -> list[Boxes]:
-        """Boxes of the people of every picture, in pixels."""
+        """Boxes of the people in every image, in pixels."""
         ...
 
     def estimate(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
@@ -32,17 +32,17 @@ class PoseEstimator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TopDown:
-    """A person detector, then a pose network on every box; threads may share one."""
+    """Runs a person detector, then a pose network on every box; thread-safe."""
 
     detector: PersonDetector
     pose: PoseNetwork
 
     def detect(self, images: Sequence[Image]) -> list[Boxes]:
-        """Boxes of the people of every picture, best first."""
+        """Boxes of the people in every image, best first."""
         return self.detector(images)
 
     def estimate(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
-        """Joints of the people in these boxes, however unsure."""
+        """Joints of the people in these boxes, whatever their confidence."""
         return self.pose(images, boxes)
 
 
@@ -53,7 +53,7 @@ def open_estimator(
     runtime: Runtime = "onnxruntime",
     threads: int = 1,
 ) -> TopDown:
-    """A detector and a pose network, by name (fetched once) or by the path of an ONNX file."""
+    """Open a detector and a pose network, by name (downloaded once) or by path of an ONNX file."""
 
     def network(model: str | Path) -> Network:
         return open_network(model_file(model), runtime=runtime, threads=threads)

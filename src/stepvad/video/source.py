@@ -1,4 +1,4 @@
-"""Frames of video files, and what broken media does to them."""
+"""Read the frames of video files, and handle broken media."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from stepvad.video.pixels import Image
 HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264, 8K at most"
 
 MAX_PIXELS = 8192 * 4320
-"""Of one picture: 8K, and 100 MB when decoded; more is refused before it takes the memory."""
+"""Pixels of the largest frame: 8K, 100 MB decoded; larger ones are rejected before allocation."""
 
 BOUNDED = {"max_pixels": str(MAX_PIXELS)}
-"""FFmpeg's option for that, both where it looks at what a file holds and where it decodes."""
+"""FFmpeg's option for `MAX_PIXELS`, for both probing and decoding."""
 
 FILE_TIMEOUT_S = 30.0
-"""Longest time for one read of a file, however broken."""
+"""Timeout of one read from a file, however broken."""
 
 UNDECODED = f"damaged, or larger than {MAX_PIXELS / 1e6:.0f} megapixels"
-"""Why a frame may not decode: FFmpeg does not say which it is."""
+"""Why a frame may fail to decode; FFmpeg does not report which."""
 
 PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<?xml", b"<MPD", b"v=0")
-"""First bytes of files that name other files, for which FFmpeg would wait."""
+"""First bytes of files that refer to other files, which FFmpeg would wait for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """One decoded frame of a camera or a file.
 
-    `number` counts the decoded frames of the source from 0, `pts` is the time in the stream. The
-    time of decoding is `wall` by the clock on the wall, to date what is seen, and `arrived` by the
-    monotonic clock, to tell ages: the former jumps. All are in seconds. `epoch` counts from 0 how
-    often the source was opened: nothing that spans two epochs was seen without a gap. `image` is
-    RGB, `(H, W, 3)`.
+    `number` counts the decoded frames of the source from 0; `pts` is the time in the stream. The
+    time of decoding is `wall` on the wall clock, for timestamps, and `arrived` on the monotonic
+    clock, for ages, since the wall clock may jump. All times are in seconds. `epoch` counts from 0
+    how often the source was opened; there is a gap between any two epochs. `image` is RGB,
+    `(H, W, 3)`.
     """
 
     camera: str
@@ -58,7 +58,7 @@ class Frame:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of a stream: frames decoded, frames lost to errors, changes of resolution."""
+    """Counters of a stream: frames decoded, frames lost to errors, changes of resolution."""
 
     decoded: int = 0
     skipped: int = 0
@@ -73,9 +73,10 @@ class Picture(NamedTuple):
 
 
 class VideoFile:
-    """The frames of a video file; every iteration opens it anew and is an epoch of its own.
+    """The frames of a video file; every iteration reopens it and starts a new epoch.
 
-    A file that holds no video is a `DataError`. What does not decode is skipped and counted.
+    Raises `DataError` if the file holds no video. Frames that fail to decode are skipped and
+    counted.
     """
 
     def __init__(self, path: Path | str, *, camera: str | None = None) -> None:
@@ -92,7 +93,7 @@ class VideoFile:
 
     @property
     def counts(self) -> Counts:
-        """The counts of the latest iteration so far."""
+        """The counters of the latest iteration so far."""
         return replace(self._counts)
 
     def __repr__(self) -> str:
@@ -122,12 +123,12 @@ class VideoFile:
 
 
 def open_video(path: Path | str) -> VideoFile:
-    """The video in a file, ready to be iterated over."""
+    """Open a video file for iteration."""
     return VideoFile(path)
 
 
 class Decoder:
-    """Packets to images, counting what goes wrong on the way."""
+    """Decodes packets to images and counts errors."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
@@ -135,7 +136,7 @@ class Decoder:
         self._errors = decoding_errors()
 
     def pictures(self, packet: Any) -> Iterator[Picture]:
-        """The images that a packet completes; none if it is broken."""
+        """Yield the images that a packet completes; none if it is broken."""
         try:
             frames = packet.decode()
         except EOFError:
@@ -152,7 +153,7 @@ class Decoder:
                 yield picture
 
     def _picture(self, frame: Any) -> Picture | None:
-        """The image of a frame, upright, or nothing if it is damaged."""
+        """The image of a frame, rotated upright; None if it is damaged or too large."""
         if frame.is_corrupt or frame.width * frame.height > MAX_PIXELS:
             return None
         try:
@@ -171,7 +172,7 @@ class Decoder:
 
 
 def pyav() -> Any:
-    """The library that decodes video."""
+    """Import PyAV, or raise an error that names the missing extra."""
     try:
         import av
         import av.logging
@@ -181,14 +182,15 @@ def pyav() -> Any:
 
 
 def decoding_errors() -> tuple[type[Exception], ...]:
-    """What PyAV raises when it meets broken media."""
+    """Exceptions that PyAV raises on broken media."""
     return (pyav().FFmpegError, OSError, ValueError, RuntimeError)
 
 
 def video_stream(container: Any, name: str, *, hint: str = HINT) -> Any:
-    """The video stream of a container, its pictures bounded in size.
+    """The first video stream of a container, with the frame size limited to `MAX_PIXELS`.
 
-    Sound and a still image are errors. A larger picture does not decode, wherever it comes.
+    Raises `DataError` for audio only or a still image. Larger frames anywhere in the stream fail
+    to decode.
     """
     kind = container.format.name
     if kind == "image2" or kind.endswith("_pipe"):
@@ -202,11 +204,11 @@ def video_stream(container: Any, name: str, *, hint: str = HINT) -> Any:
 
 
 def _opened(path: Path) -> Any:
-    """The container in a file."""
+    """Open the container of a file."""
     av = pyav()
     check_file(path)
     try:
-        # Absolute, so that no path is taken for a protocol; nothing may reach the network.
+        # Absolute, or FFmpeg could read the path as a protocol; network access is disabled.
         return av.open(
             str(path.absolute()),
             options={"protocol_whitelist": "file"} | BOUNDED,
@@ -218,7 +220,7 @@ def _opened(path: Path) -> Any:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is no video before FFmpeg makes something of it."""
+    """Raise if a path is clearly not a video file, before FFmpeg tries to interpret it."""
     got = ""
     try:
         if path.is_dir():
@@ -238,7 +240,7 @@ def check_file(path: Path) -> None:
 
 
 def _packets(container: Any, stream: Any, counts: Counts) -> Iterator[Any]:
-    """The packets of a stream, up to the end or to where the file cannot be read any further."""
+    """Yield the packets of a stream until its end or the first unreadable position."""
     try:
         yield from container.demux(stream)
     except decoding_errors():
@@ -246,7 +248,7 @@ def _packets(container: Any, stream: Any, counts: Counts) -> Iterator[Any]:
 
 
 def _duration_s(container: Any, stream: Any) -> float | None:
-    """How long a video is, if its header tells."""
+    """Duration according to the header, if it has one."""
     if stream.duration is not None and stream.time_base:
         return float(stream.duration * stream.time_base)
     return None if container.duration is None else container.duration / pyav().time_base

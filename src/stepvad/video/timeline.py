@@ -1,4 +1,4 @@
-"""The strip under the picture: every track's score over time, and where in it the picture is."""
+"""The timeline below a frame: the score of every track over time, with a cursor."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ PAPER: Colour = (24, 24, 28)
 RULE: Colour = (74, 74, 80)
 QUIET: Colour = (168, 168, 172)
 TRUTH: Colour = (112, 40, 46)
-"""Behind frames that are truly abnormal."""
+"""Background of frames labelled abnormal."""
 RED_TEXT: Colour = (255, 96, 96)
-"""The score from which on skeletons are red; lighter than they, to be read."""
+"""Label of the score from which skeletons are red; lighter, for legibility."""
 FADED = 0.35
-"""What is left of a line's colour where it has yet to come."""
+"""Strength of a line's colour after the cursor."""
 HEADROOM = 1.2
-"""Height of the strip, in scores at which red begins, if no score is higher."""
+"""Upper limit of the strip, as a multiple of the score at which red begins."""
 MOST_HEADROOM = 2.0
-"""The same if scores are much higher; they run along the upper edge."""
+"""The same if scores are much higher; they are clipped at the upper edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Somebody's score now."""
+    """The current score of a track."""
 
     track_id: int
     score: float
 
 
 class Timeline:
-    """The strip for one clip; all that does not change is drawn once.
+    """The timeline of one clip; static parts are drawn once.
 
-    `unit` is the size of a fine line in pixels. `frames` are those shown, `colours` those of the
-    tracks, `seconds` the time of one frame, `abnormal` the truth, `(n_frames,)`.
+    `unit` is the width of a fine line in pixels, `frames` the range shown, `colours` the colours
+    of the tracks, `seconds` the duration of one frame, `abnormal` the ground truth, `(n_frames,)`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Timeline:
         self._coming = self._with_lines(runs, FADED)
 
     def place(self, frame: ArrayLike, score: ArrayLike) -> NDArray[np.float64]:
-        """Column and row of scores at frames, `(n, 2)`; a score too high is at the upper edge."""
+        """Column and row of scores at frames, `(n, 2)`; scores beyond the limits are clipped."""
         frame, score = np.atleast_1d(frame), np.atleast_1d(score)
         along = (frame - self._frames[0]) / max(len(self._frames) - 1, 1)
         up = (np.clip(score, self._low, self._high) - self._low) / (self._high - self._low)
@@ -102,7 +102,7 @@ class Timeline:
         return round(float(self.place(self._frames[0], score)[0, 1]))
 
     def draw(self, strip: Image, frame: int, spots: list[Spot]) -> None:
-        """The strip as of a frame: what has been, what comes faded, a cursor and everybody now."""
+        """Draw the strip at a frame: past scores, future scores faded, cursor, current scores."""
         cv2 = opencv()
         now = self.column(frame)
         strip[:, :now] = self._past[:, :now]
@@ -119,7 +119,7 @@ class Timeline:
         paste(strip, label, self._left - self._text // 4, round(6 * self._unit))
 
     def _draw_behind(self, abnormal: NDArray[np.bool_] | None) -> None:
-        """Axes, truth and words."""
+        """Draw the axes, the ground truth and the labels."""
         behind, fine = self._behind, max(round(self._unit), 1)
         behind[:fine] = RULE
         right = self._right
@@ -144,7 +144,10 @@ class Timeline:
                 self._behind[self._top : self._bottom + 1, left : right + 1] = TRUTH
 
     def _word(self, text: str, right: int, paper: Colour, ink: Colour) -> int:
-        """A word above the plot that ends at `right` and leaves the left half free."""
+        """Draw text above the plot, right-aligned at `right`, cut to leave the left half free.
+
+        Returns the left edge of the text.
+        """
         half = self._behind.shape[1] // 2
         label = chip(text, self._text, paper, ink)
         while text and right - label.shape[1] < half:
@@ -156,7 +159,7 @@ class Timeline:
         return right
 
     def _draw_ramp(self) -> None:
-        """The colours of scores, as a bar along the axis."""
+        """Draw the colour scale as a bar along the axis."""
         left, wide = self._left - round(10 * self._unit), round(6 * self._unit)
         for row in range(self._top, self._bottom + 1):
             share = (self._bottom - row) / self._tall
@@ -164,7 +167,7 @@ class Timeline:
             self._behind[row, left : left + wide] = self._scale.colour(score)
 
     def _draw_times(self) -> None:
-        """A few times below the axis."""
+        """Draw time labels below the axis."""
         frames, taken = self._frames, 0
         for place in np.linspace(frames[0], frames[-1], 5).round().astype(int).tolist():
             text = clock(place * self._seconds, tenths=len(frames) * self._seconds < 10)
@@ -175,7 +178,7 @@ class Timeline:
                 taken = left + label.shape[1]
 
     def _with_lines(self, runs: list[Run], strength: float) -> Image:
-        """The strip with every track's line in a part of its colour."""
+        """The strip with the line of every track, its colour at the given strength."""
         cv2 = opencv()
         strip = self._behind.copy()
         thick = max(round(1.4 * self._unit), 1)
@@ -189,7 +192,7 @@ class Timeline:
 
 
 def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[Run]:
-    """The tracks, one consecutive stretch at a time."""
+    """Yield the tracks as runs of consecutive frames."""
     order = np.lexsort((windows.frame, windows.track_id))
     order = order[inside[order]]
     track_id, frame, score = windows.track_id[order], windows.frame[order], windows.A[order]
@@ -200,14 +203,14 @@ def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[Run]:
 
 
 def _limits(scores: NDArray[np.float32], red: float) -> tuple[float, float]:
-    """The lowest and the highest score that the strip has room for."""
+    """The lowest and the highest score shown in the strip."""
     lowest, highest = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
     high = min(max(1.05 * highest, HEADROOM * red), MOST_HEADROOM * red)
     return max(min(lowest, -0.1 * high), -0.5 * high), high
 
 
 def clock(seconds: float, *, tenths: bool) -> str:
-    """A time as minutes and seconds, with hours if there are any."""
+    """Format a time as minutes and seconds, with hours if there are any."""
     whole = round(seconds, 1) if tenths else round(seconds)
     minutes, rest = divmod(whole, 60)
     ending = f"{rest:04.1f}" if tenths else f"{rest:02.0f}"

@@ -1,4 +1,4 @@
-"""Certificates of cameras: checked before anybody gets a password."""
+"""Verify the certificate of a camera before sending it a password."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ BUNDLES = (
     "/etc/ssl/cert.pem",
     "/etc/ssl/ca-bundle.pem",
 )
-"""Where systems keep the authorities they trust, if Python does not know."""
+"""Common paths of the system's CA bundle, for when Python finds none."""
 
 LONGEST_LINE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How the certificate of a camera is checked: by `ca`, else by the system's authorities."""
+    """How a camera's certificate is verified: with `ca`, or else with the system's CA bundle."""
 
     ca: Path | None = None
     insecure: bool = False
-    """Take any certificate: whoever answers gets the password."""
+    """Accept any certificate: any server at that address receives the password."""
 
     def __post_init__(self) -> None:
         if self.ca is not None and self.insecure:
@@ -46,7 +46,7 @@ class Tls:
             )
 
     def bundle(self) -> Path:
-        """The file of trusted authorities."""
+        """The CA bundle to verify with."""
         bundle = self.ca or _system_bundle()
         if bundle is None:
             raise ConfigError(
@@ -56,22 +56,22 @@ class Tls:
         return bundle
 
     def context(self) -> ssl.SSLContext:
-        """What Python checks with: the chain up to an authority, and the host name."""
+        """SSL context that verifies the certificate chain and the host name."""
         bundle = self.bundle()
         try:
             context = ssl.create_default_context(cafile=str(bundle))
-        except OSError as error:  # ssl.SSLError is one of them
+        except OSError as error:  # includes ssl.SSLError
             reason = "no certificates" if isinstance(error, ssl.SSLError) else error.strerror
             raise ConfigError(
                 f"{bundle}: expected certificates of authorities (PEM), got: {reason}",
                 hint="name a file with one or more BEGIN CERTIFICATE parts as tls_ca",
             ) from None
-        # Strict checks refuse authorities made by hand, which is what cameras have.
+        # Strict mode rejects the self-made CA certificates that are common on cameras.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
 
     def options(self) -> dict[str, str]:
-        """The same for FFmpeg, which by itself checks nothing."""
+        """The same as FFmpeg options; by default FFmpeg does not verify certificates."""
         if self.insecure:
             return {"tls_verify": "0"}
         bundle = self.ca or _system_bundle()
@@ -79,10 +79,10 @@ class Tls:
 
 
 def check_server(av: Any, address: str, tls: Tls, timeout_s: float) -> None:
-    """Refuse a server over TLS that may not have the password in `address`; it gets none here.
+    """Raise if the TLS server at `address` must not receive the password; none is sent here.
 
-    FFmpeg checks the certificate again when it connects. This check says why one is refused, and
-    refuses an RTSP redirect, along which FFmpeg would take the password.
+    FFmpeg verifies the certificate again when it connects. This check reports why verification
+    failed, and rejects RTSP redirects, to which FFmpeg would send the password.
     """
     parts = urlsplit(address)
     if parts.scheme not in PORTS or tls.insecure:
@@ -90,7 +90,7 @@ def check_server(av: Any, address: str, tls: Tls, timeout_s: float) -> None:
     _check_build(av)
     context = tls.context()
     if os.environ.get("http_proxy"):
-        return  # FFmpeg goes through the proxy and checks by itself
+        return  # FFmpeg connects through the proxy and verifies on its own
     host, deadline = str(parts.hostname), time.monotonic() + timeout_s
     port = parts.port or PORTS[parts.scheme]
     try:
@@ -105,7 +105,7 @@ def check_server(av: Any, address: str, tls: Tls, timeout_s: float) -> None:
 
 
 def _check_build(av: Any) -> None:
-    """Refuse FFmpeg on OpenSSL, which up to version 7 takes a certificate for any host."""
+    """Reject FFmpeg builds with OpenSSL, which up to version 7 do not verify the host name."""
     metas = av._core.library_meta.values()
     if any("--enable-openssl" in meta["configuration"] for meta in metas):
         raise ConfigError(
@@ -116,7 +116,7 @@ def _check_build(av: Any) -> None:
 
 
 def warn_if_insecure(camera: str, address: str, tls: Tls) -> None:
-    """Log that a camera's certificate is not checked."""
+    """Log a warning if the camera's certificate is not verified."""
     if tls.insecure and urlsplit(address).scheme in PORTS:
         logger.warning(
             "camera %s: tls_insecure: its certificate is not checked; whoever answers in its place "
@@ -132,13 +132,13 @@ def _system_bundle() -> Path | None:
 
 
 def _described(parts: SplitResult) -> bytes:
-    """A request for what there is to see, without credentials."""
+    """An RTSP DESCRIBE request without credentials."""
     bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     return f"DESCRIBE {bare} RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n".encode()
 
 
 def _status(server: ssl.SSLSocket, request: bytes, deadline: float) -> str:
-    """The first line of an answer."""
+    """Send a request and return the status line of the response."""
     server.sendall(request)
     answer = b""
     while b"\n" not in answer and len(answer) < LONGEST_LINE:
@@ -161,7 +161,7 @@ def _refuse_redirect(parts: SplitResult, status: str) -> None:
 
 
 def _refused(host: str, tls: Tls, error: ssl.SSLCertVerificationError) -> DataError:
-    """A certificate that fails, in words."""
+    """The error for a certificate that fails verification."""
     got = error.verify_message.rstrip(".")
     return DataError(
         f"{host}: expected a certificate for {host} by an authority in {tls.bundle()}, got: {got}; "

@@ -1,4 +1,4 @@
-"""People followed from picture to picture, after ByteTrack (arXiv 2110.06864, Algorithm 1)."""
+"""Track people from frame to frame, after ByteTrack (arXiv 2110.06864, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Rows = NDArray[np.int64]
 
 @dataclass(slots=True)
 class _Person:
-    """Somebody who is followed: how they move, how often and how lately they were seen."""
+    """State of one tracked person: motion, track id, and frames since they were last seen."""
 
     motion: Motion
     track_id: int | None = None
-    """None until seen in a second picture in a row."""
+    """None until seen in two consecutive frames."""
     unseen: int = 0
 
 
 class Tracker:
-    """Ids for the people of one source; every source has a tracker of its own.
+    """Assigns track ids to the people of one source; use one tracker per source.
 
-    Boxes of a score from `high_score` are matched first, to everybody; the lower ones then, to
-    those who were seen in the picture before: a person half hidden scores low but is still there.
-    Boxes from `new_score` that match nobody begin a track, which counts once the next picture
-    confirms it. Who is not seen for `patience` pictures is forgotten.
+    Boxes that score at least `high_score` are matched first, against all tracks. Lower boxes are
+    then matched against the tracks seen in the previous frame: a partly hidden person scores low
+    but is still there. Unmatched boxes from `new_score` start a track, which the next frame must
+    confirm. Tracks not seen for `patience` frames are dropped.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Tracker:
         self._first = True
 
     def update(self, people: People) -> list[Pose]:
-        """The poses of the next picture's people that belong to a track, in the order given."""
+        """Match the people of the next frame; return the tracked poses in the given order."""
         for person in self._people:
             person.motion.predict()
             person.unseen += 1
@@ -78,7 +78,7 @@ class Tracker:
         ]
 
     def reset(self) -> None:
-        """Forget everybody, as after a lost connection; ids go on and are never used again."""
+        """Drop all tracks, for example after a lost connection; ids are never reused."""
         self._people = []
         self._first = True
 
@@ -90,7 +90,7 @@ class Tracker:
         least_overlap: float,
         owner: dict[int, _Person],
     ) -> Rows:
-        """Give rows to persons by overlap with where they should be; the rows that are left."""
+        """Match rows to persons by overlap with their predicted boxes; return unmatched rows."""
         places = np.array([person.motion.corners() for person in persons], np.float32)
         pairs = best_pairs(places.reshape(-1, 4), people.boxes.corners[rows], least_overlap)
         for at, column in pairs:
@@ -103,7 +103,7 @@ class Tracker:
         return np.delete(rows, [column for _, column in pairs])
 
     def _begin(self, people: People, rows: Rows, owner: dict[int, _Person]) -> None:
-        """Follow newcomers; those of the very first picture need no second look."""
+        """Start tracks for new people; those in the very first frame need no confirmation."""
         for row in rows.tolist():
             if people.boxes.scores[row] >= self._new_score:
                 person = _Person(Motion(people.boxes.corners[row]))
@@ -124,9 +124,9 @@ class Tracker:
 
 
 def best_pairs(a: Floats, b: Floats, least_overlap: float) -> list[tuple[int, int]]:
-    """Pairs of rows of boxes `(A, 4)` and `(B, 4)` with the largest sum of overlaps.
+    """Pair the rows of boxes `(A, 4)` and `(B, 4)` to maximise the sum of overlaps.
 
-    Pairs that overlap less than `least_overlap` count nothing and are not made.
+    Boxes that overlap by less than `least_overlap` are never paired.
     """
     overlap = iou(a, b)
     worth = np.where(overlap >= least_overlap, overlap, 0)

@@ -1,4 +1,4 @@
-"""Addresses of cameras whose credentials never show."""
+"""Camera URLs that never show their credentials."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Url:
-    """The address of a camera; `str` and `repr` hide its credentials, `reveal` does not.
+    """The URL of a camera; `str` and `repr` hide its credentials, `reveal` does not.
 
-    Credentials stand in the address (`rtsp://user:password@host/path`), in environment variables
-    that it names (`rtsp://${CAMERA_USER}:${CAMERA_PASSWORD}@host/path`) or in a file with one line
-    `user:password`, which nobody but its owner and group may read. `tls` says how the certificate
-    is checked of whoever answers there.
+    Credentials come from the URL (`rtsp://user:password@host/path`), from environment variables
+    that it names (`rtsp://${CAMERA_USER}:${CAMERA_PASSWORD}@host/path`) or from a file with one
+    line `user:password`, readable by its owner and group only. `tls` sets how the server's
+    certificate is verified.
     """
 
     __slots__ = ("_real", "_secrets", "_shown", "tls")
@@ -61,15 +61,15 @@ class Url:
 
     @property
     def has_password(self) -> bool:
-        """Whether whoever answers may ask for a user name and password, and get them."""
+        """Whether the URL has credentials, which are sent to a server that asks for them."""
         return "@" in urlsplit(self._real).netloc
 
     def reveal(self) -> str:
-        """The address with its credentials, for the library that connects and for nobody else."""
+        """The URL with its credentials; pass it only to the library that connects."""
         return self._real
 
     def redact(self, text: str) -> str:
-        """The text with these and all other credentials hidden."""
+        """Hide these and any other credentials in a text."""
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return redact(text)
@@ -88,7 +88,7 @@ class Url:
 
 
 def _named_values(text: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that an address names."""
+    """The environment variables named in a URL, with their values."""
     names = _PLACEHOLDER.findall(text)
     missing = [name for name in names if name not in environment]
     if missing:
@@ -100,7 +100,7 @@ def _named_values(text: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _expanded(text: str, values: Mapping[str, str]) -> str:
-    """The address with the variables filled in, encoded where they are credentials."""
+    """Substitute the variables, percent-encoded where they are credentials."""
     start, end = text.find("://") + 3, text.rfind("@")
     separate = ":" in text[start:end]  # ${USER}:${PASSWORD}, not ${USER_AND_PASSWORD}
 
@@ -114,14 +114,14 @@ def _expanded(text: str, values: Mapping[str, str]) -> str:
 
 
 def _checked(text: str) -> SplitResult:
-    """The parts of an address of a camera, or an error that does not show it."""
+    """Split a camera URL; raises an error that does not show it."""
     try:
         parts = urlsplit(text)
         good = parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0
     except ValueError:
         good = False
     if not good or any(c.isspace() or not c.isprintable() for c in text):
-        # Where a broken address ends its password nobody knows: none of it may show.
+        # The password of a malformed URL cannot be located: show none of the URL.
         scheme = re.match(r"[a-z]+(?=://)", text)
         raise DataError(
             f"camera address: expected {', '.join(f'{s}://' for s in SCHEMES)} and a host, got "
@@ -132,7 +132,7 @@ def _checked(text: str) -> SplitResult:
 
 
 def _read_credentials(path: Path) -> str:
-    """`user:password` from a file, encoded for an address."""
+    """Read `user:password` from a file, percent-encoded for a URL."""
     text = secret_line(path, "user:password")
     user, colon, password = text.partition(":")
     if not (user and colon):
@@ -144,7 +144,7 @@ def _read_credentials(path: Path) -> str:
 
 
 def _with_credentials(parts: SplitResult, userinfo: str) -> str:
-    """The address with the credentials put in front of its host."""
+    """Insert the credentials in front of the host."""
     if "@" in parts.netloc:
         raise DataError(
             "camera address: expected credentials in the address or in a file, got both",
@@ -154,7 +154,7 @@ def _with_credentials(parts: SplitResult, userinfo: str) -> str:
 
 
 def _secrets(parts: SplitResult) -> list[str]:
-    """What nobody may see: the password, the user name with it, and such values in the query."""
+    """Secrets to hide: the password, the user name with it, and secret query parameters."""
     userinfo = parts.netloc.rpartition("@")[0]
     user, _, password = userinfo.partition(":")
     found = [userinfo, password]
@@ -165,6 +165,6 @@ def _secrets(parts: SplitResult) -> list[str]:
 
 
 def _variants(secrets: list[str]) -> tuple[str, ...]:
-    """Secrets as written, encoded and decoded, the longest first."""
+    """Secrets as written, percent-encoded and decoded, longest first."""
     forms = {form for s in secrets for form in (s, unquote(s), quote(s, safe=""), quote(s))}
     return tuple(sorted(forms - {""}, key=len, reverse=True))

@@ -1,4 +1,4 @@
-"""Pictures to files: MP4 that plays in any browser, and PNG."""
+"""Write images to files: MP4 that plays in any browser, and PNG."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from stepvad.video.drawing import Image, opencv
 from stepvad.video.source import pyav
 
 ENCODER = "libx264"
-"""In the wheels of PyAV. It is GPL: whoever ships a product with them must heed that."""
+"""Bundled with PyAV's wheels and licensed under the GPL, which binds products that ship them."""
 QUALITY = {"crf": "20", "preset": "veryfast"}
 BT709 = 1
-"""FFmpeg's number for the colours of HDTV, as matrix, primaries and transfer."""
+"""FFmpeg's code for HDTV colour (ITU-R BT.709): matrix, primaries and transfer."""
 
 
 @contextmanager
 def recording(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callable[[Image], None]]:
-    """Takes pictures of one size, `(H, W, 3)`, and writes them as MP4; whole or not at all.
+    """Yield a function that appends an image `(H, W, 3)` to an MP4; the file is written atomically.
 
-    H.264 in YUV 4:2:0 with the index in front, so a browser plays it while it loads.
+    All images have the same size. H.264 in YUV 4:2:0 with the index first, so browsers can start
+    playing before the download completes.
     """
     av = pyav()
     rate = Fraction(fps).limit_denominator(1001)
@@ -52,7 +53,7 @@ def recording(path: Path, size: tuple[int, int], fps: float) -> Iterator[Callabl
 
 
 def check_encoder() -> None:
-    """Refuse to begin where PyAV was built without an encoder for H.264."""
+    """Raise if PyAV was built without an H.264 encoder."""
     av = pyav()
     try:
         av.codec.Codec(ENCODER, "w")
@@ -64,7 +65,7 @@ def check_encoder() -> None:
 
 
 def write_png(image: Image, path: Path) -> None:
-    """Write a picture; whole or not at all."""
+    """Write an image as PNG, atomically."""
     cv2 = opencv()
     _, encoded = cv2.imencode(".png", image[..., ::-1], [cv2.IMWRITE_PNG_COMPRESSION, 9])
     with replacing(path) as temporary:
@@ -72,6 +73,6 @@ def write_png(image: Image, path: Path) -> None:
 
 
 def _frame(av: Any, image: Image) -> Any:
-    """A picture in the colours of HDTV."""
+    """Convert an image to a video frame in BT.709 colour."""
     whole = av.VideoFrame.from_ndarray(image, format="rgb24")
     return whole.reformat(format="yuv420p", dst_colorspace="ITU709")

@@ -1,4 +1,4 @@
-"""The page of a running site, and all that it shows as an API."""
+"""The web page of a running site and its API."""
 
 from importlib.util import find_spec
 
@@ -13,7 +13,7 @@ for needed, extra in (
     if find_spec(needed) is None:
         raise MissingExtraError("the page", extra)
 
-# A missing extra is said before it is missed: hence not at the top.
+# Imported after the check above, which reports a missing extra.
 from stepvad.web.app import create_app  # noqa: E402
 from stepvad.web.server import STOP_S, Server, ServerThread, bind, serve  # noqa: E402
 

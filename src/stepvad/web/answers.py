@@ -1,4 +1,4 @@
-"""What the site answers, as it stands in the OpenAPI document."""
+"""Response models of the API, as they appear in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepvad.incidents.stored import Inventory
 from stepvad.intake.status import CameraView, Delays, Frame, SinkView
 
 SEEN = 0.05
-"""A joint less sure than this is not drawn."""
+"""Minimum confidence of a joint to be drawn."""
 
 
 class _Answer(BaseModel):
@@ -40,7 +40,7 @@ class DelaysAnswer(_Answer):
 
     @classmethod
     def of(cls, delays: Delays) -> DelaysAnswer:
-        """The quantiles of the latest ones, and the number of all."""
+        """Build from the quantiles of the latest delays and the total number."""
         p50, p95, p99 = delays.quantiles(0.5, 0.95, 0.99)
         return cls(n=delays.n, p50=p50, p95=p95, p99=p99)
 
@@ -72,7 +72,7 @@ class Camera(_Answer):
 
     @classmethod
     def of(cls, view: CameraView) -> Camera:
-        """A camera of the board."""
+        """Build from the status of a camera."""
         return cls(
             name=view.name,
             state=view.state,
@@ -131,7 +131,7 @@ class Event(_Answer):
 
     @classmethod
     def of(cls, record: Record, normal: bool) -> Event:
-        """A stored event."""
+        """Build from a stored event."""
         return cls(**record.to_json(), normal=normal)
 
 
@@ -229,7 +229,7 @@ class Stored(_Answer):
 
     @classmethod
     def of(cls, found: Inventory) -> Stored:
-        """What the store counted."""
+        """Build from the inventory of the store."""
         return cls(
             kept=[Kept(**asdict(one)) for one in found.kept],
             files={path.name: size for path, size in found.files.items()},
@@ -248,7 +248,7 @@ class Sink(_Answer):
 
     @classmethod
     def of(cls, view: SinkView) -> Sink:
-        """A sink of the board."""
+        """Build from the status of a sink."""
         return cls(**asdict(view))
 
 
@@ -290,7 +290,7 @@ class Problem(BaseModel):
 
 
 def people(frame: Frame, threshold: float) -> dict[str, Any]:
-    """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
+    """The people of a frame in compact form: whole pixels, and scores relative to the threshold."""
     return {
         "n": frame.number,
         "t": round(frame.wall, 2),
@@ -320,5 +320,5 @@ def _score(scores: Mapping[int, float], track: int) -> float | None:
 
 
 def _share(scores: Mapping[int, float], track: int, threshold: float) -> float | None:
-    """A score in thresholds."""
+    """A score relative to the threshold."""
     return None if track not in scores else round(scores[track] / threshold, 3)

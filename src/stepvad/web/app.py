@@ -1,4 +1,4 @@
-"""The app of a running site: its page, its API, its live wall, its metrics."""
+"""The web app of a running site: page, API, live wall and metrics."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def create_app(
     health: HealthSource | None = None,
     session_file: Path | None = None,
 ) -> FastAPI:
-    """The app; nothing of it but the login form and /healthz answers without the token.
+    """Create the app; everything except the login form and /healthz requires the token.
 
-    `health` says whether the process behind the page hangs; log-ins in `session_file` survive a
-    restart.
+    `health` reports whether the process behind the page hangs. Sessions survive a restart if
+    `session_file` is set.
     """
     number = version("stepvad")
     app = FastAPI(
@@ -76,7 +76,7 @@ def create_app(
 
 
 def _add_guard(app: FastAPI, web: Address, token: Token, sessions: Sessions) -> None:
-    """The log-in form, and the guard that sends everybody there."""
+    """Add the login form and the guard that redirects to it."""
     attempts = Attempts(token)
     add_login(app, attempts, sessions, token.cookie_name)
     app.add_middleware(
@@ -88,7 +88,7 @@ def _add_guard(app: FastAPI, web: Address, token: Token, sessions: Sessions) -> 
         public_url=web.public_url,
     )
     if web.trusted_proxies:
-        # outermost: the guard sees the client and the scheme that the proxy saw
+        # outermost, so the guard sees the client and scheme reported by the proxy
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=[*web.trusted_proxies])
 
 
@@ -105,7 +105,7 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _static() -> Mapping[str, str]:
-    """The parts of the page by name, those of the house among them."""
+    """The static files of the page by name, including those shared with the report."""
     parts = {
         part.name: part.read_text(encoding="utf-8")
         for part in files("stepvad.web").joinpath("static").iterdir()

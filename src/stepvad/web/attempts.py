@@ -1,4 +1,4 @@
-"""Attempts with a token: how many wrong ones are heard, and how long the next has to wait."""
+"""Rate limiting of token attempts."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ logger = logging.getLogger(__name__)
 
 WINDOW_S = 60.0
 MOST_WRONG = 20
-"""Wrong tokens of all clients in a minute."""
+"""Maximum wrong tokens per minute from all clients."""
 MOST_WRONG_EACH = 10
-"""Wrong tokens of one address in a minute: one client alone locks nobody else out."""
+"""Maximum wrong tokens per minute from one address; a single client locks out no others."""
 MOST_KNOWN = 256
-"""Addresses remembered for a right token."""
+"""Maximum number of addresses remembered for a correct token."""
 
 
 class Attempt(NamedTuple):
-    """What came of a token that somebody gave."""
+    """Outcome of a token attempt."""
 
     right: bool
     wait_s: float = 0.0
-    """Seconds until the next attempt is heard; the token was not looked at."""
+    """Seconds until the next attempt is accepted; if not 0, the token was not compared."""
 
 
 class Attempts:
-    """Compares tokens, and stops to do so for whoever guesses; used by one event loop.
+    """Compares tokens and rate-limits wrong ones; for use in one event loop.
 
-    While the limit holds, a right token is refused like a wrong one, or guessing would go on. An
-    address that has given the right token before has only its own limit: strangers cannot keep
-    Prometheus or a colleague out.
+    While the limit is exceeded, a correct token is rejected too, or guessing could continue. For an
+    address that has sent the correct token before, only its own limit applies: other clients cannot
+    lock out Prometheus or a colleague.
     """
 
     def __init__(self, token: Token, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,7 @@ class Attempts:
         self._lines = Repeats(clock=clock)
 
     def attempt(self, given: str, address: str) -> Attempt:
-        """Compare a token given by a client at an address."""
+        """Compare a token sent by a client at an address."""
         client = _client(address)
         wait_s = self._wait_s(client)
         if wait_s > 0:
@@ -84,7 +84,7 @@ def _until_one_is_left(times: list[float], most: int, now: float) -> float:
 
 
 def _client(address: str) -> str:
-    """An address; of IPv6 its network, all of which one client may use."""
+    """The key of a client: its IPv4 address, or its IPv6 /64 network."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Connections to a server: how many, how slow they may be, and which one goes first."""
+"""Limits on server connections: how many, how slow, and which are closed first."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from stepvad.supervision.logs import Repeats, repeated
 logger = logging.getLogger(__name__)
 
 REQUEST_S = 10.0
-"""A whole request, and the TLS handshake before it, arrives in this time."""
+"""Deadline for a whole request, including the TLS handshake before it."""
 SEND_S = 30.0
-"""A client reads what was sent to it in this time."""
+"""Deadline for a client to read what was sent to it."""
 ROOM_S = 1.0
-"""Room is made at most once in this time."""
+"""Minimum interval between two calls that make room."""
 
 
 class ConnectionLimit:
-    """The open connections: the oldest idle one makes room when there are too many.
+    """Tracks open connections; closes the one idle longest when there are too many.
 
-    A connection is idle while no whole request of it is under way. So whoever opens connections
-    and says nothing closes connections of their own, and everybody else is answered.
+    A connection is idle while it has no complete request in progress. A client that opens many
+    silent connections only evicts its own; other clients are still served.
     """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._open: set[Connection] = set()
-        self._idle: dict[Connection, None] = {}  # the one that is idle longest comes first
+        self._idle: dict[Connection, None] = {}  # longest idle first
         self._made_room = -ROOM_S
         self._lines = Repeats()
 
@@ -42,28 +42,28 @@ class ConnectionLimit:
         return len(self._open)
 
     def opened(self, connection: Connection) -> None:
-        """A new connection, idle as yet."""
+        """Add a new connection, idle at first."""
         self._open.add(connection)
         if len(self._open) > self.most:
             self._close_idle(1)
         self._idle[connection] = None
 
     def is_busy(self, connection: Connection) -> None:
-        """A whole request has arrived."""
+        """Mark a connection as busy: a complete request has arrived."""
         self._idle.pop(connection, None)
 
     def is_idle(self, connection: Connection) -> None:
-        """Nothing is under way."""
+        """Mark a connection as idle."""
         if connection in self._open:
             self._idle.setdefault(connection)
 
     def closed(self, connection: Connection) -> None:
-        """It is gone, or has become a websocket."""
+        """Remove a connection that was closed or upgraded to a websocket."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
 
     def make_room(self) -> None:
-        """Close half of the idle ones: the process has no file left to open."""
+        """Close half of the idle connections, when the process is out of file descriptors."""
         now = time.monotonic()
         if now - self._made_room >= ROOM_S:
             self._made_room = now
@@ -88,7 +88,7 @@ class ConnectionLimit:
 
 
 class Connection(H11Protocol):
-    """An HTTP connection that has to send its requests, and read its answers, in time."""
+    """An HTTP connection with deadlines for sending requests and reading responses."""
 
     def __init__(
         self, *args: Any, limit: ConnectionLimit, tls: ssl.SSLContext | None, **options: Any
@@ -102,7 +102,7 @@ class Connection(H11Protocol):
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request, after a TLS handshake if there is to be one."""
+        """Wait for a request, after the TLS handshake if TLS is enabled."""
         self._line = transport
         self._limit.opened(self)
         self._expect_request()
@@ -113,12 +113,12 @@ class Connection(H11Protocol):
             self._handshake = self.loop.create_task(self._secure(transport, self._tls))
 
     async def _secure(self, line: asyncio.Transport, tls: ssl.SSLContext) -> None:
-        """Make the line a secure one; asyncio's server would do so out of the limit's sight."""
+        """Start TLS here, since handshakes in asyncio's server would bypass the limit."""
         try:
             transport = await self.loop.start_tls(
                 line, self, tls, server_side=True, ssl_handshake_timeout=REQUEST_S
             )
-        except OSError:  # no TLS, a handshake that failed, or a client that left
+        except OSError:  # no TLS, a failed handshake, or a client that disconnected
             transport = None
         if transport is None or transport.is_closing():
             self._forget()
@@ -128,15 +128,15 @@ class Connection(H11Protocol):
             self.data_received(self._early)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of a request."""
-        if self.transport is None:  # they came with the end of the handshake
+        """Handle bytes of a request."""
+        if self.transport is None:  # arrived with the end of the handshake
             self._early += data
             return
         super().data_received(data)
         self._look()
 
     def on_response_complete(self) -> None:
-        """An answer is sent: the next request may come, or has come already."""
+        """Go idle after a response, unless the next request has already arrived."""
         super().on_response_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._cancel_late()
@@ -145,40 +145,40 @@ class Connection(H11Protocol):
             self._look()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Leave the limit: the guard closes websockets of strangers at once."""
+        """Leave the limit: the guard closes unauthenticated websockets at once."""
         self._forget()
         self._line = None
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the timers and of the place among the open connections."""
+        """Cancel the timers and remove the connection from the limit."""
         self._forget()
         if self.transport is not None:
             super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """The client does not read: wait a while."""
+        """Start the deadline for a client that does not read."""
         super().pause_writing()
         self._unread = self.loop.call_later(SEND_S, self.abort)
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Cancel the deadline: the client reads again."""
         super().resume_writing()
         self._cancel_unread()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that was idle for long, whether its answer was read or not."""
+        """Close a connection after the keep-alive timeout, even if its response was not read."""
         super().timeout_keep_alive_handler()
         if self.transport.get_write_buffer_size():
             self.abort()
 
     def abort(self) -> None:
-        """Close it now."""
+        """Close the connection immediately."""
         if self._line is not None:
             self._line.abort()
 
     def _look(self) -> None:
-        """Whether a whole request is under way, or one has begun to arrive."""
+        """Update the busy or idle state and the request deadline."""
         if self._line is None or self.transport.is_closing():
             return
         cycle = self.cycle

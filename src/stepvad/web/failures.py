@@ -1,4 +1,4 @@
-"""Errors that a request runs into: a short answer to the client, the whole story to the log."""
+"""Request errors: short responses for clients, details in the log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorLog:
-    """Logs each error once a minute, with a traceback if nobody foresaw it."""
+    """Logs each error at most once a minute, with a traceback if it is unexpected."""
 
     def __init__(self, repeats: Repeats | None = None) -> None:
         self._repeats = repeats or Repeats()
 
     def log(self, error: Exception, request: str) -> None:
-        """Log what went wrong for a request."""
+        """Log the error of a request."""
         held = self._repeats.admit((type(error), str(error)))
         if held is None:
             return
@@ -34,16 +34,16 @@ class ErrorLog:
 
 
 def add_error_answers(app: FastAPI, errors: ErrorLog) -> None:
-    """Answer 503 where the event store fails, 403 where the page lacks a right."""
+    """Respond with 503 if the event store fails, 403 if the page may not do something."""
 
     async def unavailable(request: Request | WebSocket, error: Exception) -> Response:
-        """What cannot be read or written now may be later."""
+        """503: the store may be available again later."""
         errors.log(error, _name(request))
         problem = {"detail": "the event store cannot be used now; try again"}
         return JSONResponse(problem, 503, {"Retry-After": "5"})
 
     async def forbidden(request: Request | WebSocket, error: Exception) -> Response:
-        """What this page was not set up for."""
+        """403: not permitted by the configuration."""
         errors.log(error, _name(request))
         return JSONResponse({"detail": "this page may not do that"}, 403)
 
@@ -53,7 +53,7 @@ def add_error_answers(app: FastAPI, errors: ErrorLog) -> None:
 
 
 def _name(request: Request | WebSocket) -> str:
-    """Method and route, without what the client filled in."""
+    """Method and route, without the client's path parameters."""
     route = request.scope.get("route")
     path = getattr(route, "path", request.url.path)
     return f"{request.scope.get('method', 'WEBSOCKET')} {path}"

@@ -8,10 +8,10 @@ from stepvad.supervision.stages import Health
 
 
 class HealthSource(Protocol):
-    """Knows how the stages of a process are doing."""
+    """Provides the health of a process's stages."""
 
     def health(self) -> Health:
-        """How they are doing now."""
+        """Current health of the stages."""
         ...
 
 
@@ -19,5 +19,5 @@ class AlwaysHealthy:
     """A process without stages, such as the page of a fleet."""
 
     def health(self) -> Health:
-        """No stage, so none that hangs."""
+        """Always healthy, since there are no stages."""
         return Health()

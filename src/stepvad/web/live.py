@@ -1,4 +1,4 @@
-"""The live wall: what is new, pushed to a browser as fast as it reads."""
+"""The live wall: push updates to browsers as fast as they read."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from stepvad.web import answers
 from stepvad.web.shown import Shown
 
 TICK_S = 1 / 25
-"""How often frames are looked for; cameras give fewer."""
+"""Polling interval for frames; cameras deliver fewer."""
 HEALTH_S = 1.0
-"""How often health is told and events are looked for."""
+"""Interval of health messages and of polling for events."""
 MOST_WATCHERS = 32
 LATEST_EVENTS = 50
-"""A change among so many of the newest events is told."""
+"""Number of newest events that are monitored for changes."""
 
 
 class Live:
-    """All browsers that look at the wall."""
+    """Serves all browsers connected to the live wall."""
 
     def __init__(self, board: Board, store: Shown) -> None:
         self.board = board
@@ -37,7 +37,7 @@ class Live:
         self._version = ""
 
     async def watch(self, socket: WebSocket, may_watch: Callable[[], bool]) -> None:
-        """Tell one browser what is new until it goes, or until it logs out."""
+        """Push updates to one browser until it disconnects or logs out."""
         if self.watchers >= MOST_WATCHERS:
             await socket.close(1013)
             return
@@ -51,14 +51,14 @@ class Live:
             self.watchers -= 1
             for task in (telling, listening):
                 task.cancel()
-                # a browser that goes while it is told something is no mistake
+                # a browser may disconnect during a send
                 with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                     await task
 
     async def _tell(self, socket: WebSocket, may_watch: Callable[[], bool]) -> None:
-        """Frames whenever there are new ones; once a second health, and whether events changed.
+        """Send new frames as they arrive; once a second, health and whether events changed.
 
-        While a browser is slow, nothing is put together for it: the next it gets is the latest.
+        Nothing is buffered for a slow browser: its next message has the latest frames.
         """
         frames = self.board.subscribe()
         told, version = -HEALTH_S, None
@@ -83,7 +83,7 @@ class Live:
             await asyncio.sleep(TICK_S)
 
     def _health(self) -> dict[str, Any]:
-        """Cameras and sinks now."""
+        """Current status of cameras and sinks."""
         now = self.board.snapshot()
         return {
             "now": round(time.time(), 1),
@@ -92,7 +92,7 @@ class Live:
         }
 
     async def version(self) -> str:
-        """A text that is another one when the newest events are; looked up once for all."""
+        """A hash that changes with the newest events; cached for all browsers."""
         if time.monotonic() - self._looked >= HEALTH_S / 2:
             self._looked = time.monotonic()
             self._version = await run_in_threadpool(self._look)
@@ -105,7 +105,7 @@ class Live:
 
 
 async def _listen(socket: WebSocket) -> None:
-    """Until the browser goes; what it says is not heard."""
+    """Wait until the browser disconnects; its messages are ignored."""
     with suppress(WebSocketDisconnect):
         while True:
             await socket.receive_text()

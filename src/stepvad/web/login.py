@@ -1,4 +1,4 @@
-"""The form that asks for the token."""
+"""The login form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stepvad.web.sessions import SESSION_S, Sessions
 
 
 def add_login(app: FastAPI, attempts: Attempts, sessions: Sessions, cookie: str) -> None:
-    """The form, what it sends to, and the way out."""
+    """Add the login form, login and logout."""
 
     @app.get("/login", include_in_schema=False)
     async def form() -> Response:

@@ -34,13 +34,13 @@ COUNTED: dict[Field, tuple[str, str]] = {
 
 
 class Metrics(Collector):
-    """Reads the board whenever it is asked; nothing is counted twice."""
+    """Collects metrics from the board on every scrape; keeps no counters of its own."""
 
     def __init__(self, board: Board, version: str, health: Health) -> None:
         self.board, self.version, self.health = board, version, health
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics now."""
+        """Yield the current metrics."""
         now = self.board.snapshot()
         yield InfoMetricFamily("stepvad", "What runs.", value={"version": self.version})
         yield GaugeMetricFamily("stepvad_uptime_seconds", "How long it runs.", value=now.uptime_s)

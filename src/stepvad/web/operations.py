@@ -1,4 +1,4 @@
-"""Routes for whoever runs the site: is it alive, is it ready, what did it count."""
+"""Routes for operators: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"
 def add_operations(
     app: FastAPI, site: Running, number: str, source: HealthSource, errors: ErrorLog
 ) -> None:
-    """Health, readiness and metrics."""
+    """Add health, readiness and metrics."""
     _add_health(app, source)
 
     @app.get(
@@ -60,7 +60,7 @@ def _add_health(app: FastAPI, source: HealthSource) -> None:
         response_class=PlainTextResponse,
         responses={503: {"description": "A part of the process hangs."}},
     )
-    async def healthz() -> Response:  # in the event loop: threads may all be busy
+    async def healthz() -> Response:  # async, since all worker threads may be busy
         """Whether every part of the process makes progress."""
         health = source.health()
         if health.is_ok:

@@ -1,4 +1,4 @@
-"""The API: cameras, events, why, and what is stored."""
+"""API routes: cameras, events, explanations and stored data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stepvad.web.shown import Place, Shown
 
 MOST_EVENTS = 500
 LATEST = 1e12
-"""The last second that anybody may ask for, far beyond any clock."""
+"""Largest Unix time accepted in a query."""
 
 Name = Annotated[str, Path(description="Name of a camera.", max_length=64)]
 Id = Annotated[str, Path(description="Id of an event.", max_length=200)]
@@ -34,25 +34,25 @@ NOT_THERE: dict[int | str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Running:
-    """A running site: what it was told, what it stores, what it looks like now."""
+    """A running site: its settings, its store and its live status."""
 
     settings: Place
     store: Shown
     board: Board
     explain: Callable[[str], dict[str, Any]]
-    """Why an event has its score; a StepvadError if nobody can tell any more."""
+    """Explain an event; raises StepvadError if the explanation is not available."""
     mark: Callable[[str, bool], None]
-    """Say whether an event was normal."""
+    """Mark an event as normal, or unmark it."""
 
     def camera(self, name: str) -> CameraView:
-        """A camera by its name."""
+        """The camera with this name; 404 if there is none."""
         for camera in self.board.snapshot().cameras:
             if camera.name == name:
                 return camera
         raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
 
     def event(self, id: str) -> Record:
-        """An event by its id."""
+        """The event with this id; 404 if there is none."""
         found = self.store.event(id)
         if found is None:
             raise HTTPException(404, f"event: expected a stored one, got {id!r}")
@@ -60,7 +60,7 @@ class Running:
 
 
 def add_routes(app: FastAPI, site: Running, version: str) -> None:
-    """All routes under /api."""
+    """Add all routes under /api."""
     _of_cameras(app, site, version)
     _of_events(app, site)
     _of_one_event(app, site)
@@ -178,7 +178,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
 
 
 def _missing(error: StepvadError) -> Exception:
-    """What is not there is 404; a database that cannot be used stays its own error."""
+    """Convert missing data to 404; pass other errors on, such as a store that is unavailable."""
     is_missing = type(error) is DataError and error.__cause__ is None
     return HTTPException(404, str(error)) if is_missing else error
 

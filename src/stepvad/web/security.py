@@ -1,4 +1,4 @@
-"""Who may ask, from where, and for how much: the guard before every route."""
+"""Request guard in front of every route: authentication, host and origin checks, body size."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from stepvad.web.attempts import Attempt, Attempts
 from stepvad.web.sessions import Sessions
 
 MAX_BODY = 64 * 1024
-"""Bytes of a request's body that are read."""
+"""Maximum size of a request body in bytes."""
 LONGEST_LENGTH = 19
-"""Digits of a length; nothing is longer."""
+"""Maximum digits of a Content-Length header."""
 OPEN = frozenset({("GET", "/login"), ("HEAD", "/login"), ("POST", "/login"), ("GET", "/healthz")})
-"""What answers without the token: the form that asks for it, and whether anybody is there."""
+"""Routes that need no token: the login form and the liveness check."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 POLICY = (
     "default-src 'self'; base-uri 'none'; object-src 'none'; "
@@ -31,8 +31,8 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    # nobody else ever learns the address; the own login form needs its Origin, which
-    # no-referrer would turn into null
+    # the URL is never sent to other sites; no-referrer would turn the Origin of the login form
+    # into null
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -42,7 +42,7 @@ HEADERS = {
 
 
 class Guard:
-    """Lets through who has the token and comes from here; all else is refused in few words."""
+    """Middleware that passes authenticated same-origin requests; others get a short error."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Guard:
         names: Iterable[str],
         public_url: str | None = None,
     ) -> None:
-        """Answer for these `names` of the machine, for addresses, and for the `public_url`."""
+        """Accept `names` of the machine, IP addresses and the `public_url` as hosts."""
         self.app = app
         self.attempts, self.sessions, self.cookie = attempts, sessions, cookie
         self.origin = public_url
@@ -62,7 +62,7 @@ class Guard:
         self.names = frozenset(name.lower().rstrip(".") for name in [*names, *public])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass the request on with its whole body."""
+        """Reject the request, or pass it on with its whole body."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -82,11 +82,11 @@ class Guard:
             await refusal(scope, receive, protected)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Why this is not answered."""
+        """The response that rejects a request; None if it may pass."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         name = _host_name(hosts[0]) if len(hosts) == 1 else None
-        # who knows the token is no page that another name has led here
+        # a client with the token is not a page led here by DNS rebinding
         bearer = self._bearer(scope, headers)
         if name is None or not (bearer.right or self._is_here(name)):
             return PlainTextResponse("this is not the host's name\n", 400)
@@ -97,7 +97,7 @@ class Guard:
         if bearer.right or (method, scope["path"]) in OPEN:
             return None
         if self._has_session(scope, headers):
-            # a browser says where a change comes from
+            # browsers send an Origin with unsafe methods
             if method in SAFE or origin is not None:
                 return None
             return PlainTextResponse("expected an Origin\n", 403)
@@ -108,7 +108,7 @@ class Guard:
         return PlainTextResponse("the token is missing\n", 401, {"WWW-Authenticate": "Bearer"})
 
     def _is_here(self, name: str) -> bool:
-        """Whether a browser meant this machine: names of others may lead here too."""
+        """Whether a host name is ours or an IP address: foreign names may resolve to us too."""
         try:
             ipaddress.ip_address(name)
         except ValueError:
@@ -116,7 +116,7 @@ class Guard:
         return True
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether an origin is the page itself, directly or behind its proxy."""
+        """Whether an origin is this page, directly or through its proxy."""
         scheme, _, rest = origin.lower().partition("://")
         is_direct = scheme in ("http", "https") and rest == host.lower()
         return is_direct or origin.lower() == self.origin
@@ -136,23 +136,23 @@ class Guard:
 
 
 def address_of(scope: Scope) -> str:
-    """The address of a client; behind a trusted proxy the one that the proxy tells."""
+    """The address of a client; behind a trusted proxy, the one the proxy reports."""
     client = scope.get("client")
     return str(client[0]) if client else ""
 
 
 def too_many(words: str, wait_s: float) -> Response:
-    """429 with the time to wait."""
+    """A 429 response with a Retry-After header."""
     return PlainTextResponse(words, 429, retry_after(wait_s))
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
-    """The header that says when to come back."""
+    """The Retry-After header, in whole seconds."""
     return {"Retry-After": str(max(math.ceil(wait_s), 1))}
 
 
 def own_names(host: str) -> set[str]:
-    """What this machine is called in an address: itself, and where it listens."""
+    """Host names of this machine, including the one it listens on."""
     machine = socket.gethostname()
     return {"localhost", host, machine, f"{machine.partition('.')[0]}.local"}
 
@@ -170,15 +170,15 @@ def _host_name(host: str) -> str | None:
 
 
 async def _turn_away(receive: Receive, send: Send) -> None:
-    """Refuse a websocket before it opens."""
+    """Reject a websocket before it is accepted."""
     await receive()
     await send({"type": "websocket.close", "code": 1008})
 
 
 async def _whole_body(headers: Headers, receive: Receive) -> tuple[Response | None, Receive]:
-    """A body read to its end, to be read again; or why it is refused.
+    """Read the whole body; return a rejection, or a `receive` that replays the body.
 
-    The server closes a connection whose request does not arrive in time.
+    The server closes a connection whose request does not arrive before the deadline.
     """
     too_long = PlainTextResponse(
         f"expected at most {MAX_BODY} bytes\n", 413, {"Connection": "close"}
@@ -201,7 +201,7 @@ async def _whole_body(headers: Headers, receive: Receive) -> tuple[Response | No
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
-    """A body that is there already, then whatever else comes."""
+    """A `receive` that returns the body first, then the following messages."""
     given = False
 
     async def again() -> Message:
@@ -215,7 +215,7 @@ def _once(body: bytes, receive: Receive) -> Receive:
 
 
 def _with_headers(send: Send) -> Send:
-    """Answers with the headers that protect a page; those of the page itself come first."""
+    """Add the security headers to responses; headers already set take precedence."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""A web server as a stage of a site, or in a thread of its own."""
+"""A web server, run as a stage of a site or in its own thread."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from stepvad.web.connections import Connection, ConnectionLimit
 logger = logging.getLogger(__name__)
 
 MAX_MESSAGE = 4096
-"""Bytes that a browser may send in one message; it has nothing to say."""
+"""Maximum bytes of a websocket message from a browser; its messages are ignored."""
 MOST_CONNECTIONS = 512
 BACKLOG = 1024
-"""Connections that wait to be accepted, and that the event loop accepts in one go."""
+"""Pending connections, and how many the event loop accepts at once."""
 STOP_S = 5.0
-"""How long open requests may go on when the server stops."""
+"""Grace period for open requests when the server stops."""
 BEAT_S = 1.0
 HANG_S = 30.0
-"""An event loop that does nothing for this long hangs."""
+"""Heartbeat deadline of the event loop."""
 OUT_OF_FILES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Server:
-    """A server that runs until it is stopped: the stage `web`."""
+    """The stage `web`: a server that runs until stopped."""
 
     name = "web"
 
@@ -60,21 +60,21 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds it."""
+        """The URL for a browser on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"{self._scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     def run(self) -> None:
-        """Answer until stopped."""
+        """Serve until stopped."""
         with _few_lines(logging.getLogger("uvicorn.error")):
-            # no signal handlers: those are the main thread's
+            # no signal handlers: they belong to the main thread
             asyncio.run(self._serve())
         self.listening.close()
         if not self._server.should_exit:
             raise RuntimeError("the server ended although nobody stopped it")
 
     def stop(self, deadline: float) -> None:
-        """Answer nobody any more; open requests may go on until shortly before the deadline."""
+        """Stop accepting requests; open ones may finish until shortly before the deadline."""
         left_s = deadline - time.monotonic() - 1.0
         self._server.config.timeout_graceful_shutdown = max(int(left_s), 0)
         self._server.should_exit = True
@@ -95,7 +95,7 @@ class Server:
             await asyncio.sleep(BEAT_S)
 
     def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What the event loop would log at each accept() that fails is logged once a minute."""
+        """Log errors of the event loop, such as failed accept() calls, at most once a minute."""
         error = context.get("exception")
         no_files = isinstance(error, OSError) and error.errno in OUT_OF_FILES
         if no_files:
@@ -110,7 +110,7 @@ class Server:
 
 
 class ServerThread:
-    """A server in a thread of its own, for a process without a supervisor."""
+    """Runs a server in its own thread, for a process without a supervisor."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -120,11 +120,11 @@ class ServerThread:
 
     @property
     def is_running(self) -> bool:
-        """Whether it still answers."""
+        """Whether the server is still running."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Answer nobody any more; open requests get a moment."""
+        """Stop the server; open requests have `STOP_S` to finish."""
         self.server.stop(time.monotonic() + STOP_S)
         self._thread.join(2 * STOP_S)
 
@@ -132,7 +132,7 @@ class ServerThread:
 def bind(
     app: ASGIApp, host: str, port: int, *, certificate: Path | None = None, key: Path | None = None
 ) -> Server:
-    """A server that listens already and answers once it runs; port 0 is any free one."""
+    """Create a server that is already listening and serves once run; port 0 picks a free port."""
     tls = server_tls(certificate, key) if certificate and key else None
     return Server(app, _listen(host, port), tls)
 
@@ -140,7 +140,7 @@ def bind(
 def serve(
     app: ASGIApp, host: str, port: int, *, certificate: Path | None = None, key: Path | None = None
 ) -> ServerThread:
-    """Serve an app from now on; port 0 is any free one."""
+    """Start serving an app in a thread; port 0 picks a free port."""
     return ServerThread(bind(app, host, port, certificate=certificate, key=key))
 
 
@@ -148,16 +148,16 @@ def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=connection,
-        ws="websockets-sansio",  # waits for slow readers
+        ws="websockets-sansio",  # applies backpressure to slow readers
         loop="asyncio",
         lifespan="off",
         log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # the app knows which proxies to trust
+        proxy_headers=False,  # handled by the app, which knows the trusted proxies
         ws_max_size=MAX_MESSAGE,
-        ws_per_message_deflate=False,  # frames are small, and many
+        ws_per_message_deflate=False,  # many small frames
         backlog=backlog,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=int(STOP_S),
@@ -166,7 +166,7 @@ def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
 
 @contextmanager
 def _few_lines(log: logging.Logger) -> Iterator[None]:
-    """Lines that clients can provoke, such as those on malformed requests, are logged rarely."""
+    """Rate-limit log lines that clients can provoke, such as those on malformed requests."""
     filter = RepeatFilter()
     log.addFilter(filter)
     try:

@@ -1,4 +1,4 @@
-"""Log-ins: who has shown the token, and for how long that counts."""
+"""Login sessions of browsers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ logger = logging.getLogger(__name__)
 SESSION_S = 30 * 86400.0
 """How long a browser stays logged in."""
 MOST_SESSIONS = 256
-"""The oldest log-in ends when there is one more."""
+"""Maximum number of sessions; a new one evicts the oldest."""
 MAX_FILE = 64 * 1024
 VERSION = 1
 
 
 class Sessions:
-    """Log-ins by the hash of a random id, which only the browser knows; for any thread.
+    """Sessions by the hash of a random id that only the browser knows; thread-safe.
 
-    Hashes are keyed with the token, so another token ends all log-ins. With a file they survive a
-    restart. Time is that of the monotonic clock: a changed system time ends none of them early and
-    keeps none alive, but for what passes between two runs.
+    Hashes are keyed with the token, so changing the token invalidates all sessions. With a file
+    they survive a restart. Expiry uses the monotonic clock: setting the system time neither expires
+    nor extends a session, except for the time between two runs.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Sessions:
             self._load(file)
 
     def begin(self) -> str:
-        """A new log-in: the id for the browser."""
+        """Start a session; return the id for the browser."""
         id = secrets.token_urlsafe(32)
         with self._lock:
             self._forget_ended()
@@ -60,12 +60,12 @@ class Sessions:
         return id
 
     def holds(self, id: str) -> bool:
-        """Whether an id is that of a log-in that goes on."""
+        """Whether an id belongs to an active session."""
         with self._lock:
             return self._clock() < self._ends.get(self._hash(id), 0.0)
 
     def end(self, id: str) -> None:
-        """Log out: the id opens nothing from now on."""
+        """End a session; its id is no longer valid."""
         with self._lock:
             known = self._ends.pop(self._hash(id), None)
         if known is not None:
@@ -102,7 +102,7 @@ class Sessions:
         self._forget_ended()
 
     def _save(self) -> None:
-        """Keep log-ins for the next run; a disk that is full logs nobody out now."""
+        """Save the sessions for the next run; if the disk is full, they stay valid in this run."""
         if self._file is None:
             return
         with self._writing:
@@ -110,7 +110,7 @@ class Sessions:
                 later = self._wall() - self._clock()
                 ends = {hash: round(end + later) for hash, end in self._ends.items()}
             try:
-                with replacing(self._file) as temporary:  # which only its owner reads
+                with replacing(self._file) as temporary:  # readable by its owner only
                     temporary.write_text(json.dumps({"version": VERSION, "ends": ends}))
             except StepvadError as error:
                 logger.warning("log-ins will not survive a restart: %s", error)

@@ -1,4 +1,4 @@
-"""What a page shows: events from wherever they are kept, of a place that has a name."""
+"""Interfaces of the web page: the settings of a site or fleet, and its event store."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from stepvad.incidents.stored import Deleted, Inventory
 
 
 class Address(Protocol):
-    """Where a page listens, and how browsers reach it."""
+    """Listening address of a page and its public URL."""
 
     @property
     def host(self) -> str:
-        """Name or address."""
+        """Host name or address to listen on."""
         ...
 
     @property
     def public_url(self) -> str | None:
-        """The address that browsers use, if it is that of a proxy."""
+        """The URL that browsers use, if a proxy is in front."""
         ...
 
     @property
     def trusted_proxies(self) -> Sequence[str]:
-        """Addresses and networks whose X-Forwarded headers are believed."""
+        """Addresses and networks whose X-Forwarded headers are trusted."""
         ...
 
 
 class Place(Protocol):
-    """What a page is about: a site, or a fleet."""
+    """The subject of a page: a site or a fleet."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the site or fleet."""
         ...
 
     @property
     def web(self) -> Address:
-        """Where its page is."""
+        """Address of its page."""
         ...
 
 
 class Shown(Protocol):
-    """Events that are kept; of a fleet, cameras are `site/camera`, and `site/` is all of a site."""
+    """Stored events; in a fleet, cameras are `site/camera`, and `site/` matches a whole site."""
 
     def event(self, id: str) -> Record | None:
         """The event with this id."""
@@ -63,7 +63,7 @@ class Shown(Protocol):
         ...
 
     def marked(self) -> Mapping[str, float]:
-        """The ids of events that were normal."""
+        """The ids of events marked as normal, with the time of marking."""
         ...
 
     def delete(
@@ -74,9 +74,9 @@ class Shown(Protocol):
         after: float | None = None,
         ids: Sequence[str] | None = None,
     ) -> Deleted:
-        """Delete events that are over."""
+        """Delete events that have ended."""
         ...
 
     def stored(self) -> Inventory:
-        """What is stored, how much, from when to when."""
+        """Inventory of the store: counts, sizes and time ranges."""
         ...

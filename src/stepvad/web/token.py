@@ -11,7 +11,7 @@ SHORTEST_TOKEN = 16
 
 
 class Token:
-    """The word that opens the page."""
+    """The access token of the page."""
 
     def __init__(self, token: str) -> None:
         if len(token) < SHORTEST_TOKEN:
@@ -20,10 +20,10 @@ class Token:
                 hint="leave the setting out and one is made",
             )
         self._token = token.encode()
-        # browsers send the cookies of one host to all its ports: each site has a name of its own
+        # browsers send a host's cookies to all its ports, so each site needs its own cookie name
         name = hmac.new(self._token, b"stepvad cookie name", hashlib.sha256).hexdigest()
         self.cookie_name = f"stepvad-{name[:8]}"
 
     def fits(self, given: str) -> bool:
-        """Whether this is the token; takes as long for any other."""
+        """Whether this is the token, compared in constant time."""
         return hmac.compare_digest(given.encode(errors="replace"), self._token)

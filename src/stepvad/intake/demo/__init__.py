@@ -1,4 +1,4 @@
-"""A site without cameras: synthetic people, a model that knows them, and where both are."""
+"""A demo site without cameras: synthetic poses and a model fitted on them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ HERE = Path(__file__).parent
 POSES = HERE / "scene.parquet"
 MODEL = HERE / "walkers.safetensors"
 RATE = 12.5
-"""Frames per second of the poses, which the model was fitted on."""
+"""Frames per second of the poses that the model was fitted on."""
 SIZE = (1280, 720)
-"""Width and height of the picture that the people are in."""
+"""Width and height of the scene in pixels."""
 
 
 def settings(data: Path, port: int) -> Settings:
-    """Settings of a site with one such camera."""
+    """Settings of a site with one demo camera."""
     camera = CameraSettings(
         name="demo",
         url="demo:",

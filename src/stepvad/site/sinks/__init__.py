@@ -1,4 +1,4 @@
-"""Where events go: a broker, web addresses, a file."""
+"""Event sinks: MQTT broker, webhooks and file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def names(sinks: Sinks) -> tuple[str, ...]:
-    """The names of the sinks that the settings ask for, as the store is told them."""
+    """The names of the configured sinks, as used in the store."""
     found = ["mqtt"] if sinks.mqtt else []
     found += [f"webhook:{webhook.name}" for webhook in sinks.webhooks]
     return (*found, *(["file"] if sinks.file else []))
 
 
 def connect(settings: Settings) -> Iterator[Sink]:
-    """The sinks that the settings ask for, in the order of their `names`."""
+    """Create the configured sinks, in the order of `names`."""
     sinks = settings.sinks
     if sinks.mqtt:
         from stepvad.site.sinks.mqtt import Mqtt

@@ -1,4 +1,4 @@
-"""What Home Assistant is told, so that every camera appears as a device."""
+"""Home Assistant discovery messages, which make every camera appear as a device."""
 
 from __future__ import annotations
 

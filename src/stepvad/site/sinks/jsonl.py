@@ -1,4 +1,4 @@
-"""Events as lines of a file, each whole or not there."""
+"""Events as JSON lines in a file; each line is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
 
 LONGEST = 1 << 20
-"""Bytes of a line; no message has as many."""
+"""Upper bound for the bytes of a line."""
 
 
 class JsonLines:
-    """A file that gets one line of JSON per change of an event, on the disk when `send` returns.
+    """Appends one line of JSON per event change; it is on disk when `send` returns.
 
-    It is opened for each line, so that it can be moved away at any time. A line that was cut off
-    by a crash is removed before the next is written: its message comes again.
+    The file is opened for each line, so it can be moved at any time. A line truncated by a crash
+    is removed before the next write: its message is sent again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +28,7 @@ class JsonLines:
 
     @property
     def name(self) -> str:
-        """The same for every file: a site has one."""
+        """Always `file`: a site has only one."""
         return "file"
 
     def send(self, kind: Kind, message: dict[str, Any]) -> None:
@@ -43,7 +43,7 @@ class JsonLines:
             ) from error
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the file is not kept open."""
 
     def _append(self, line: bytes) -> None:
         is_new = not self.path.exists()
@@ -64,7 +64,7 @@ class JsonLines:
             _sync_directory(self.path.parent)
 
     def _mended(self, file: int) -> int:
-        """The size of the file without the line that was cut off."""
+        """Remove a truncated last line; return the size of the file."""
         size = os.fstat(file).st_size
         if not size or os.pread(file, 1, size - 1) == b"\n":
             return size

@@ -1,4 +1,4 @@
-"""Events on an MQTT broker, under the topics that users of Frigate know."""
+"""Publish events to an MQTT broker, under topics like those of Frigate."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 State = Literal["online", "offline", "failed"]
 
 KEEPALIVE_S = 15
-"""A broker that hears nothing for half as long again publishes the last will."""
+"""Keep-alive interval; after 1.5 times as long without a packet the broker sends the last will."""
 RECONNECT_S = (1, 5)
-"""The first wait before the next attempt to connect, and the longest."""
+"""Shortest and longest delay before a reconnect."""
 ANSWER_S = 5.0
-"""Longest wait for a connection, and for the acknowledgement of a message."""
+"""Timeout for a connection and for the acknowledgement of a message."""
 QOS = 1
 
 
 class Mqtt:
-    """Publishes each message and takes the broker's acknowledgement as its arrival.
+    """Publishes each message and waits for the broker's acknowledgement.
 
-    What is retained (whether the site and its cameras are there, and whether something happens
-    now) is published anew at every connection.
+    Retained messages (whether the site and its cameras are online, and whether an event is open)
+    are republished on every connection.
     """
 
     def __init__(self, settings: MqttSettings, *, site: str, cameras: Iterable[str]) -> None:
         self.name = "mqtt"
         self.on_connected: Callable[[], None] = lambda: None
-        """Called whenever the broker is there again."""
+        """Called after every (re)connect."""
         self._prefix, self._discovery = settings.prefix, settings.discovery_prefix
         self._site, self._tls = site, settings.tls
         self._status: dict[str, State] = dict.fromkeys(cameras, "offline")
         self._open: dict[str, set[str]] = {camera: set() for camera in self._status}
-        """Ids of the events that go on, by camera."""
+        """Ids of open events by camera."""
         self._lock = threading.Lock()
         self._connected = threading.Event()
         self._reason = "no answer yet"
@@ -78,7 +78,7 @@ class Mqtt:
         return client
 
     def send(self, kind: Kind, message: dict[str, Any]) -> None:
-        """Publish one message and wait until the broker has it."""
+        """Publish a message and wait until the broker acknowledges it."""
         if not self._connected.wait(ANSWER_S):
             raise DeliveryError(
                 f"broker {self._place}: expected a connection, got: {self._reason}",
@@ -96,7 +96,7 @@ class Mqtt:
             self._wait(one)
 
     def status(self, camera: str, state: State) -> None:
-        """Say whether a camera is there; it returns at once, whether or not the broker is."""
+        """Publish the state of a camera; never blocks, even if the broker is unreachable."""
         with self._lock:
             self._status[camera] = state
             self._open.setdefault(camera, set())
@@ -104,7 +104,7 @@ class Mqtt:
                 self._publish(f"{camera}/status", state, retain=True)
 
     def close(self) -> None:
-        """Say that the site is gone, and disconnect."""
+        """Publish that the site is offline, and disconnect."""
         if self._connected.is_set():
             with self._lock:
                 last = [
@@ -116,7 +116,7 @@ class Mqtt:
                 try:
                     self._wait(one)
                 except DeliveryError:
-                    break  # the last will says the same
+                    break  # the broker sends the last will instead
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -163,7 +163,7 @@ class Mqtt:
         self.on_connected()
 
     def _announce(self, camera: str) -> None:
-        """Make Home Assistant know a camera."""
+        """Publish the Home Assistant discovery messages of a camera."""
         told = homeassistant.topics(self._prefix, self._discovery, self._site, camera)
         for topic, payload in told.items():
             self._client.publish(topic, payload, QOS, retain=True)
@@ -180,7 +180,7 @@ class Mqtt:
 
 
 def review(message: dict[str, Any]) -> dict[str, Any]:
-    """The same news in the shape of Frigate's reviews: what to look at, and how urgently."""
+    """Convert a message to the format of Frigate's reviews."""
     return {
         "type": message["type"],
         "before": _reviewed(message["before"]),

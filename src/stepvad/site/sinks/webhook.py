@@ -1,4 +1,4 @@
-"""Events posted to a web address as CloudEvents 1.0, signed."""
+"""Webhooks: events posted as signed CloudEvents 1.0."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TYPE = "dev.stepvad.event"
 TIMESTAMP = "Stepvad-Timestamp"
 SIGNATURE = "Stepvad-Signature"
 MOST_BYTES = 1 << 16
-"""Of an answer, which nobody reads; beyond that the connection is closed."""
+"""Maximum size of a response, which is discarded; beyond it the connection is closed."""
 DAY_S = 86400.0
 
 Verdict = Literal["retry", "retry for a day", "refuse"]
@@ -62,19 +62,19 @@ STATUSES: dict[int, Verdict] = {
     501: "retry for a day",
     505: "retry for a day",
 }
-"""`refuse` is about this one message, `retry for a day` about a setting that somebody can mend."""
+"""`refuse` concerns the message itself, `retry for a day` a configuration that can be fixed."""
 
 
 def verdict(status: int) -> Verdict:
-    """What a status other than 2xx means for the message."""
+    """How to handle a message after a status other than 2xx."""
     return STATUSES.get(status, "retry" if status >= 500 else "retry for a day")
 
 
 class Webhook:
-    """Posts each message and takes 2xx as its arrival; redirects are not followed.
+    """Posts each message; a 2xx status acknowledges it. Redirects are not followed.
 
-    The connection is kept from one message to the next, proxies are those of the environment, and
-    one limit of time holds for a whole request, however slowly the other side talks.
+    The connection is kept alive between messages, proxies come from the environment, and the
+    timeout applies to the whole request, however slowly the receiver responds.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Webhook:
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._key = secret(settings.secret) if settings.secret else None
         self._place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        """All of the address that an error may show: the rest may be a secret."""
+        """The part of the URL that errors may show; the rest may be a secret."""
         self._client = self._make()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Of the thread that sends; a limit of time for a whole request needs one."""
+        """Event loop of the sending thread, needed for a timeout of the whole request."""
 
     def _make(self) -> AsyncClient:
         try:
@@ -133,7 +133,7 @@ class Webhook:
             self._loop, self._client = None, self._make()
 
     def _within_time(self, body: bytes) -> tuple[int, float]:
-        """The status of the answer, and the seconds that it asks to wait."""
+        """Post within the timeout; return the status and the Retry-After seconds."""
         import httpx
 
         if self._loop is None:
@@ -170,14 +170,14 @@ class Webhook:
         return headers
 
     def _hide(self, text: str) -> str:
-        """The text without the key and without what follows the host in the address."""
+        """Hide the key, and the path and query of the URL, in a text."""
         for word in (self._key, self._target if len(self._target) > 1 else None):
             text = text.replace(word, HIDDEN) if word else text
         return redact(text)
 
 
 async def _read(answer: Response) -> None:
-    """Read an answer to its end, so that the connection can be used again; or enough of it."""
+    """Read a response up to `MOST_BYTES`, to reuse the connection."""
     size = 0
     async for part in answer.aiter_raw():
         size += len(part)
@@ -186,7 +186,7 @@ async def _read(answer: Response) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """What the system says of a connection; what a server says may repeat what it was told."""
+    """The system's reason for a failed connection; server messages could echo the request."""
     words, cause = "something else", error
     while True:
         if isinstance(cause, ssl.SSLError | socket.gaierror):
@@ -202,12 +202,12 @@ def _reason(error: BaseException) -> str:
 
 
 def signature(key: str, timestamp: str, body: bytes) -> str:
-    """HMAC-SHA256 over the time of sending, a full stop and the body, in hex."""
+    """HMAC-SHA256 of the timestamp, a full stop and the body, in hex."""
     return hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
 def cloud_event(kind: Kind, message: dict[str, Any], site: str) -> dict[str, Any]:
-    """A message in its envelope; the id is the same each time the message is sent."""
+    """Wrap a message in a CloudEvents envelope; the id is the same for every retry."""
     after = message["after"]
     digest = hashlib.sha256(json.dumps(message, sort_keys=True).encode()).hexdigest()[:12]
     envelope = {

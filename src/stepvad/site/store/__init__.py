@@ -1,1 +1,1 @@
-"""The events of a site in SQLite: what is stored, waits, is backed up, restored, deleted."""
+"""The event store of a site in SQLite: events, outbox, backup, restore and retention."""

@@ -1,4 +1,4 @@
-"""The event store as one file that can be carried away."""
+"""Back up the event store to a single file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepvad.site.store.database import Database
 
 
 def back_up(database: Database, path: Path) -> None:
-    """Write a copy of one moment, whole or not at all, while the site goes on."""
+    """Write a consistent snapshot atomically while the site keeps running."""
     if path.exists() and any(path.samefile(file) for file in database.files()):
         raise DataError(
             f"{path}: expected another place than the store itself, got its own file",

@@ -1,8 +1,8 @@
-"""The time by which a store deletes: the monotonic clock, and the wall clock only where it agrees.
+"""Store time, used for deletions: the monotonic clock, and the wall clock only where they agree.
 
-One wrong wall clock must not make everything look old, nor may a site that was off keep its data
-for ever. So a wall clock that jumps is doubted until it has gone on steadily for some days of
-running. Rows carry the time of this clock and not that of the wall.
+A wrong wall clock must not make everything look old, nor may a site that was off keep its data
+forever. So after a jump the wall clock is not trusted until it has run steadily for some days of
+uptime. Rows are stamped with store time, not with the wall clock.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ logger = logging.getLogger(__name__)
 HOUR_S = 3600.0
 DAY_S = 86400.0
 TOLERANCE_S = DAY_S
-"""A wall clock that differs by less is believed at once."""
+"""A wall clock that differs by less is trusted at once."""
 CONFIRM_S = 3 * DAY_S
-"""A wall clock that differs by more is believed after it has gone on steadily for so long."""
+"""A wall clock that differs by more is trusted after running steadily for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A wall clock that is not believed."""
+    """A wall clock that is not trusted."""
 
     ahead_s: float
-    """How far it is ahead; negative if it is behind."""
+    """How far the wall clock is ahead; negative if behind."""
     held_s: float = 0.0
-    """How long it has gone on steadily, by the monotonic clock while a site ran."""
+    """How long it has run steadily, by the monotonic clock while a site was running."""
 
     def __str__(self) -> str:
         """The warning for an operator."""
@@ -47,14 +47,14 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a clock needs to go on after a restart."""
+    """State of a clock, saved across restarts."""
 
     time: float
     doubt: Doubt | None = None
 
 
 class StoreClock:
-    """The time of a store."""
+    """The clock of a store."""
 
     def __init__(self, state: State, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -63,10 +63,10 @@ class StoreClock:
         self.state = state
 
     def read(self, wall: float) -> bool:
-        """Bring `state` up to date; whether a jump of the wall clock is believed from now on.
+        """Update `state`; return whether a jump of the wall clock is now accepted.
 
-        The wall clock is compared with the monotonic clock since the start, so that many small
-        steps in one direction are seen as the jump that they are.
+        The wall clock is compared with the monotonic clock since the start, so many small steps in
+        one direction add up to a jump.
         """
         now = self._monotonic()
         progress = self._anchor + now - self._anchored
@@ -86,12 +86,12 @@ class StoreClock:
         return True
 
     def _doubted(self, ahead_s: float, now: float) -> Doubt:
-        """The doubt of before if the clock has gone on steadily since, else another."""
+        """The previous doubt, updated, if the clock has run steadily since; otherwise a new one."""
         before = self.state.doubt
         if before is not None:
             change_s = ahead_s - before.ahead_s
             if self._read_at is None and change_s >= -TOLERANCE_S:
-                return replace(before, ahead_s=ahead_s)  # the site was off, and time passed
+                return replace(before, ahead_s=ahead_s)  # time passed while the site was off
             if self._read_at is not None and abs(change_s) <= TOLERANCE_S:
                 return replace(before, held_s=before.held_s + now - self._read_at)
         doubt = Doubt(ahead_s)
@@ -100,7 +100,7 @@ class StoreClock:
 
 
 def load(connection: sqlite3.Connection, wall: float) -> State:
-    """The clock of a store as it was saved; else its newest row tells the time."""
+    """Load the saved clock of a store; without one, use the time of its newest row."""
     row = connection.execute("SELECT time, ahead_s, held_s FROM clock").fetchone()
     if row is None:
         (newest,) = connection.execute("SELECT max(stored) FROM events").fetchone()
@@ -110,10 +110,10 @@ def load(connection: sqlite3.Connection, wall: float) -> State:
 
 
 def save(connection: sqlite3.Connection, state: State, *, has_jumped: bool) -> None:
-    """Keep a clock for the next start.
+    """Save a clock for the next start.
 
-    When a jump is believed, rows that were stored in doubt get the time of the wall clock back;
-    none is later than now.
+    When a jump is accepted, rows stored during the doubt get their wall-clock time back, capped at
+    the current time.
     """
     doubt = state.doubt
     connection.execute(

@@ -1,4 +1,4 @@
-"""A SQLite file that one process writes for months: durable, and clean after a deletion."""
+"""A SQLite database with one writing process: durable, without traces of deleted rows."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from stepvad.site.store.schema import APPLICATION_ID, MIGRATIONS
 __all__ = ["BUSY_S", "Database", "Fault", "StoreError"]
 
 BUSY_S = 30.0
-"""How long one waits for another who writes."""
+"""Timeout for the write lock."""
 
 
 class Database:
-    """One connection that writes, behind a lock, and a fresh one for whoever reads.
+    """One writing connection behind a lock, and a new connection for each read.
 
-    What a `write` block did is on the disk when the block is left: the log is written ahead and
-    synced at every commit.
+    Changes of a `write` block are on disk when the block exits: the write-ahead log is synced at
+    every commit.
     """
 
     def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = Path(path)
         self.is_clean = True
-        """Whether no trace of deleted rows may be left."""
+        """Whether the last scrub succeeded; if not, traces of deleted rows may be left."""
         self._is_broken = False
-        """Whether the last write failed for a reason that may outlive the open file."""
+        """Whether the last write failed with an error that may require reopening the file."""
         self._lock = threading.RLock()
         if not create and not self.path.is_file():
             raise DataError(
@@ -50,19 +50,19 @@ class Database:
             raise
 
     def _make(self) -> None:
-        """The file, which nobody but its owner may read; SQLite gives its log the same mode."""
+        """Create the file, readable by its owner only; SQLite gives its log the same mode."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
 
     def _migrate(self) -> None:
-        """Bring the tables up to date, in one transaction."""
+        """Migrate the tables to the current version in one transaction."""
         with self.write() as connection:
             version = identify(connection, self.path, "an event store", allow_empty=True)
             self.upgrade(connection, version, len(MIGRATIONS))
 
     @staticmethod
     def upgrade(connection: sqlite3.Connection, version: int, wanted: int) -> None:
-        """Bring the tables from one version to another, in the transaction of the caller."""
+        """Migrate the tables from one version to another, in the caller's transaction."""
         if version >= wanted:
             return
         for script in MIGRATIONS[version:wanted]:
@@ -73,11 +73,11 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: on the disk at the end, or undone after an error."""
+        """A transaction: committed to disk on exit, rolled back on an error."""
         with self._lock:
             try:
                 self._reopen_if_broken()
-                self._undo()  # a disk that failed may have kept the last one from being undone
+                self._undo()  # the last rollback may have failed with the disk
                 self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
                 self._writer.execute("COMMIT")
@@ -93,11 +93,11 @@ class Database:
                 raise
 
     def _reopen_if_broken(self) -> None:
-        """Open the file once more after its disk failed: another may be mounted in its place."""
+        """Reopen the file after a disk failure: the disk may have been remounted."""
         if not self._is_broken:
             return
         if not self.path.exists() or not self.path.stat().st_size:
-            raise StoreError(  # SQLite would make an empty one
+            raise StoreError(  # SQLite would create an empty one
                 f"{self.path}: expected the event store of before, got no file",
                 hint="mount its disk again; events wait in memory until then",
             )
@@ -112,7 +112,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A view of one moment, which holds nobody up."""
+        """A read-only snapshot; does not block writers."""
         try:
             with closing(_connect(self.path)) as connection:
                 connection.execute("PRAGMA query_only = ON")
@@ -122,10 +122,10 @@ class Database:
             raise store_error(self.path, "that can be read", error) from error
 
     def scrub(self) -> None:
-        """Leave no trace of deleted rows in any of the files.
+        """Remove all traces of deleted rows from the files.
 
-        Deleted rows are overwritten where they stood, but pages that were split may hold copies:
-        the file is built anew and the log is cut to nothing.
+        Deleted rows are overwritten in place, but split pages may hold copies: the file is rebuilt
+        and the log truncated.
         """
         self.is_clean = False
         try:
@@ -145,12 +145,12 @@ class Database:
         self.is_clean = True
 
     def files(self) -> list[Path]:
-        """The file and what SQLite keeps beside it."""
+        """The database file, and the WAL and shared-memory files if they exist."""
         names = [self.path.name + end for end in ("", "-wal", "-shm")]
         return [path for name in names if (path := self.path.with_name(name)).exists()]
 
     def copy(self, path: Path) -> None:
-        """A whole and compact copy, of one moment, while others go on writing."""
+        """Write a compact, consistent snapshot; does not block writers."""
         try:
             with closing(_connect(self.path)) as connection:
                 connection.execute("VACUUM INTO ?", (str(path),))
@@ -158,7 +158,7 @@ class Database:
             raise store_error(path, "that can be copied there", error) from error
 
     def close(self) -> None:
-        """Let go of the file; its log becomes part of it if nobody else has it open."""
+        """Close the file; the last connection to close checkpoints the log."""
         with self._lock:
             self._writer.close()
 
@@ -187,7 +187,7 @@ def identify(
     allow_empty: bool = False,
     allow_newer: bool = False,
 ) -> int:
-    """The version of an event store; another database, or a newer version, is an error."""
+    """The version of an event store; raises for another database or a newer version."""
     (found,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -1,4 +1,4 @@
-"""What is wrong with the event store, and what its caller can do about it."""
+"""Errors of the event store: cause and remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepvad.errors import DataError
 
 Fault = Literal["full", "busy", "read-only", "damaged", "other"]
 Remedy = Literal["retry", "make room", "give up"]
-"""`retry`: it may pass by itself. `give up`: the same call fails again until somebody acts."""
+"""`retry`: the error may be transient. `give up`: the call keeps failing until somebody acts."""
 
 SQLITE_FAULTS: dict[int, tuple[Fault, Remedy]] = {
     sqlite3.SQLITE_FULL: ("full", "make room"),
@@ -35,10 +35,10 @@ SQLITE_FAULTS: dict[int, tuple[Fault, Remedy]] = {
 }
 """By SQLite's extended result code, else by the primary one in its low byte.
 
-Any other code is about the statement or its values, which no second try changes.
+Any other code concerns the statement or its values, for which a retry is pointless.
 """
 UNCLEAR = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
-"""Primary codes behind which SQLite hides the errno, a quota that is used up among others."""
+"""Primary codes that hide the errno, for example of an exceeded quota."""
 ERRNO_FAULTS: dict[int, tuple[Fault, Remedy]] = {
     errno.ENOSPC: ("full", "make room"),
     errno.EDQUOT: ("full", "make room"),
@@ -48,7 +48,7 @@ ERRNO_FAULTS: dict[int, tuple[Fault, Remedy]] = {
     errno.EAGAIN: ("busy", "retry"),
     errno.EBUSY: ("busy", "retry"),
 }
-"""By the errno of a system call; any other may pass."""
+"""By the errno of a system call; any other may be transient."""
 HINTS: dict[Fault, str] = {
     "full": "free some space or raise the quota; nothing is lost meanwhile",
     "busy": "another program keeps the store locked: stop it",
@@ -57,7 +57,7 @@ HINTS: dict[Fault, str] = {
     "other": "check the disk, its permissions and the system log",
 }
 PROBE_BYTES = 1 << 16
-"""What is written to learn why SQLite could not write."""
+"""Bytes written to find out why SQLite could not write."""
 
 
 class StoreError(DataError):
@@ -72,7 +72,7 @@ class StoreError(DataError):
 
 
 def store_error(path: Path, wanted: str, error: sqlite3.Error | OSError) -> StoreError:
-    """The error of a store that was wanted in some state, as in "that can be written"."""
+    """Build a StoreError; `wanted` describes the expected store, as in "that can be written"."""
     fault, remedy = classify(error, path.parent)
     words = (error.strerror or error) if isinstance(error, OSError) else error
     return StoreError(
@@ -84,7 +84,7 @@ def store_error(path: Path, wanted: str, error: sqlite3.Error | OSError) -> Stor
 
 
 def classify(error: sqlite3.Error | OSError, directory: Path) -> tuple[Fault, Remedy]:
-    """What an error means, by the two tables; where SQLite hides the reason, the disk is asked."""
+    """Classify an error by the two tables; where SQLite hides the errno, probe the disk."""
     if isinstance(error, OSError):
         return ERRNO_FAULTS.get(error.errno or 0, ("other", "retry"))
     code = getattr(error, "sqlite_errorcode", None)
@@ -101,7 +101,7 @@ def classify(error: sqlite3.Error | OSError, directory: Path) -> tuple[Fault, Re
 
 
 def write_error(directory: Path) -> OSError | None:
-    """Why nothing can be written to a directory now; None if it can."""
+    """The error of a test write to a directory; None if it succeeds."""
     probe = directory / f".{secrets.token_hex(8)}.tmp"
     try:
         file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

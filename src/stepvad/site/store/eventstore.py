@@ -1,4 +1,4 @@
-"""The events of a site, on disk before anybody hears of them."""
+"""The event store of a site; events are on disk before they are delivered."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from stepvad.site.store.database import Database
 from stepvad.site.store.outbox import DeadLetter, Outbox, OutboxMessage
 from stepvad.site.store.retention import Retention, delete_old, forget_replaced
 
-if TYPE_CHECKING:  # importing stepvad.explain takes a second, and few need it
+if TYPE_CHECKING:  # importing stepvad.explain takes a second and is rarely needed
     from stepvad.explain.eventexplanation import EventExplanation
     from stepvad.incidents.events import Kind
 
 FILE_NAME = "events.db"
-"""The store's name in the data directory of a site."""
+"""File name of the store in the data directory."""
 
 Outcome = Literal["stored", "repeated", "ended"]
-"""What became of a change: written; known already; refused, because the event is over."""
+"""Outcome of a change: written; already known; refused because the event has ended."""
 _Attached = Literal["poses", "explanations"]
-"""Tables of what belongs to an event."""
+"""Tables of data attached to an event."""
 
 logger = logging.getLogger(__name__)
 
 
 class Store:
-    """The events of a site and the messages that wait for its sinks; threads may share it."""
+    """The events of a site and the pending messages for its sinks; thread-safe."""
 
     def __init__(
         self,
@@ -56,18 +56,18 @@ class Store:
         self.outbox = Outbox(self._database, clock)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def now(self) -> float:
-        """The time by the clock of the store."""
+        """Current time by the store's wall clock."""
         return self._clock()
 
     def next_epoch(self, camera: str) -> int:
-        """A number for a connection of this camera that no other had or will have.
+        """A unique number for a connection of this camera.
 
-        It is the time in seconds where that is larger than the last one, so that it is new even
-        after an older store was restored.
+        The time in seconds if that is larger than the last number, so it is unique even after an
+        older store was restored.
         """
         with self._database.write() as connection:
             (epoch,) = connection.execute(
@@ -78,10 +78,10 @@ class Store:
         return int(epoch)
 
     def change(self, kind: Kind, record: Record) -> Outcome:
-        """Store what became of an event, and a message about it for every sink.
+        """Store a change of an event and a message about it for every sink.
 
-        When it returns, both are on the disk. The same change twice is stored and announced once;
-        an event that is over stays as it is.
+        Both are on disk when it returns. A repeated change is stored and announced once; an event
+        that has ended is not changed.
         """
         if (kind == "end") == record.is_open:
             raise DataError(
@@ -115,13 +115,13 @@ class Store:
         self.outbox.put(connection, self.sinks, record.id, kind, message(kind, before, record))
 
     def open_events(self, camera: str | None = None) -> list[Record]:
-        """The events that go on, the oldest first."""
+        """Open events, oldest first."""
         return self.events(camera=camera, open=True, limit=None)[::-1]
 
     def end_open(self, ended_by: EndedBy, now: float, camera: str | None = None) -> list[Record]:
-        """End what is open, of one camera or of all.
+        """End the open events of one camera or of all.
 
-        What a crash interrupted ended when it was last heard of, not when the site is back.
+        Events interrupted by a crash end at their last change, not when the site restarts.
         """
         ended = []
         with self._writing() as connection:
@@ -156,9 +156,9 @@ class Store:
         limit: int | None = 100,
         before_id: str | None = None,
     ) -> list[Record]:
-        """Events that start from `since` on and before `until`, the newest first.
+        """Events that start at or after `since` and before `until`, newest first.
 
-        `before_id` goes on after the last event of an earlier answer.
+        `before_id` is the last event of the previous page.
         """
         where, values = _where(camera=camera, before=until, starts_after=since)
         if label is not None:
@@ -183,7 +183,7 @@ class Store:
         return [Record.from_json(json.loads(body)) for (body,) in rows]
 
     def put_poses(self, id: str, body: bytes) -> bool:
-        """Keep the poses around an event; False if there is no such event any more."""
+        """Store the poses around an event; False if the event no longer exists."""
         return self._attach("poses", id, body)
 
     def poses(self, id: str) -> bytes | None:
@@ -191,18 +191,18 @@ class Store:
         return self._attached("poses", id)
 
     def put_explanation(self, id: str, explanation: EventExplanation | Mapping[str, Any]) -> bool:
-        """Keep why an event has its score; False if there is no such event any more."""
+        """Store the explanation of an event; False if the event no longer exists."""
         if isinstance(explanation, Mapping):
             explanation = _explanation(explanation)
         return self._attach("explanations", id, json.dumps(explanation.to_json()))
 
     def explained(self, id: str) -> EventExplanation | None:
-        """Why an event has its score."""
+        """The explanation of an event."""
         body = self._attached("explanations", id)
         return None if body is None else _explanation(json.loads(body))
 
     def explanation(self, id: str) -> dict[str, Any] | None:
-        """The same as plain values for JSON."""
+        """The explanation of an event as plain JSON values."""
         found = self.explained(id)
         return None if found is None else found.to_json()
 
@@ -224,7 +224,7 @@ class Store:
         return None if row is None else row[0]
 
     def mark(self, id: str, mark: Literal["normal"] | None, now: float) -> None:
-        """Say that an event was normal, or take that back."""
+        """Mark an event as normal, or unmark it."""
         with self._database.write() as connection:
             done = connection.execute(
                 "UPDATE events SET marked = ?, marked_at = ? WHERE id = ?",
@@ -237,7 +237,7 @@ class Store:
                 )
 
     def marked(self) -> dict[str, float]:
-        """The ids of events that were normal, with the time when somebody said so."""
+        """The ids of events marked as normal, with the time of marking."""
         with self._database.read() as connection:
             return dict(
                 connection.execute(
@@ -255,9 +255,9 @@ class Store:
         ids: Sequence[str] | None = None,
         include_open: bool = False,
     ) -> Deleted:
-        """Delete the events that touch this span, with poses, explanations and messages.
+        """Delete the events that overlap a time range, with poses, explanations and messages.
 
-        Nothing of them is left in the files. Open events stay unless they are asked for.
+        No trace of them is left in the files. Open events are kept unless `include_open` is set.
         """
         where, values = _where(camera=camera, before=before, ends_after=after, ids=ids)
         with self._database.write() as connection:
@@ -276,9 +276,9 @@ class Store:
         return Deleted(events=events, poses=0, kept_open=kept)
 
     def retain(self, retention: Retention, now: float) -> Deleted:
-        """Delete what is older than it may be, counted from the last change of each event.
+        """Delete expired data; age counts from the last change of each event.
 
-        The age is that of the store's own time, which a wrong wall clock does not change at once.
+        Age is measured in store time, which does not follow a wrong wall clock at once.
         """
         with self._writing() as connection:
             time = self._store_time(connection, now)
@@ -289,18 +289,18 @@ class Store:
         return deleted
 
     def retention_time(self, now: float) -> float:
-        """The time by which things are old, given the wall clock."""
+        """The store time used to measure age, given the wall clock."""
         with self._writing() as connection:
             return self._store_time(connection, now)
 
     @property
     def clock_doubt(self) -> str:
-        """Why deletions do not follow the wall clock now, in words; empty if they do."""
+        """Why deletions currently do not follow the wall clock; empty if they do."""
         doubt = None if self._time is None else self._time.state.doubt
         return "" if doubt is None else str(doubt)
 
     def _store_time(self, connection: sqlite3.Connection, wall: float) -> float:
-        """The time of the store, kept for the next start, in the transaction of the caller."""
+        """Update and save the store time, in the caller's transaction."""
         clock = self._time
         if clock is None:
             self._time = clock = StoreClock(load(connection, wall), self._monotonic)
@@ -310,40 +310,40 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that reads the time of the store."""
+        """A transaction that may read the store time."""
         try:
             with self._database.write() as connection:
                 yield connection
         except BaseException:
-            self._time = None  # what it noted was undone: the next one starts from the disk
+            self._time = None  # its update was rolled back: reload from disk next time
             raise
 
     def stored(self) -> Inventory:
-        """What is stored, how much, from when to when."""
+        """Inventory of the store: counts, sizes and time ranges."""
         return inventory.take(self._database)
 
     def backup(self, path: Path) -> None:
-        """Write a copy of one moment to a file, while the site goes on."""
+        """Write a consistent snapshot to a file while the site keeps running."""
         back_up(self._database, path)
 
     def pending(self, sink: str, limit: int = 100) -> list[OutboxMessage]:
-        """The oldest messages that wait for a sink, in order."""
+        """The oldest pending messages of a sink, in order."""
         return self.outbox.pending(sink, limit)
 
     def delivered(self, sink: str, seq: int) -> None:
-        """The sink has this message."""
+        """Remove a message that was delivered."""
         self.outbox.delivered(sink, seq)
 
     def failed(self, sink: str, seq: int, error: str, next_try: float) -> None:
-        """The sink did not take this message now."""
+        """Record a failed delivery; the message is retried at `next_try`."""
         self.outbox.failed(sink, seq, error, next_try)
 
     def lag(self, sink: str) -> int:
-        """How many messages wait for a sink."""
+        """Number of pending messages of a sink."""
         return self.outbox.lag(sink)
 
     def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
-        """Messages that were refused for good, in order."""
+        """Messages that a sink refused permanently, in order."""
         return self.outbox.dead_letters(sink)
 
 
@@ -378,7 +378,7 @@ def _where(
     ends_after: float | None = None,
     ids: Sequence[str] | None = None,
 ) -> tuple[list[str], list[Any]]:
-    """Conditions on events, and their values."""
+    """SQL conditions on events, and their values."""
     parts = [
         ("camera = ?", camera),
         ("start_time < ?", before),

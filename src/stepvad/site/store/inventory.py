@@ -1,4 +1,4 @@
-"""What a site stores, told to whoever asks."""
+"""Inventory of a site's store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from stepvad.site.store.database import Database
 
 
 def take(database: Database) -> Inventory:
-    """Count everything."""
+    """Count rows, sizes and time ranges by kind."""
     kept = []
     with database.read() as connection:
         for table, holds in KINDS.items():

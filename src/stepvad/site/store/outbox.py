@@ -1,4 +1,4 @@
-"""Messages that wait for their sinks, in order."""
+"""The outbox: pending messages of each sink, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxMessage:
-    """One message on its way to one sink."""
+    """One pending message for one sink."""
 
     seq: int
     sink: str
@@ -28,14 +28,14 @@ class OutboxMessage:
     created: float
     tries: int
     next_try: float
-    """Before this time it is not tried again."""
+    """Earliest time of the next attempt."""
     error: str | None
-    """Why it did not arrive, the last time."""
+    """Error of the last attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """One message that a sink refused for good."""
+    """One message that a sink refused permanently."""
 
     seq: int
     sink: str
@@ -48,7 +48,7 @@ class DeadLetter:
 
 
 class Outbox:
-    """What is stored and not yet delivered."""
+    """Messages that are stored but not yet delivered, and dead letters."""
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class Outbox:
         kind: Kind,
         message: dict[str, Any],
     ) -> None:
-        """One message for each sink, in the transaction of what it announces."""
+        """Add a message for each sink, in the transaction of the change it announces."""
         body, now = json.dumps(message), self._clock()
         connection.executemany(
             "INSERT INTO outbox (sink, event_id, kind, body, created) VALUES (?, ?, ?, ?, ?)",
@@ -72,22 +72,22 @@ class Outbox:
         )
 
     def ring(self) -> None:
-        """Wake whoever waits for messages."""
+        """Wake the threads waiting for messages."""
         with self._news:
             self._posted += 1
             self._news.notify_all()
 
     def posted(self) -> int:
-        """How often it rang."""
+        """How often `ring` was called."""
         return self._posted
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Until it rings once more than `seen` times, or for some seconds."""
+        """Wait until `ring` has been called since `seen`, or until the timeout."""
         with self._news:
             self._news.wait_for(lambda: self._posted != seen, timeout_s)
 
     def pending(self, sink: str, limit: int = 100) -> list[OutboxMessage]:
-        """The oldest messages that wait for a sink, in order."""
+        """The oldest pending messages of a sink, in order."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT * FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?", (sink, limit)
@@ -95,7 +95,7 @@ class Outbox:
         return [OutboxMessage(**_fields(row)) for row in rows]
 
     def lag(self, sink: str) -> int:
-        """How many messages wait for a sink."""
+        """Number of pending messages of a sink."""
         with self._database.read() as connection:
             (count,) = connection.execute(
                 "SELECT count(*) FROM outbox WHERE sink = ?", (sink,)
@@ -103,12 +103,12 @@ class Outbox:
         return int(count)
 
     def delivered(self, sink: str, seq: int) -> None:
-        """The sink has this message."""
+        """Remove a message that was delivered."""
         with self._database.write() as connection:
             connection.execute("DELETE FROM outbox WHERE sink = ? AND seq = ?", (sink, seq))
 
     def failed(self, sink: str, seq: int, error: str, next_try: float) -> None:
-        """The sink did not take this message now."""
+        """Record a failed delivery; the message is retried at `next_try`."""
         with self._database.write() as connection:
             connection.execute(
                 "UPDATE outbox SET tries = tries + 1, error = ?, next_try = ? "
@@ -117,7 +117,7 @@ class Outbox:
             )
 
     def refused(self, sink: str, seq: int, error: str) -> None:
-        """The sink will never take this message: it is kept aside."""
+        """Move a message that the sink refused permanently to the dead letters."""
         with self._database.write() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO dead_letters "
@@ -128,7 +128,7 @@ class Outbox:
             connection.execute("DELETE FROM outbox WHERE sink = ? AND seq = ?", (sink, seq))
 
     def resend(self, *, sink: str | None = None, seqs: Sequence[int] | None = None) -> int:
-        """Queue messages that were refused once more, where they were in the order; how many."""
+        """Requeue refused messages at their place in the order; return how many."""
         chosen = (
             "FROM dead_letters WHERE (?1 IS NULL OR sink = ?1) "
             "AND (?2 IS NULL OR seq IN (SELECT value FROM json_each(?2)))"
@@ -146,7 +146,7 @@ class Outbox:
         return count
 
     def waiting(self, sink: str | None = None, limit: int = 100) -> list[OutboxMessage]:
-        """The oldest messages that wait, of one sink or of all, in order."""
+        """The oldest pending messages of one sink or of all, in order."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2",
@@ -155,7 +155,7 @@ class Outbox:
         return [OutboxMessage(**_fields(row)) for row in rows]
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """How many messages wait and how many were refused, by sink."""
+        """Number of pending and refused messages by sink."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT sink, sum(waits), sum(1 - waits) FROM (SELECT sink, 1 AS waits FROM outbox "
@@ -164,7 +164,7 @@ class Outbox:
         return {sink: (waiting, refused) for sink, waiting, refused in rows}
 
     def dead_letters(self, sink: str | None = None) -> list[DeadLetter]:
-        """Messages that were refused for good, in order."""
+        """Messages that a sink refused permanently, in order."""
         with self._database.read() as connection:
             rows = connection.execute(
                 "SELECT * FROM dead_letters WHERE ? IS NULL OR sink = ? ORDER BY seq",

@@ -1,4 +1,4 @@
-"""A backup in the place of the event store: checked and brought up to date before it gets there."""
+"""Restore the event store from a backup, which is checked and migrated first."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from stepvad.site.store.database import Database, identify, schema_of
 from stepvad.site.store.errors import store_error
 
 BEFORE = ".before-restore"
-"""Ending of the name under which the store that was replaced is kept; there is one."""
+"""Suffix of the replaced store, which is kept; there is at most one."""
 LOCK = "lock"
-"""The file that a running site locks, in its data directory."""
+"""Lock file of a running site in its data directory."""
 _HINT = "take another backup; this one was damaged or is something else"
 
 
 def restore(path: Path, onto: Path) -> Path | None:
-    """Put a backup in the place of a store that nobody has open; where the old one is kept.
+    """Replace a store that is not in use with a backup; return where the old one is kept.
 
-    The backup is copied beside the store, checked, brought up to date and opened there. Only then
-    do the two change places. Numbers of connections go on from the larger one, so that no id is
-    given twice.
+    The backup is copied next to the store, checked, migrated and opened there. Only then are the
+    two swapped. Epochs continue from the larger number of both, so no id is assigned twice.
     """
     _refuse_what_is_no_file(path, onto)
     onto.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -56,7 +55,7 @@ def _refuse_what_is_no_file(path: Path, onto: Path) -> None:
 
 @contextmanager
 def _alone(data: Path) -> Iterator[None]:
-    """Keep a site from starting on this data; one that runs is an error."""
+    """Lock the data directory against a site; raise if one is running."""
     try:
         file = (data / LOCK).open("r+")
     except FileNotFoundError:
@@ -72,7 +71,7 @@ def _alone(data: Path) -> Iterator[None]:
 
 @contextmanager
 def _copied(path: Path, onto: Path) -> Iterator[Path]:
-    """A copy beside the store with what SQLite keeps beside it, gone at the end."""
+    """A temporary copy of a backup and its WAL next to the store, removed on exit."""
     staged = onto.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         for end in ("", "-wal"):
@@ -89,7 +88,7 @@ def _copied(path: Path, onto: Path) -> Iterator[Path]:
 
 
 def _check(staged: Path, path: Path) -> None:
-    """Refuse what is no backup, one of a newer version, or a broken one."""
+    """Raise if a file is not a backup, is of a newer version, or is damaged."""
     with staged.open("rb") as file:
         header = file.read(32)
     pages, page = int.from_bytes(header[28:32]), int.from_bytes(header[16:18])
@@ -125,7 +124,7 @@ def _check_tables(connection: sqlite3.Connection, version: int, path: Path) -> N
 
 
 def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
-    """Read every text once: one that cannot be read would stop every list of events."""
+    """Read every row once: an unreadable one would break every listing of events."""
     for id, body, *_ in connection.execute("SELECT id, body, camera, label, marked FROM events"):
         try:
             Record.from_json(json.loads(body))
@@ -156,7 +155,7 @@ def _bring_up_to_date(staged: Path, path: Path) -> None:
 
 
 def _epochs(store: Path) -> dict[str, int]:
-    """The numbers of connections of a store, read without changing one byte of it."""
+    """The epochs of a store, read without modifying it."""
     try:
         address = f"{store.resolve().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
@@ -165,7 +164,7 @@ def _epochs(store: Path) -> dict[str, int]:
             )
             rows = connection.execute("SELECT camera_key, last FROM epochs").fetchall()
             return {str(key): int(last) for key, last in rows}
-    except (sqlite3.DatabaseError, ValueError):  # damaged: that is what backups are for
+    except (sqlite3.DatabaseError, ValueError):  # a damaged store is a reason to restore
         return {}
 
 
@@ -182,7 +181,7 @@ def _go_on_from(epochs: dict[str, int], staged: Path) -> None:
 
 
 def _swap(staged: Path, onto: Path) -> Path | None:
-    """The staged file takes the name; the old store keeps another."""
+    """Move the staged file into place; return the new path of the old store, if there was one."""
     with staged.open("rb") as written:
         os.fsync(written.fileno())
     before = onto.with_name(onto.name + BEFORE) if onto.exists() else None
@@ -200,7 +199,7 @@ def _swap(staged: Path, onto: Path) -> Path | None:
 
 @contextmanager
 def _locked(store: Path) -> Iterator[None]:
-    """Make the log part of the file and keep everybody out; an error if somebody has it open."""
+    """Checkpoint the WAL and lock the store exclusively; raise if it is in use."""
     with closing(sqlite3.connect(store, timeout=1, isolation_level=None)) as connection:
         try:
             (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
@@ -209,7 +208,7 @@ def _locked(store: Path) -> Iterator[None]:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise _in_use(store) from None
             raise store_error(store, "that can be replaced", error) from error
-        except sqlite3.DatabaseError:  # damaged: it is kept as it is
+        except sqlite3.DatabaseError:  # damaged: keep it as it is
             mode = "delete"
         if mode != "delete":
             raise _in_use(store)
@@ -217,7 +216,7 @@ def _locked(store: Path) -> Iterator[None]:
 
 
 def _keep(store: Path, before: Path) -> None:
-    """Give the old store a second name, with a log that could not be made part of it."""
+    """Link the old store to a second name, with any WAL that could not be checkpointed."""
     for end in ("-wal", "-shm"):
         before.with_name(before.name + end).unlink(missing_ok=True)
     for end in ("-wal", ""):
@@ -226,7 +225,7 @@ def _keep(store: Path, before: Path) -> None:
             link = target.with_name(f".{secrets.token_hex(8)}.tmp")
             try:
                 os.link(source, link)
-            except OSError:  # a file system without links
+            except OSError:  # a file system without hard links
                 shutil.copyfile(source, link)
             link.chmod(0o600)
             link.replace(target)

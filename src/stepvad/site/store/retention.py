@@ -1,4 +1,4 @@
-"""What is too old goes: events, poses, explanations, and a store that a restore replaced."""
+"""Delete expired data: events, poses, explanations, and a store replaced by a restore."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from stepvad.site.store.restore import BEFORE
 
 
 class Retention(Protocol):
-    """How long things are kept."""
+    """Retention periods."""
 
     @property
     def events_days(self) -> float:
-        """Days after which an event goes."""
+        """Days after which an event is deleted."""
         ...
 
     @property
     def poses_days(self) -> float:
-        """Days after which the poses and the explanation of an event go."""
+        """Days after which the poses and the explanation of an event are deleted."""
         ...
 
 
 def delete_old(connection: sqlite3.Connection, retention: Retention, time: float) -> Deleted:
-    """Delete events that are over, and before them poses, by the time at which they were stored."""
+    """Delete ended events, and poses and explanations, that have expired by store time `time`."""
     old = "SELECT id FROM events WHERE stored < ? AND end_time IS NOT NULL"
     events = connection.execute(
         f"DELETE FROM events WHERE id IN ({old})",  # noqa: S608  constant parts
@@ -42,7 +42,7 @@ def delete_old(connection: sqlite3.Connection, retention: Retention, time: float
 
 
 def forget_replaced(store: Path, retention: Retention, time: float) -> None:
-    """Delete the store that a restore replaced when its newest row would be too old."""
+    """Delete the store replaced by a restore once its newest row would have expired."""
     replaced = store.with_name(store.name + BEFORE)
     days = min(retention.events_days, retention.poses_days)
     with suppress(OSError):

@@ -1,8 +1,8 @@
-"""Tables of the event store, and how an older store becomes a newer one."""
+"""Tables of the event store, and migrations."""
 
 from __future__ import annotations
 
-APPLICATION_ID = 0x53564144  # "SVAD", which tells our files from other SQLite databases
+APPLICATION_ID = 0x53564144  # "SVAD", identifies our files among SQLite databases
 
 _FIRST = """
 CREATE TABLE epochs (camera_key TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID;
@@ -70,4 +70,4 @@ CREATE TABLE clock (
 """
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _STORE_TIME)
-"""Each makes a store of one version one of the next; the version is how many were applied."""
+"""Each upgrades a store by one version; the version is the number applied."""
