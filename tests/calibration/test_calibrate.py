@@ -36,8 +36,8 @@ def test_more_alerts_lower_the_threshold_and_more_confidence_raises_it(
     small_model: Detector,
 ) -> None:
     clips = [clip for clip, _ in make_clips(6, seed=5, seconds=30.0)]
-    few, many = (calibrate(small_model, clips, alerts_per_hour=rate).value for rate in (150, 400))
-    sure = calibrate(small_model, clips, alerts_per_hour=150, confidence=0.999).value
+    few, many = (calibrate(small_model, clips, alerts_per_hour=rate).value for rate in (200, 400))
+    sure = calibrate(small_model, clips, alerts_per_hour=200, confidence=0.99).value
     assert many < few < sure
 
 
