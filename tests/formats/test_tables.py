@@ -23,8 +23,8 @@ from stepvad.formats.tables import (
 
 def a_track(number: int, frames: list[int], V: int = 17) -> Track:
     rng = np.random.default_rng(number)
-    keypoints = rng.uniform(0, 500, (len(frames), V, 2))
-    confidence = rng.uniform(0, 1, (len(frames), V))
+    keypoints = rng.uniform(0, 500, (len(frames), V, 2)).astype(np.float32)
+    confidence = rng.uniform(0, 1, (len(frames), V)).astype(np.float32)
     confidence[0, -1] = np.nan
     return Track(number, np.array(frames), keypoints, confidence)
 
