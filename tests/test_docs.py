@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import stepvad
-from stepvad import Config, baselines, explain
+from stepvad import Config, baselines, benchmark, explain
 from stepvad.benchmark import walkers
 from stepvad.formats.labels import shanghaitech
 from stepvad.model import autoencoder
@@ -222,7 +222,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
     tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
-    tested |= {"alerts-elsewhere.md"}
+    tested |= {"alerts-elsewhere.md", "api.md", "your-own-method.md"}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 
@@ -240,22 +240,49 @@ def test_the_page_on_commands_is_what_the_help_says() -> None:
 
 def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
     texts = [(DOCS / "reference" / page).read_text("utf-8") for page in ("api.md", "errors.md")]
-    documented = re.findall(r"^::: stepvad\.[a-z.]+\.(\w+)$", "\n".join(texts), re.MULTILINE)
+    single = r"^::: stepvad\.[a-z.]+\.(\w+)$(?!\n    options:)"  # parts of a package have options
+    documented = re.findall(single, "\n".join(texts), re.MULTILINE)
     assert sorted(documented) == sorted(stepvad.__all__)
 
 
-def test_the_page_on_python_holds_the_names_of_the_baselines() -> None:
-    text = (
-        (DOCS / "reference" / "api.md").read_text("utf-8").partition("::: stepvad.baselines\n")[2]
-    )
-    (listed,) = re.findall(r"members: \[(.*)\]", text)
-    assert sorted(listed.split(", ")) == sorted(baselines.__all__)
+@pytest.mark.parametrize("package", [baselines, benchmark, explain], ids=lambda p: p.__name__)
+def test_the_page_on_python_holds_the_names_of_a_package(package: ModuleType) -> None:
+    page = (DOCS / "reference" / "api.md").read_text("utf-8")
+    text = page.partition(f"::: {package.__name__}\n")[2]
+    listed = re.findall(r"members: \[(.*)\]", text)[0].split(", ")
+    single = rf"^::: {package.__name__}\.(\w+)$(?!\n    options:)"
+    listed += re.findall(single, page, re.MULTILINE)
+    assert sorted(listed) == sorted(package.__all__)
 
 
-def test_the_page_on_python_holds_the_names_of_explanations() -> None:
-    text = (DOCS / "reference" / "api.md").read_text("utf-8").partition("::: stepvad.explain\n")[2]
-    listed = re.findall(r"members: \[(.*)\]", text)[0]
-    assert sorted(listed.split(", ")) == sorted(explain.__all__)
+def test_every_public_name_is_in_an_example_of_the_page_on_python() -> None:
+    examples = "\n".join(block.text for block in blocks(DOCS / "reference" / "api.md"))
+    used = {*re.findall(r"\w+", examples)}
+    errors = {name for name in stepvad.__all__ if name.endswith("Error")}
+    for names in (stepvad.__all__, baselines.__all__, benchmark.__all__, explain.__all__):
+        assert {*names} - errors <= used
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_on_python_run(tmp_path: Path) -> None:
+    walkers.write_dataset(tmp_path / "people", seed=4, train_clips=4, test_clips=3, seconds=12.0)
+    config = Config(K=12, width=16, max_steps=8)
+    train = stepvad.read_clips(tmp_path / "people" / "pose" / "train")
+    stepvad.Detector.fit(train, config).save(tmp_path / "model.safetensors")
+    for block in blocks(DOCS / "reference" / "api.md"):
+        assert run(block, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_guide_to_ones_own_method_runs(tmp_path: Path) -> None:
+    printed = ""
+    for block in blocks(DOCS / "guides" / "your-own-method.md"):
+        named = re.match(r"# (\w+\.py)\n", block.text)
+        if named:
+            (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
+        printed += run(block, tmp_path)
+    assert printed.count("speed of the body") == 3
+    assert "street (%)" in printed
 
 
 def test_the_page_on_methods_tells_every_method_and_constant() -> None:

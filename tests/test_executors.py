@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad import executors
-from stepvad.benchmark import compare
+from stepvad.benchmark import comparison
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.sweep import Place, sweep
 from stepvad.benchmark.walkers import write_dataset
@@ -121,15 +121,16 @@ def test_ray_gives_the_table_and_the_scores_of_one_process(
     two_workers: Any, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(people.parent)
-    chosen = compare.experiments(["step", "raw", "mahalanobis"], TINY, [0, 1])
+    chosen = comparison.experiments(["step", "raw", "mahalanobis"], TINY, [0, 1])
     chosen["step"] += [replace(chosen["step"][0], fit_on=("people",))]
     experiments = [experiment for several in chosen.values() for experiment in several]
     tables = []
     for name, executor, jobs in (("one", "processes", 1), ("ray", "ray", 2)):
         place = Place(data=Path("people"), results=tmp_path / name)
         runs = iter(sweep(experiments, place, jobs=jobs, executor=executor))  # type: ignore[arg-type]  # a plain str
-        by_name = {method: [next(runs) for _ in several] for method, several in chosen.items()}
-        tables.append(compare.compare(by_name, place.open(), frames="covered"))
+        scored = {method: [next(runs).clips for _ in several] for method, several in chosen.items()}
+        lines = comparison.table(scored, scored["step"][0], place.open(), frames="covered")
+        tables.append(lines)
     assert tables[0] == tables[1]
     files = sorted(file.name for file in (tmp_path / "one").iterdir())
     assert len(files) == 6

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import stepvad
+from stepvad import benchmark, calibration, explain
 
 PUBLIC = [
     "Clip",
@@ -14,18 +15,28 @@ PUBLIC = [
     "ConfigError",
     "DataError",
     "Detector",
+    "Event",
+    "Explanation",
     "MissingExtraError",
     "ModelFileError",
     "Pose",
+    "Rules",
     "Scores",
     "Skeleton",
     "StepvadError",
     "Stream",
+    "Threshold",
     "Track",
     "WindowScores",
     "Windows",
+    "calibrate",
+    "clips_from_table",
+    "clips_to_table",
+    "find_events",
     "read_clip",
     "read_clips",
+    "scores_from_table",
+    "scores_to_table",
     "update_all",
     "write_clip",
     "write_clips",
@@ -49,6 +60,40 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_importing_the_package_and_its_command_line_is_light() -> None:
     heavy = "{'torch', 'numpy', 'scipy', 'safetensors', 'pyarrow', 'matplotlib'}"
-    code = f"import sys, stepvad.cli; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, stepvad.cli, stepvad.benchmark; print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stdout.strip() == "[]"
+
+
+RESEARCH = [
+    "CustomDataset",
+    "CustomMethod",
+    "Dataset",
+    "Evaluation",
+    "FrameLabels",
+    "Interval",
+    "Line",
+    "Row",
+    "Scorer",
+    "Spread",
+    "auroc",
+    "average_precision",
+    "compare",
+    "equal_error_rate",
+    "evaluate",
+    "open_dataset",
+]
+
+
+def test_the_public_names_for_researchers_are_exactly_these() -> None:
+    assert benchmark.__all__ == RESEARCH
+    for name in RESEARCH:
+        assert getattr(benchmark, name).__doc__
+    assert callable(benchmark.compare)
+    with pytest.raises(AttributeError, match="no attribute 'wings'"):
+        _ = benchmark.wings  # type: ignore[attr-defined]  # that is the point
+
+
+def test_a_type_is_the_same_wherever_it_comes_from() -> None:
+    assert stepvad.Explanation is explain.Explanation
+    assert stepvad.calibrate is calibration.calibrate

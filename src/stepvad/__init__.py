@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from stepvad.calibration import Threshold, calibrate
     from stepvad.config import Compute, Config
     from stepvad.detector import Detector
     from stepvad.errors import (
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
         ModelFileError,
         StepvadError,
     )
+    from stepvad.explain import Explanation
     from stepvad.formats import read_clip, read_clips, write_clip, write_clips
+    from stepvad.formats.tables import (
+        clips_from_table,
+        clips_to_table,
+        scores_from_table,
+        scores_to_table,
+    )
+    from stepvad.incidents.events import Event, Rules, find_events
     from stepvad.model.scoring import Scores, WindowScores
     from stepvad.poses import Clip, Pose, Track
     from stepvad.skeletons import Skeleton
@@ -32,18 +41,28 @@ _HOME = {
     "ConfigError": "errors",
     "DataError": "errors",
     "Detector": "detector",
+    "Event": "incidents.events",
+    "Explanation": "explain",
     "MissingExtraError": "errors",
     "ModelFileError": "errors",
     "Pose": "poses",
+    "Rules": "incidents.events",
     "Scores": "model.scoring",
     "Skeleton": "skeletons",
     "StepvadError": "errors",
     "Stream": "stream",
+    "Threshold": "calibration",
     "Track": "poses",
     "WindowScores": "model.scoring",
     "Windows": "windows",
+    "calibrate": "calibration",
+    "clips_from_table": "formats.tables",
+    "clips_to_table": "formats.tables",
+    "find_events": "incidents.events",
     "read_clip": "formats",
     "read_clips": "formats",
+    "scores_from_table": "formats.tables",
+    "scores_to_table": "formats.tables",
     "update_all": "stream",
     "write_clip": "formats",
     "write_clips": "formats",
@@ -56,18 +75,28 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Detector",
+    "Event",
+    "Explanation",
     "MissingExtraError",
     "ModelFileError",
     "Pose",
+    "Rules",
     "Scores",
     "Skeleton",
     "StepvadError",
     "Stream",
+    "Threshold",
     "Track",
     "WindowScores",
     "Windows",
+    "calibrate",
+    "clips_from_table",
+    "clips_to_table",
+    "find_events",
     "read_clip",
     "read_clips",
+    "scores_from_table",
+    "scores_to_table",
     "update_all",
     "write_clip",
     "write_clips",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
+
+if TYPE_CHECKING:
+    from stepvad.model.runtime.export import Parity
 
 RANGE_WINDOWS = 512
 """Number of training windows that activation ranges are measured on."""
@@ -110,6 +114,17 @@ class Detector:
     def save(self, path: Path | str) -> None:
         """Write the detector to a model file."""
         modelfile.write(self.model, Path(path))
+
+    def export(self, path: Path | str) -> Parity:
+        """Write the detector as one graph for programs without stepvad, and say how exact it is.
+
+        `.onnx` for ONNX Runtime and all that reads ONNX, `.xml` for OpenVINO (extra `openvino`).
+        Windows in pixels and their mean confidence go in, scores come out. The file is tried on
+        synthetic windows first, and not written if its scores deviate.
+        """
+        from stepvad.model.runtime.export import export
+
+        return export(self.model, Path(path))
 
     def score(self, clip: Clip, *, report: Report = silent) -> Scores:
         """Score every window of a clip; memory beyond clip and scores does not grow with it."""

@@ -110,7 +110,7 @@ class Clip:
         if known is None:
             raise DataError(
                 f"clip {self.name}: expected to know its frames per second, got none",
-                hint="say it with --fps",
+                hint="give its frame rate: fps=25, or --fps 25 on the command line",
             )
         return known
 

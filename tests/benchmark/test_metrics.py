@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from stepvad.benchmark.metrics import (
@@ -95,15 +95,26 @@ def test_a_frame_without_a_score_is_refused(metric: Metric) -> None:
     ("abnormal", "score"),
     [
         (labels(1, 0), np.zeros(3)),
-        (np.array([1, 0, 1]), np.zeros(3)),
         (np.zeros((2, 2), dtype=np.bool_), np.zeros((2, 2))),
+        (np.array([1, 0, 2]), np.zeros(3)),
+        (labels(1, 0), np.array(["high", "low"])),
     ],
 )
 def test_labels_and_scores_that_do_not_belong_together_are_refused(
     metric: Metric, abnormal: NDArray[np.bool_], score: NDArray[np.float64]
 ) -> None:
-    with pytest.raises(DataError, match="one label and one score per frame"):
+    with pytest.raises(DataError, match=r"give one .*per frame"):
         metric(abnormal, score)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_labels_may_be_zeros_and_ones_and_both_may_be_lists(
+    metric: Callable[[ArrayLike, ArrayLike], float],
+) -> None:
+    expected = metric(labels(0, 1, 0, 1), np.array([0.1, 0.4, 0.5, 0.9]))
+    assert metric([0, 1, 0, 1], [0.1, 0.4, 0.5, 0.9]) == expected
+    assert metric(np.array([0, 1, 0, 1], np.uint8), [0.1, 0.4, 0.5, 0.9]) == expected
+    assert not np.isnan(expected)
 
 
 def test_infinite_scores_are_scores_like_others() -> None:

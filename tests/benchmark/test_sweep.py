@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad.benchmark import compare, protocol, runs
+from stepvad.benchmark import comparison, protocol, runs
 from stepvad.benchmark.experiment import Experiment, Jittered
 from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
 from stepvad.benchmark.walkers import write_dataset
@@ -174,10 +174,14 @@ def test_jitter_is_noise_of_its_size_on_the_windows(people: Path) -> None:
 
 def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path: Path) -> None:
     place = Place(data=people, results=tmp_path)
-    chosen = compare.experiments(["mahalanobis", "step", "knn-5"], TINY, [0, 1])
+    chosen = comparison.experiments(["mahalanobis", "step", "knn-5"], TINY, [0, 1])
     assert [len(several) for several in chosen.values()] == [1, 2, 1]
-    found = {name: sweep_here(several, place) for name, several in chosen.items()}
-    lines = compare.compare(found, place.open(), frames="covered")
+    found = {
+        comparison.VARIANTS[name][1]: [run.clips for run in sweep_here(several, place)]
+        for name, several in chosen.items()
+    }
+    trivial = found["Mahalanobis times confidence"][0]
+    lines = comparison.table(found, trivial, place.open(), frames="covered")
     assert [line.name for line in lines] == [
         "Mahalanobis times confidence",
         "STEP",
@@ -196,15 +200,15 @@ def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path
 
 
 def test_every_method_of_the_list_says_what_sets_it_apart() -> None:
-    chosen = compare.experiments([*compare.VARIANTS], Config(T=5), [3])
+    chosen = comparison.experiments([*comparison.VARIANTS], Config(T=5), [3])
     keys = {several[0].key("") for several in chosen.values()}
-    titles = {title for _, title in compare.VARIANTS.values()}
-    assert len(keys) == len(chosen) == len(compare.VARIANTS) == len(titles)
+    titles = {title for _, title in comparison.VARIANTS.values()}
+    assert len(keys) == len(chosen) == len(comparison.VARIANTS) == len(titles)
     assert {several[0].config.T for several in chosen.values()} == {5}
     assert not chosen["knn-unweighted"][0].config.confidence
     assert not chosen["step-unwhitened"][0].config.whiten
     with pytest.raises(ConfigError, match=r"method: expected one of step, .*, got 'unknown'"):
-        compare.experiments(["unknown"], Config(), [0])
+        comparison.experiments(["unknown"], Config(), [0])
 
 
 def test_half_files_are_no_results_and_go_when_they_are_old(people: Path, tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ import numpy as np
 import pytest
 from scipy.stats import genpareto, poisson
 
-from stepvad.calibration import RULES, Calibration, Counted, Scored, calibrate, file, from_counts
+from stepvad.calibration import (
+    RULES,
+    Calibration,
+    Counted,
+    Scored,
+    calibrate_cameras,
+    file,
+    from_counts,
+)
 from stepvad.calibration.counting import levels_of, upper_rate
 from stepvad.calibration.promise import hours_to_count, strictest, threshold_for
 from stepvad.calibration.tail import PEAKS, Tails, base_level
@@ -157,7 +165,7 @@ def noisy_cameras() -> dict[str, list[Scored]]:
 
 def test_cameras_have_thresholds_of_their_own_where_they_can(tmp_path: Path) -> None:
     rules = Rules(threshold=1.0, gap_s=0.5)
-    made = calibrate(noisy_cameras(), model_sha256="abc", alerts_per_hour=0.05, rules=rules)
+    made = calibrate_cameras(noisy_cameras(), model_sha256="abc", alerts_per_hour=0.05, rules=rules)
     assert made.cameras.keys() == {"door", "hall"}
     assert made.rules_of("hall").threshold > made.rules_of("door").threshold
     assert made.rules_of("attic").threshold == made.threshold.value == made.rules.threshold

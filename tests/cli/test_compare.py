@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,72 @@ def test_compare_on_ray_without_ray_names_the_extra(
     assert "error: executor ray needs the ray extra" in run.err
     assert "hint: pip install 'stepvad[ray]'" in run.err
     assert not (tmp_path / "r").exists()
+
+
+OWN = """
+import numpy as np
+
+from stepvad.benchmark import CustomDataset, CustomMethod
+from stepvad.benchmark.walkers import make
+
+people = make(seed=3, train_clips=3, test_clips=4, seconds=5.0)
+street = CustomDataset("street", people.train_clips, people.test_clips)
+
+
+def fit(clips):
+    return sum(clip.n_poses for clip in clips)
+
+
+def score(n_poses, clip):
+    return clip.persons_per_frame() / n_poses
+
+
+crowd = CustomMethod("a crowd", fit, score)
+broken = CustomMethod("broken", fit, lambda n_poses, clip: np.full(clip.n_frames, np.nan))
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A module of one's own in the directory where the command runs."""
+    (tmp_path / "my_own_methods.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield "my_own_methods"
+    sys.modules.pop("my_own_methods", None)
+
+
+def test_compare_takes_a_method_and_data_of_ones_own(stepvad: Command, own_module: str) -> None:
+    names = f"mahalanobis,{own_module}:crowd"
+    words = ("benchmark", "compare", f"{own_module}:street", "r", "--methods", names, *QUICK)
+    run = stepvad(*words, "--table", "table.csv")
+    assert run.code == 0, run.err
+    assert "street (%)" in run.out
+    rows = [*csv.reader(Path("table.csv").read_text().splitlines())]
+    assert [row[0] for row in rows[1:]] == [
+        "Mahalanobis times confidence",
+        "a crowd",
+        "number of persons",
+        "minus confidence",
+        "random",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "method", "said"),
+    [
+        ("{}:street", "{}:wings", "error: {}:wings: expected a CustomMethod wings in {}, got none"),
+        ("{}:street", "{}:fit", "error: {}:fit: expected a CustomMethod fit in {}, got a function"),
+        ("{}:street", "nowhere_at_all:m", "error: nowhere_at_all:m: expected a module"),
+        ("{}:crowd", "{}:crowd", "error: {}:crowd: expected a CustomDataset crowd in {}, got a Cu"),
+        ("{}:street", "{}:broken", "error: method broken, clip 01_0001: expected finite scores"),
+    ],
+)
+def test_compare_says_what_is_wrong_with_ones_own(
+    stepvad: Command, own_module: str, data: str, method: str, said: str
+) -> None:
+    names = (data.replace("{}", own_module), "r", "--methods", method.replace("{}", own_module))
+    run = stepvad("benchmark", "compare", *names, *QUICK)
+    assert run.code == 1
+    assert said.replace("{}", own_module) in run.err
+    assert "hint: " in run.err

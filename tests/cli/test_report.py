@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, read_clip, write_clip
-from stepvad.calibration import Calibration, Scored, calibrate, file
+from stepvad.calibration import Calibration, Scored, calibrate_cameras, file
 from stepvad.incidents import events
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
@@ -41,7 +41,7 @@ def calibration(model: Path, scores: WindowScores) -> Calibration:
     A = np.repeat(np.random.default_rng(0).exponential(size=n // 5), 5).astype(np.float32)
     nothing = np.empty((n, 0), np.float32)
     normal = WindowScores(np.ones(n, np.int64), np.arange(n), A, nothing, A)
-    made = calibrate(
+    made = calibrate_cameras(
         {"door": [Scored(normal, n, 10.0)], "hall": [Scored(normal, n, 10.0)]},
         model_sha256=modelfile.sha256(model),
         alerts_per_hour=1.0,

@@ -41,6 +41,15 @@ def test_it_is_over_the_clips_own_joints_and_adds_up(
     assert sum(part.share for part in top.parts) == pytest.approx(1)
 
 
+def test_without_places_it_is_the_highest_window_of_the_clip(
+    detector: Detector, odd_clip: Clip, top: Explanation
+) -> None:
+    (found,) = explain(detector, odd_clip)
+    assert (found.track, found.frames.tolist()) == (top.track, top.frames.tolist())
+    assert found.score == top.score
+    assert explain(detector, replace(odd_clip, tracks=())) == []
+
+
 def test_joints_and_frames_keep_their_places(
     detector: Detector, odd_clip: Clip, top: Explanation
 ) -> None:

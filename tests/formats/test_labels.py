@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import labels, read_clips
@@ -256,12 +257,46 @@ def test_other_files_are_no_masks(tmp_path: Path, content: bytes, said: str) -> 
 
 def test_labels_speak_of_the_same_frames() -> None:
     one, two = np.zeros(1, dtype=bool), np.zeros(2, dtype=bool)
-    with pytest.raises(DataError, match=r"counted: expected booleans of shape \(1,\)"):
+    with pytest.raises(DataError, match=r"counted: expected 1 frames, .* got 2"):
         FrameLabels(one, two)
-    with pytest.raises(DataError, match=r"abnormal: expected booleans of shape \(1,\)"):
+    with pytest.raises(DataError, match=r"abnormal: expected a mask of shape \(n,\)"):
         FrameLabels(one[0], one)
-    with pytest.raises(DataError, match=r"abnormal: expected booleans.*got int64"):
-        FrameLabels(np.zeros(1, dtype=np.int64), one)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [0, 1, 1],
+        [False, True, True],
+        (0.0, 1.0, 1.0),
+        np.array([0, 1, 1], dtype=np.uint8),
+        np.array([False, True, True]),
+    ],
+    ids=lambda given: type(given[0]).__name__,
+)
+def test_zeros_and_ones_are_labels_in_any_form(given: ArrayLike) -> None:
+    for found in (FrameLabels.of(given), FrameLabels.all_counted(given)):
+        assert found.abnormal.dtype == found.counted.dtype == np.bool_
+        assert found.abnormal.tolist() == [False, True, True]
+        assert found.counted.all()
+    assert FrameLabels(given, [1, 1, 0]).counted.tolist() == [True, True, False]  # type: ignore[arg-type]  # a list
+    assert FrameLabels.of(found) is found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([0, 2, 1], "abnormal, frame 1: expected 0 or 1, got 2"),
+        ([0, float("nan")], "abnormal, frame 1: expected 0 or 1, got nan"),
+        ([[0, 1]], r"abnormal: expected a mask of shape \(n,\) .* shape \(1, 2\)"),
+        ([[0, 1], [1]], "abnormal: expected a list of numbers"),
+        (["normal"], "abnormal: expected a mask .* got <U6"),
+        (1, r"abnormal: expected a mask .* shape \(\)"),
+    ],
+)
+def test_other_labels_are_refused(given: ArrayLike, said: str) -> None:
+    with pytest.raises(DataError, match=f"{said}.*; give one label per frame"):
+        FrameLabels.of(given)
 
 
 @pytest.mark.data

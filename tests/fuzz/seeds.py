@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from stepvad.calibration import calibrate
+from stepvad.calibration import calibrate_cameras
 from stepvad.calibration import file as calibration_file
 from stepvad.calibration.counting import Scored
 from stepvad.config import Config
@@ -82,7 +82,9 @@ def _models(directory: Path) -> None:
         np.linspace(0.1, 5, 40, dtype=np.float32),
     )
     footage = {name: [Scored(windows, 3600 * 10, FPS)] for name in ("yard", "door")}
-    made = calibrate(footage, model_sha256="0" * 64, alerts_per_hour=20, rules=Rules(threshold=1.0))
+    made = calibrate_cameras(
+        footage, model_sha256="0" * 64, alerts_per_hour=20, rules=Rules(threshold=1.0)
+    )
     (directory / "calibration").mkdir()
     calibration_file.write(made, directory / "calibration" / "a.json")
 

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from stepvad.benchmark.compare import TRIVIAL, VARIANTS
+from stepvad.benchmark.comparison import TRIVIAL, VARIANTS
 from stepvad.errors import MissingExtraError
 from stepvad.plots import style
 

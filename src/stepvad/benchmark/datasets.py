@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from numpy.typing import ArrayLike
+
 from stepvad import formats
 from stepvad.benchmark import boxtracks
 from stepvad.errors import ConfigError, DataError
@@ -153,14 +155,15 @@ def of_clips(
     name: str,
     *,
     train: Reader,
-    test: Iterable[tuple[Clip, FrameLabels]],
+    test: Iterable[tuple[Clip, FrameLabels | ArrayLike]],
     validation: Dataset | None = None,
 ) -> Dataset:
     """A data set that was made and not read, as it would be once written and opened.
 
-    Test clips are kept, in the order of their names.
+    Test clips are kept, in the order of their names. Their labels may be one 0 or 1 per frame.
     """
-    pairs = sorted(test, key=lambda pair: pair[0].name)
+    labelled = [(clip, FrameLabels.of(labels)) for clip, labels in test]
+    pairs = sorted(labelled, key=lambda pair: pair[0].name)
     clips = [clip for clip, _ in pairs]
     person_sigma, frame_sigma, smoothing = SMOOTHING["shanghaitech"]
     return Dataset(

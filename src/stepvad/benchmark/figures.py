@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stepvad.benchmark.compare import VARIANTS
+from stepvad.benchmark.comparison import VARIANTS
 from stepvad.benchmark.studies import Line, Study
 from stepvad.plots import style
 from stepvad.plots.curves import Series, draw_panels

@@ -7,38 +7,40 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stepvad.errors import DataError
+from stepvad.formats.labels import mask_of
 
 Labels = NDArray[np.bool_]
 Values = NDArray[np.floating] | NDArray[np.integer]
 Name = Literal["auroc", "ap", "eer"]
 
 
-def auroc(abnormal: Labels, score: Values) -> float:
+def auroc(abnormal: ArrayLike, score: ArrayLike) -> float:
     """Area under the ROC curve: how often an abnormal frame scores above a normal one.
 
-    Equal scores count one half. NaN where only one class is present.
+    One label, 0 or 1, and one score for each frame. Equal scores count one half. NaN where only one
+    class is present.
     """
-    return Ranking.of(abnormal, score).count().auroc()
+    return _ranking(abnormal, score).count().auroc()
 
 
-def average_precision(abnormal: Labels, score: Values) -> float:
+def average_precision(abnormal: ArrayLike, score: ArrayLike) -> float:
     """AP = Σ_n (R_n - R_{n-1}) P_n over the distinct scores, abnormal being the positive class.
 
     Equal scores share one threshold. NaN where only one class is present.
     """
-    return Ranking.of(abnormal, score).count().ap()
+    return _ranking(abnormal, score).count().ap()
 
 
-def equal_error_rate(abnormal: Labels, score: Values) -> float:
+def equal_error_rate(abnormal: ArrayLike, score: ArrayLike) -> float:
     """EER: where the share of abnormal frames missed equals the share of normal ones alarmed.
 
     Where no threshold makes the two shares equal, the ROC curve is taken as linear between its
     two nearest points. NaN where only one class is present.
     """
-    return Ranking.of(abnormal, score).count().eer()
+    return _ranking(abnormal, score).count().eer()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +118,14 @@ class Ranking:
             hits = np.cumsum(times * self.abnormal)[self.ends]
             every = np.cumsum(times)[self.ends]
         return Counts(np.concatenate([[0], hits]), np.concatenate([[0], every - hits]))
+
+
+def _ranking(abnormal: ArrayLike, score: ArrayLike) -> Ranking:
+    """The frames of labels and scores in whatever form they come."""
+    values = np.asarray(score)
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"score: expected numbers, got {values.dtype}", hint="give one per frame")
+    return Ranking.of(mask_of(abnormal, "abnormal"), values)
 
 
 def _check(abnormal: Labels, score: Values) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.frames import FrameScores
 from stepvad.config import Aggregation, Config
-from stepvad.errors import DataError
+from stepvad.errors import ConfigError, DataError
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
@@ -34,13 +34,18 @@ RANDOM_DRAWS = 10
 class Scorer(Protocol):
     """What can be evaluated: a fitted detector, or anything that scores as one does."""
 
+    def score(self, clip: Clip) -> Scores:
+        """Score a clip; higher is more abnormal."""
+        ...
+
+
+@runtime_checkable
+class _WithConfig(Protocol):
+    """A scorer with noise scales to aggregate."""
+
     @property
     def config(self) -> Config:
         """The settings it was fitted with."""
-        ...
-
-    def score(self, clip: Clip) -> Scores:
-        """Score every window of a clip; higher is more abnormal."""
         ...
 
 
@@ -151,12 +156,21 @@ def score_clips(
     for clip, labels in dataset.test_clips():
         scores = scorer.score(clip)
         if aggregation is not None:
-            scores = reaggregate(scores, aggregation, confidence=scorer.config.confidence)
+            scores = reaggregate(scores, aggregation, confidence=_weighs_confidence(scorer))
         # the energies are by far the largest part, and frame scores do not need them
         windows = replace(scores.windows, E=scores.windows.E[:, :0].copy())
         clips.append(ScoredClip(replace(scores, windows=windows), labels, clip.persons_per_frame()))
         report(Progress("evaluating", len(clips), len(dataset.labels), clip.name))
     return clips
+
+
+def _weighs_confidence(scorer: Scorer) -> bool:
+    if not isinstance(scorer, _WithConfig):
+        raise ConfigError(
+            "aggregation: expected a detector, got a method without noise scales",
+            hint="leave the aggregation out",
+        )
+    return scorer.config.confidence
 
 
 def tabulate_dataset(

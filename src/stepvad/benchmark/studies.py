@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stepvad.benchmark import intervals, protocol
-from stepvad.benchmark.compare import VARIANTS, experiments
+from stepvad.benchmark.comparison import VARIANTS, experiments
 from stepvad.benchmark.datasets import Dataset, Split
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
@@ -60,7 +60,7 @@ class Scope:
             )
 
     def of(self, name: str, **changes: object) -> tuple[Experiment, ...]:
-        """A method of `compare.VARIANTS` with all seeds and with changed settings."""
+        """A method of `comparison.VARIANTS` with all seeds and with changed settings."""
         config = replace(self.base, **{"T": self.T[0], "K": self.K[0], **changes})  # type: ignore[arg-type]  # Config checks
         return tuple(experiments([name], config, self.seeds)[name])
 
@@ -71,7 +71,7 @@ class Case:
 
     label: str
     method: str
-    """Its name in `compare.VARIANTS`."""
+    """Its name in `comparison.VARIANTS`."""
     experiments: tuple[Experiment, ...]
     beside: str = ""
     """The label of the case that it is compared with; itself, if none."""

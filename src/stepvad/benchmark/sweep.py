@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from stepvad import executors
-from stepvad.benchmark import protocol, runs
+from stepvad.benchmark import custom, protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.config import Compute
@@ -24,7 +24,8 @@ from stepvad.progress import Progress, Report, silent
 class Place:
     """A data set that other processes can open too, and where its results go."""
 
-    data: Path
+    data: Path | str
+    """Its directory, or the `package.module:name` of one's own."""
     results: Path
     split: Split = "full"
     compute: Compute = Compute()
@@ -34,7 +35,7 @@ class Place:
 
     def open(self) -> Dataset:
         """The data set."""
-        return open_dataset(self.data, split=self.split)
+        return custom.opened(self.data, split=self.split)
 
     def file(self, experiment: Experiment, digest: str) -> Path:
         """Where the result of an experiment on data of this digest is, or will be."""
@@ -96,9 +97,15 @@ def _task(experiments: Sequence[Experiment], place: Place, digest: str) -> Task:
     directories = tuple(str(Path(name).absolute()) for name in experiments[0].fit_on)
     return Task(
         tuple(replace(experiment, fit_on=directories) for experiment in experiments),
-        replace(place, data=place.data.absolute(), results=place.results.absolute()),
+        replace(place, data=_anywhere(place.data), results=place.results.absolute()),
         digest,
     )
+
+
+def _anywhere(data: Path | str) -> Path | str:
+    """A data set as another process finds it."""
+    own = custom.is_name(str(data)) and not Path(data).exists()
+    return str(data) if own else Path(data).absolute()
 
 
 def digest_of(dataset: Dataset) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stepvad.calibration.counting import Counted, Scored, levels_of
 from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked, with_marked
 from stepvad.calibration.promise import Threshold, threshold_for
+from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.incidents.events import Rules
+from stepvad.poses import Clip
 
 __all__ = [
     "RULES",
@@ -20,6 +22,7 @@ __all__ = [
     "Scored",
     "Threshold",
     "calibrate",
+    "calibrate_cameras",
     "from_counts",
 ]
 
@@ -51,6 +54,29 @@ class Calibration:
 
 
 def calibrate(
+    detector: Detector,
+    clips: Iterable[Clip],
+    *,
+    alerts_per_hour: float,
+    confidence: float = 0.95,
+    rules: Rules = RULES,
+    fps: float | None = None,
+) -> Threshold:
+    """The lowest threshold that promises at most so many false events per camera-hour.
+
+    `clips` show normal behaviour, and the detector was not fitted on them. `rules` say how events
+    are made; their own threshold does not count. `fps` is the frame rate of clips that do not tell.
+
+    Raises:
+        DataError: If the footage cannot carry the promise, and how much more it takes.
+    """
+    scored = [Scored.of(clip, detector.score(clip), fps) for clip in clips]
+    levels = levels_of([one.windows.A for one in scored])
+    counted = Counted.of(scored, levels, rules)
+    return threshold_for(counted, alerts_per_hour, confidence=confidence)
+
+
+def calibrate_cameras(
     footage: Mapping[str, Sequence[Scored]],
     *,
     model_sha256: str,
@@ -58,7 +84,7 @@ def calibrate(
     confidence: float = 0.95,
     rules: Rules = RULES,
 ) -> Calibration:
-    """Find thresholds that promise at most `alerts_per_hour` false events per camera-hour.
+    """Find thresholds for all cameras together and for each, with all that a site keeps of them.
 
     `footage` holds scored normal clips of each camera that the model was not fitted on.
     """

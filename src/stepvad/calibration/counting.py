@@ -11,7 +11,8 @@ from scipy.stats import chi2
 
 from stepvad.errors import DataError
 from stepvad.incidents.events import Rules, find, that_matter
-from stepvad.model.scoring import WindowScores
+from stepvad.model.scoring import Scores, WindowScores
+from stepvad.poses import Clip
 
 BLOCK_S = 300.0
 """Footage is cut into blocks of this many seconds, which are assumed to be independent."""
@@ -32,6 +33,11 @@ class Scored:
     fps: float
     first_frame: int = 0
     """The first frame watched; anything before it does not count as footage without events."""
+
+    @classmethod
+    def of(cls, clip: Clip, scores: Scores, fps: float | None = None) -> Scored:
+        """A clip with its scores; `fps` where the clip does not tell."""
+        return cls(scores.windows, clip.n_frames, clip.rate(fps), clip.first_frame)
 
     @property
     def watched_s(self) -> tuple[float, float]:

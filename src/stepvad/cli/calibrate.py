@@ -59,8 +59,7 @@ def calibrate(
 
     It promises nothing that the footage cannot carry, and says how much more is needed.
     """
-    from stepvad.calibration import RULES, file
-    from stepvad.calibration import calibrate as find_thresholds
+    from stepvad.calibration import RULES, calibrate_cameras, file
     from stepvad.calibration.drift import BlockStats
 
     where = output if output is not None else file.beside(model)
@@ -75,7 +74,7 @@ def calibrate(
             clips, seen = look_at(fitted, path, format, fps, report)
             footage[name] = footage.get(name, []) + clips
             looks[name] = BlockStats.join([looks[name], seen]) if name in looks else seen
-        calibration = find_thresholds(
+        calibration = calibrate_cameras(
             footage,
             model_sha256=fitted.model.sha256,
             alerts_per_hour=alerts_per_hour,

@@ -93,6 +93,6 @@ def look_at(
     for clip in read_poses([path], format, report, fps=fps):
         rate = clip.rate(fps)
         scores, seen = look(detector, clip, rate, report=report)
-        clips.append(Scored(scores.windows, clip.n_frames, rate, clip.first_frame))
+        clips.append(Scored.of(clip, scores, rate))
         looks.append(seen)
     return clips, BlockStats.join(looks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,16 +27,23 @@ from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.compare import Line
+    from stepvad.benchmark.comparison import Line
 
 METHODS = "step,raw,vanilla,knn,mahalanobis"
 
 
 def compare(
-    data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A data set: poses under pose, labels under gt; or package.module:name."
+        ),
+    ],
     results: Annotated[Path, typer.Argument(help="Where results are kept, a file for each fit.")],
     *,
-    methods: Annotated[str, typer.Option(help="Names from the list above, or `all`.")] = METHODS,
+    methods: Annotated[
+        str, typer.Option(help="Names from the list above, `all`, or package.module:name.")
+    ] = METHODS,
     seeds: Seeds = 3,
     split: SplitName = "full",
     T: Annotated[int, typer.Option("--T", help="Frames in a window.")] = 12,
@@ -61,32 +69,46 @@ def compare(
 
         stepvad benchmark compare people results --methods step,raw,knn --seeds 1
 
+    A method of your own is a CustomMethod in a module of yours, a data set a CustomDataset; the
+    module is found in this directory, or where Python finds modules:
+
+        stepvad benchmark compare people results --methods step,mine:speed
+
+    A method of your own runs once, after the others, and its scores are not kept.
+
     Mean and deviation are over seeds, the interval is over clips, and the lead is that of the
     first method, paired over clips. What is already in RESULTS is not run again.
 
     Executor ray takes the cluster that RAY_ADDRESS names, or else this machine alone. All machines
     of a cluster have to see DATA and RESULTS in the same place.
     """
-    from stepvad.benchmark import compare as methods_side_by_side
-    from stepvad.benchmark.sweep import Place, sweep
+    from stepvad.benchmark import comparison, custom
+    from stepvad.benchmark.sweep import Place
 
     if table is not None:
         check_output(table)
     base = replace(
         Config.footage(), T=T, K=K, width=width, max_steps=max_steps, learning_rate=learning_rate
     )
-    names = [*methods_side_by_side.VARIANTS] if methods == "all" else methods.split(",")
-    chosen = methods_side_by_side.experiments(names, base, [*range(seeds)], jitter=jitter)
+    names = [*comparison.VARIANTS] if methods == "all" else methods.split(",")
+    if any(map(custom.is_name, [data, *names])):
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
     place = Place(data=data, results=results, split=split, compute=Compute(runtime=runtime))
     with progress_bars() as report:
-        everything = [experiment for several in chosen.values() for experiment in several]
-        runs = iter(sweep(everything, place, jobs=jobs, executor=executor, report=report))
-    by_name = {name: [next(runs) for _ in several] for name, several in chosen.items()}
-    dataset = place.open()
-    lines = methods_side_by_side.compare(
-        by_name, dataset, placement=placement, smoothed=smoothed, frames=frames
-    )
-    _print_lines(dataset.name, lines)
+        lines = comparison.compare(
+            names,
+            place,
+            config=base,
+            seeds=[*range(seeds)],
+            jitter=jitter,
+            placement=placement,
+            smoothed=smoothed,
+            frames=frames,
+            jobs=jobs,
+            executor=executor,
+            report=report,
+        )
+    _print_lines(place.open().name, lines)
     if table is not None:
         write_table([*COLUMNS, *lines[0].by_class], [_cells(line) for line in lines], table)
         say(f"written: {table}")

@@ -32,11 +32,9 @@ def export(
 
     The file is tried on synthetic windows before it is written, and its deviation is printed.
     """
-    from stepvad.model.runtime.export import export as write
-
     check_output(output)
     fitted = load_detector(model)
-    parity = write(fitted.model, output)
+    parity = fitted.export(output)
     if as_json:
         print_json({"file": str(output), **asdict(parity)})
         return

@@ -96,8 +96,15 @@ class Explanation:
         }
 
 
-def explain(detector: Detector, clip: Clip, places: Sequence[Place]) -> list[Explanation]:
-    """Explain the windows of these tracks that end in these frames, together and in order."""
+def explain(
+    detector: Detector, clip: Clip, places: Sequence[Place] | None = None
+) -> list[Explanation]:
+    """Explain the windows of these tracks that end in these frames, together and in order.
+
+    Without `places`: the window with the highest score; empty if there are no scores.
+    """
+    if places is None:
+        places = [place for _, place in highest(detector.score(clip), 1)]
     if not places:
         return []
     space = _space(detector)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import npyfile
@@ -37,6 +37,8 @@ MSAD_HUMAN = (
 MSAD_NOT_HUMAN = ("explosion", "fire", "object_falling", "water_incident")
 """Anomalies of MSAD without people (supplementary, Evaluation MSAD-HR Dataset)."""
 
+ONE_EACH = "give one label per frame, 1 or True where it is abnormal"
+
 
 @dataclass(frozen=True, slots=True)
 class FrameLabels:
@@ -50,15 +52,15 @@ class FrameLabels:
     classes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that all speak of the same frames."""
+        """Take 0 and 1 for booleans, and check that all speak of the same frames."""
         for name in ("abnormal", "counted"):
-            values, n = getattr(self, name), self.abnormal.size
-            if values.dtype != np.bool_ or values.shape != (n,):
+            values, n = mask_of(getattr(self, name), name), len(self.abnormal)
+            if len(values) != n:
                 raise DataError(
-                    f"{name}: expected booleans of shape ({n},), "
-                    f"got {values.dtype} of shape {values.shape}",
-                    hint="give one boolean per frame",
+                    f"{name}: expected {n} frames, as many as are labelled, got {len(values)}",
+                    hint=ONE_EACH,
                 )
+            object.__setattr__(self, name, values)
         for name, frames in self.classes.items():
             if frames.dtype != np.bool_ or frames.shape != (n,) or (frames & ~self.abnormal).any():
                 raise DataError(
@@ -68,13 +70,39 @@ class FrameLabels:
                 )
 
     @classmethod
-    def all_counted(cls, abnormal: NDArray[np.bool_]) -> FrameLabels:
-        """Labels of which every frame counts."""
-        return cls(abnormal, np.ones(len(abnormal), dtype=np.bool_))
+    def all_counted(cls, abnormal: ArrayLike) -> FrameLabels:
+        """Labels of which every frame counts; `abnormal (n,)` in booleans, or in 0 and 1."""
+        mask = mask_of(abnormal, "abnormal")
+        return cls(mask, np.ones(len(mask), dtype=np.bool_))
+
+    @classmethod
+    def of(cls, labels: FrameLabels | ArrayLike) -> FrameLabels:
+        """Labels as they are, or made of one 0 or 1 for each frame."""
+        return labels if isinstance(labels, FrameLabels) else cls.all_counted(labels)
 
     def __len__(self) -> int:
         """Number of frames."""
         return len(self.abnormal)
+
+
+def mask_of(values: ArrayLike, what: str, *, hint: str = ONE_EACH) -> NDArray[np.bool_]:
+    """Booleans `(n,)` out of booleans, or of numbers that are 0 and 1; `what` opens an error."""
+    try:
+        given = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise DataError(f"{what}: expected a list of numbers, got {error}", hint=hint) from error
+    if given.ndim != 1 or given.dtype.kind not in "biuf":
+        raise DataError(
+            f"{what}: expected a mask of shape (n,) with one number per frame, "
+            f"got {given.dtype} of shape {given.shape}",
+            hint=hint,
+        )
+    wrong = np.flatnonzero((given != 0) & (given != 1))
+    if len(wrong):
+        raise DataError(
+            f"{what}, frame {wrong[0]}: expected 0 or 1, got {given[wrong[0]]}", hint=hint
+        )
+    return given.astype(np.bool_)
 
 
 def find(labels: Mapping[str, FrameLabels], clip_name: str) -> FrameLabels | None:
@@ -203,20 +231,7 @@ def _masks(directory: Path) -> dict[str, NDArray[np.bool_]]:
 
 def _mask(path: Path) -> NDArray[np.bool_]:
     """A mask of zeros and ones, `(n,)`."""
-    values = _npy(path)
-    if values.ndim != 1 or values.dtype.kind not in "biuf":
-        raise DataError(
-            f"{path}: expected a mask of shape (n,) with one number per frame, "
-            f"got {values.dtype} of shape {values.shape}",
-            hint="get the official frame masks",
-        )
-    wrong = np.flatnonzero((values != 0) & (values != 1))
-    if len(wrong):
-        raise DataError(
-            f"{path}, frame {wrong[0]}: expected 0 or 1, got {values[wrong[0]]}",
-            hint="get the official frame masks",
-        )
-    return values.astype(np.bool_)
+    return mask_of(_npy(path), str(path), hint="get the official frame masks")
 
 
 def _is_npy(path: Path) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,8 @@ from stepvad.formats import limits
 from stepvad.formats.parquetfile import Checked
 from stepvad.poses import PoseRows, Track
 
+Kind = tuple[str, Callable[[Any, Any], bool]]
+"""What a column holds, in words, and whether a type is of that kind."""
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
 ROWS_AT_ONCE = 65_536
@@ -57,19 +59,20 @@ def check_columns(schema: Any, types: Any) -> None:
     Other tools may have other widths: any integer, any float or integer in lists, text that is
     stored as categories. Further columns are left alone.
     """
-    for name in COLUMNS:
-        match name:
-            case "clip":
-                expected, fits = "text", _is_text
-            case "track" | "frame":
-                expected, fits = "whole numbers", _is_whole
-            case _:
-                expected, fits = "a list of V numbers in each row", _is_joints
+    kinds: dict[str, Kind] = {"clip": ("text", is_text)}
+    kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", is_whole))
+    kinds |= dict.fromkeys(JOINT_COLUMNS, ("a list of V numbers in each row", is_joints))
+    check_kinds(schema, types, kinds)
+
+
+def check_kinds(schema: Any, types: Any, kinds: Mapping[str, Kind]) -> None:
+    """Refuse columns that are missing, there twice or of another kind."""
+    for name, (expected, fits) in kinds.items():
         found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
         if len(found) != 1 or not fits(found[0], types):
             raise DataError(
                 f"column {name}: expected {expected}, got {', '.join(map(str, found)) or 'none'}",
-                hint=f"give the columns {', '.join(COLUMNS)}, each once",
+                hint=f"give the columns {', '.join(kinds)}, each once",
             )
 
 
@@ -92,6 +95,17 @@ def decode(
             f"expected {file.metadata.num_rows} rows, as the file says, got {n_rows}",
             hint="the file is damaged; write or copy it again",
         )
+
+
+def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
+    """The same of a table in memory."""
+    table = table.select(COLUMNS)
+    names = table["clip"].cast(pyarrow.string()).dictionary_encode()
+    for batch in table.set_column(0, "clip", names).to_batches(max_chunksize=ROWS_AT_ONCE):
+        batch.validate(full=True)
+        if n_joints is None and len(batch):
+            n_joints = len(batch.column("x")[0].as_py() or ())
+        yield from _decode_batch(batch, n_joints or 0, pyarrow)
 
 
 def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
@@ -158,15 +172,18 @@ def _check_nulls(column: Any, name: str) -> None:
         )
 
 
-def _is_text(kind: Any, types: Any) -> bool:
+def is_text(kind: Any, types: Any) -> bool:
+    """Whether a type is text, or categories of text."""
     kind = kind.value_type if types.is_dictionary(kind) else kind
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
-def _is_whole(kind: Any, types: Any) -> bool:
+def is_whole(kind: Any, types: Any) -> bool:
+    """Whether a type is an integer."""
     return types.is_integer(kind)
 
 
-def _is_joints(kind: Any, types: Any) -> bool:
+def is_joints(kind: Any, types: Any) -> bool:
+    """Whether a type is a list of numbers."""
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return is_list and (types.is_floating(kind.value_type) or types.is_integer(kind.value_type))

@@ -39,14 +39,14 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
         n_frames = n_poses = 0
         for name, tracks in _grouped(parts):
             check_new(name, seen)
-            clip = _clip(name, tracks, header, fps)
+            clip = clip_of(name, tracks, header, fps)
             n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
             if header is None:  # else its metadata were checked for all clips together
                 limits.check_frames(n_frames, n_poses)
             yield clip
         for name in header.clips if header else ():
             if name not in seen:
-                yield _clip(name, (), header, fps)
+                yield clip_of(name, (), header, fps)
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def write(
             write_page_checksum=True,
         ) as writer,
     ):
-        for group in _row_groups(chain([first], clips), header, schema, pyarrow):
+        for group in row_groups(chain([first], clips), header, schema, pyarrow):
             writer.write_table(group, row_group_size=trackrows.ROWS_AT_ONCE)
         writer.add_key_value_metadata({METADATA_KEY: header.encode()})
 
@@ -161,7 +161,7 @@ def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple
             raise error.located(f"clip {name!r}") from error
 
 
-def _clip(name: str, tracks: tuple[Track, ...], header: Header | None, fps: float | None) -> Clip:
+def clip_of(name: str, tracks: tuple[Track, ...], header: Header | None, fps: float | None) -> Clip:
     """A clip out of its tracks and what the metadata says of it, if anything."""
     if header is None:
         skeleton = skeletons.of_size(tracks[0].keypoints.shape[1]) if tracks else COCO17
@@ -171,7 +171,7 @@ def _clip(name: str, tracks: tuple[Track, ...], header: Header | None, fps: floa
     return Clip(name, rate, facts.n_frames, tracks, header.skeleton)
 
 
-def _row_groups(clips: Iterable[Clip], header: Header, schema: Any, pyarrow: Any) -> Iterator[Any]:
+def row_groups(clips: Iterable[Clip], header: Header, schema: Any, pyarrow: Any) -> Iterator[Any]:
     """The rows of the clips in tables worth a row group; the header learns of each clip."""
     waiting: list[Any] = []
     for clip in clips:

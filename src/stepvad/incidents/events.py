@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import ConfigError
-from stepvad.model.scoring import WindowScores
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 
 Kind = Literal["new", "update", "end"]
@@ -202,6 +202,18 @@ def _event(facts: Mapping[str, Any]) -> Event:
 def event_id(place: str, event: Event, fps: float) -> str:
     """A stable id of an event: its place, the track that started it, and the first frame."""
     return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
+
+
+def find_events(
+    clip: Clip, scores: Scores, rules: Rules | float, *, fps: float | None = None
+) -> list[Event]:
+    """The events of a finished clip, as a site watching it would report them.
+
+    `rules` say how scores make an event; a number is a threshold with the usual rules. `fps` is the
+    frame rate of a clip that does not tell it. Times count from the start of the clip.
+    """
+    chosen = rules if isinstance(rules, Rules) else Rules(threshold=rules)
+    return find(scores.windows, clip.rate(fps), chosen, clip)
 
 
 def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None) -> list[Event]:

@@ -161,3 +161,9 @@ def test_the_example_scores_a_track_without_stepvad(trained: Trained, tmp_path: 
     assert "stepvad" not in [
         line.split()[1] for line in example.read_text().splitlines() if "import " in line
     ]
+
+
+def test_a_detector_exports_itself(trained: Trained, tmp_path: Path) -> None:
+    parity = trained().export(str(tmp_path / "a.onnx"))
+    assert parity == export(trained().model, tmp_path / "b.onnx")
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()

@@ -1,0 +1,252 @@
+"""Methods side by side on one data set: mean over seeds, interval over clips, paired lead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stepvad import skeletons
+from stepvad.baselines import is_distance
+from stepvad.benchmark import custom, intervals, protocol
+from stepvad.benchmark.custom import CustomDataset, CustomMethod
+from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.experiment import Experiment
+from stepvad.benchmark.frames import FrameScores
+from stepvad.benchmark.intervals import Interval, Resampled, Spread
+from stepvad.benchmark.protocol import Method as Scored
+from stepvad.benchmark.protocol import ScoredClip, Selection
+from stepvad.config import Config
+from stepvad.errors import ConfigError
+from stepvad.executors import Executor
+from stepvad.model.footage import score_clip
+from stepvad.model.scoring import Placement, WindowScores
+from stepvad.progress import Report, silent
+from stepvad.windows import Windows
+
+if TYPE_CHECKING:
+    from stepvad.benchmark.sweep import Place
+
+VARIANTS: Mapping[str, tuple[Experiment, str]] = {
+    "step": (Experiment(), "STEP"),
+    "step-unweighted": (
+        Experiment(config=Config(confidence=False)),
+        "STEP without confidence",
+    ),
+    "step-unwhitened": (Experiment(config=Config(whiten=False)), "STEP without whitening"),
+    "vanilla": (Experiment(method="vanilla"), "STEP with a plain MLP"),
+    "raw": (Experiment(method="raw"), "raw coordinates (MULDE) times confidence"),
+    "raw-unweighted": (
+        Experiment(method="raw", config=Config(confidence=False)),
+        "raw coordinates (MULDE)",
+    ),
+    "autoencoder": (Experiment(method="autoencoder"), "STEP on an autoencoder"),
+    "autoencoder-anomalies": (
+        Experiment(method="autoencoder", anomalies=True),
+        "STEP on an autoencoder that saw anomalies",
+    ),
+    "vae": (Experiment(method="vae"), "STEP on a VAE"),
+    "vae-anomalies": (
+        Experiment(method="vae", anomalies=True),
+        "STEP on a VAE that saw anomalies",
+    ),
+    "pca-anomalies": (Experiment(anomalies=True), "STEP on a PCA that saw anomalies"),
+    "knn": (Experiment(method="knn"), "PCA/kNN times confidence"),
+    "knn-5": (Experiment(method="knn", k=5), "PCA/kNN times confidence, 5 neighbours"),
+    "knn-unweighted": (Experiment(method="knn", config=Config(confidence=False)), "PCA/kNN"),
+    "knn-unwhitened": (
+        Experiment(method="knn", config=Config(whiten=False)),
+        "PCA/kNN times confidence, not whitened",
+    ),
+    "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
+}
+"""Every method to compare, with what sets it apart, and its name in a table."""
+TRIVIAL: Mapping[Scored, str] = {
+    "persons": "number of persons",
+    "confidence": "minus confidence",
+    "random": "random",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One method on one selection of frames."""
+
+    name: str
+    auroc: Spread
+    """Over seeds."""
+    interval: Interval
+    """Over clips, for the mean of the seeds."""
+    lead: Interval | None
+    """Of the first method over this one, paired over clips; None for the first itself."""
+    ap: float
+    eer: float
+    by_class: Mapping[str, float]
+
+
+def experiments(
+    names: Sequence[str], config: Config, seeds: Sequence[int], *, jitter: float = 0.0
+) -> dict[str, list[Experiment]]:
+    """The experiments of each name, one for each seed; distances need no more than one."""
+    chosen = {}
+    for name in names:
+        if name not in VARIANTS:
+            raise ConfigError(f"method: expected one of {', '.join(VARIANTS)}, got {name!r}")
+        variant, _ = VARIANTS[name]
+        settings = replace(
+            config, confidence=variant.config.confidence, whiten=variant.config.whiten
+        )
+        needed = seeds[:1] if is_distance(variant.method) else seeds
+        chosen[name] = [
+            replace(variant, config=replace(settings, seed=seed), jitter=jitter) for seed in needed
+        ]
+    return chosen
+
+
+def compare(
+    methods: Sequence[str | CustomMethod[Any]],
+    data: Dataset | CustomDataset | Place | Path | str,
+    *,
+    config: Config = Config(),
+    seeds: Sequence[int] = (0,),
+    jitter: float = 0.0,
+    placement: Placement = "latest",
+    smoothed: bool = False,
+    frames: Selection = "all",
+    jobs: int = 1,
+    executor: Executor = "processes",
+    report: Report = silent,
+) -> list[Line]:
+    """Fit methods on the training clips of a data set and measure them on its test clips.
+
+    A method is one of `VARIANTS`, fitted with `config` and each of the seeds, or a `CustomMethod`
+    or its name `package.module:name`, fitted once. Data are a directory, a `CustomDataset` or its
+    name, or a `Dataset`; all runs here and nothing is kept. With a `Place`, built-in methods run
+    `jobs` at a time, and what has a result there is not run again.
+
+    A line for each method, the trivial scores last; leads are those of the first method.
+    """
+    entries = [_entry(method) for method in methods]
+    titles = [VARIANTS[one][1] if isinstance(one, str) else one.name for one in entries]
+    _check_distinct(titles)
+    names = [one for one in entries if isinstance(one, str)]
+    chosen = experiments(names, config, seeds, jitter=jitter)
+    if isinstance(data, Dataset | CustomDataset | Path | str):
+        dataset = custom.opened(data)
+        built_in = {name: [_run(x, dataset, report) for x in chosen[name]] for name in names}
+    else:
+        dataset = data.open()
+        built_in = _swept(chosen, data, jobs, executor, report)
+    scored = {
+        title: built_in[one] if isinstance(one, str) else [_run_custom(one, dataset, report)]
+        for title, one in zip(titles, entries, strict=True)
+    }
+    trivial = built_in[names[0]][0] if names else unscored(dataset, config)
+    return table(scored, trivial, dataset, placement=placement, smoothed=smoothed, frames=frames)
+
+
+def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
+    """A built-in method by its name, or one of one's own itself."""
+    if isinstance(method, CustomMethod) or method in VARIANTS:
+        return method
+    if custom.is_name(method):
+        return custom.load(method, CustomMethod)
+    raise ConfigError(
+        f"method: expected one of {', '.join(VARIANTS)}, got {method!r}",
+        hint="one of your own is named package.module:name",
+    )
+
+
+def _check_distinct(titles: Sequence[str]) -> None:
+    """Refuse methods that would share a line, and a table without any."""
+    taken = [*titles, *TRIVIAL.values()]
+    twice = [title for title in titles if taken.count(title) > 1]
+    if twice or not titles:
+        raise ConfigError(
+            f"methods: expected different ones, got {twice[0] + ' twice' if twice else 'none'}",
+            hint="name each method once, and give one of your own a name that is free",
+        )
+
+
+def _swept(
+    chosen: Mapping[str, Sequence[Experiment]],
+    place: Place,
+    jobs: int,
+    executor: Executor,
+    report: Report,
+) -> dict[str, list[list[ScoredClip]]]:
+    """The test clips as each built-in method and seed scored them, by results that are kept."""
+    from stepvad.benchmark.sweep import sweep  # needs pyarrow
+
+    every = [experiment for several in chosen.values() for experiment in several]
+    runs = iter(sweep(every, place, jobs=jobs, executor=executor, report=report) if every else ())
+    return {name: [next(runs).clips for _ in several] for name, several in chosen.items()}
+
+
+def _run(experiment: Experiment, dataset: Dataset, report: Report) -> list[ScoredClip]:
+    """The test clips, scored by a built-in method after its fit."""
+    fitted = experiment.fit(dataset, report=report)
+    return protocol.score_clips(experiment.scorer(fitted), dataset, report=report)
+
+
+def _run_custom(method: CustomMethod[Any], dataset: Dataset, report: Report) -> list[ScoredClip]:
+    """The test clips, scored by a method of one's own after its fit."""
+    return protocol.score_clips(method.fitted(dataset.train_clips()), dataset, report=report)
+
+
+def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
+    """The windows of the test clips with scores of 0: what trivial scores are made of."""
+
+    def nothing(windows: Windows) -> WindowScores:
+        zeros = np.zeros((len(windows), config.L), np.float32)
+        return WindowScores(windows.track_id, windows.frame, windows.c, zeros, zeros[:, 0])
+
+    return [
+        ScoredClip(
+            score_clip(clip, config, skeletons.modelled(clip.skeleton), nothing),
+            labels,
+            clip.persons_per_frame(),
+        )
+        for clip, labels in dataset.test_clips()
+    ]
+
+
+def table(
+    scored: Mapping[str, Sequence[Sequence[ScoredClip]]],
+    trivial: Sequence[ScoredClip],
+    dataset: Dataset,
+    *,
+    placement: Placement = "latest",
+    smoothed: bool = False,
+    frames: Selection = "all",
+) -> list[Line]:
+    """A line for each title with the test clips as each seed scored them, then the trivial ones."""
+
+    def chosen(clips: Sequence[ScoredClip], method: Scored = "detector") -> FrameScores:
+        return protocol.frame_scores(
+            clips, dataset, method=method, placement=placement, smoothed=smoothed, frames=frames
+        )
+
+    sets = {
+        title: FrameScores.of_seeds([chosen(clips) for clips in several])
+        for title, several in scored.items()
+    }
+    sets |= {title: chosen(trivial, method) for method, title in TRIVIAL.items()}
+    drawn = {title: intervals.resample(scores) for title, scores in sets.items()}
+    first = next(iter(drawn.values()))
+    return [_line(title, scores, drawn[title], first) for title, scores in sets.items()]
+
+
+def _line(title: str, scores: FrameScores, drawn: Resampled, first: Resampled) -> Line:
+    return Line(
+        name=title,
+        auroc=intervals.over_seeds(scores.measure_each()),
+        interval=drawn.interval(),
+        lead=None if drawn is first else first.minus(drawn).interval(),
+        ap=scores.measure("ap"),
+        eer=scores.measure("eer"),
+        by_class=scores.by_class(),
+    )

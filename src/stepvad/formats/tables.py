@@ -1,0 +1,250 @@
+"""Clips and scores as Arrow tables, for pandas and whatever else holds rows.
+
+A table of poses has the columns of a track file, in memory. Metadata under `stepvad` keep what rows
+cannot tell; pandas drops them, and a table without them is read all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.errors import DataError
+from stepvad.formats import parquetfile, trackrows, tracks
+from stepvad.formats.jsonfile import parse, shown, whole_number
+from stepvad.formats.trackheader import Header
+from stepvad.model.scoring import Scores, WindowScores
+from stepvad.poses import Clip, PoseRows
+from stepvad.windows import Repairs
+
+FORMAT = 1
+"""Number of the format of scores."""
+EXTRA: Mapping[str, str] = {"feature": "a table", "extra": "parquet"}
+SCORE_COLUMNS = ("clip", "track", "frame", "confidence", "score")
+ENERGIES = "energies"
+"""The column of standardised energies, a list of L numbers in each row; it may be missing."""
+
+
+def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
+    """Clips as a `pyarrow.Table`, one row per person and frame; `.to_pandas()` goes on from there.
+
+    Columns are those of a track file: `clip`, `track`, `frame`, and `x`, `y` and `confidence` with
+    a list of V numbers. Clips share a skeleton and have distinct names. Needs the parquet extra.
+    """
+    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    several = [clips] if isinstance(clips, Clip) else [*clips]
+    if not several:
+        raise DataError("expected at least one clip, got none", hint="check the input")
+    header = Header(several[0].skeleton, {})
+    schema = trackrows.schema(header.skeleton.V, pyarrow)
+    groups = [*tracks.row_groups(several, header, schema, pyarrow)]
+    table = pyarrow.concat_tables(groups) if groups else schema.empty_table()
+    return table.replace_schema_metadata({tracks.METADATA_KEY: header.encode()})
+
+
+def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
+    """The clips of a `pyarrow.Table`, a pandas frame or anything that Arrow makes a table of.
+
+    Rows may come in any order, and further columns are left alone. Without our metadata the frame
+    rate is `fps`, a clip ends with its last pose, and joints have names if there are 17 or 18.
+
+    Raises:
+        DataError: With the column, or the clip, track and frame, and what was expected there.
+        MissingExtraError: Where pyarrow is not installed.
+    """
+    with _arrow(table, "poses") as (whole, pyarrow):
+        trackrows.check_columns(whole.schema, pyarrow.types)
+        metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
+        header = None if metadata is None else Header.decode(metadata)
+        parts: dict[str, list[PoseRows]] = {name: [] for name in header.clips} if header else {}
+        joints = header.skeleton.V if header else None
+        for name, rows in trackrows.decode_table(whole, joints, pyarrow):
+            parts.setdefault(name, []).append(rows)
+    clips = []
+    for name, several in parts.items():
+        with tracks.located(f"clip {name!r}"):
+            own = PoseRows.joined(several).tracks() if several else ()
+        clips.append(tracks.clip_of(name, own, header, fps))
+    return clips
+
+
+def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
+    """Scores as a `pyarrow.Table`, one row per window: `clip`, `track`, `frame` and the score.
+
+    `frame` is the last that the window covers, `confidence` is c(x), `score` A(x), and `energies`
+    has the standardised energy of each noise scale. Clips have distinct names, and all scores are
+    of models with as many scales. Needs the parquet extra.
+    """
+    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    several = [scores] if isinstance(scores, Scores) else [*scores]
+    widths = {one.windows.E.shape[1] for one in several}
+    names = [one.clip for one in several]
+    if len(widths) != 1 or len({*names}) != len(names):
+        raise DataError(
+            "expected scores of distinct clips by one model, got clips "
+            f"{', '.join(names[:5]) or 'none'} and {len(widths)} numbers of noise scales",
+            hint="make a table for each model, and rename clips that share a name",
+        )
+    (L,) = widths
+    windows = WindowScores.join([one.windows for one in several], L)
+    rows = np.repeat(np.arange(len(several)), [len(one.windows) for one in several])
+    named = pyarrow.DictionaryArray.from_arrays(rows, pyarrow.array(names, pyarrow.string()))
+    columns = [named.cast(pyarrow.string()), windows.track_id, windows.frame, windows.c, windows.A]
+    table = dict(zip(SCORE_COLUMNS, columns, strict=True))
+    if L:
+        table[ENERGIES] = pyarrow.FixedSizeListArray.from_arrays(windows.E.ravel(), L)
+    facts = {"format": FORMAT, "scores": {one.clip: asdict(_Facts.of(one)) for one in several}}
+    return pyarrow.table(table).replace_schema_metadata(
+        {tracks.METADATA_KEY: json.dumps(facts).encode()}
+    )
+
+
+def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
+    """The scores in a table such as `scores_to_table` makes, or in a pandas frame of such rows.
+
+    Without our metadata a clip ends with its last window, and `T`, the frames of a window, has to
+    be given.
+    """
+    with _arrow(table, "scores") as (whole, pyarrow):
+        _check_columns(whole.schema, pyarrow.types)
+        metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
+        facts = None if metadata is None else _decode(metadata)
+        names = whole["clip"].cast(pyarrow.string()).to_numpy()
+        windows = _windows(whole, pyarrow)
+    listed = dict.fromkeys([*(facts or ()), *names.tolist()])
+    return [_scores(name, windows, names == name, facts, T) for name in listed]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the rows of a clip's scores do not tell."""
+
+    n_frames: int
+    T: int
+    flat_windows: int
+    counts: Repairs
+
+    @classmethod
+    def of(cls, scores: Scores) -> _Facts:
+        return cls(scores.n_frames, scores.T, scores.flat_windows, scores.counts)
+
+
+def _scores(
+    name: str,
+    windows: WindowScores,
+    own: NDArray[np.bool_],
+    facts: Mapping[str, _Facts] | None,
+    T: int | None,
+) -> Scores:
+    """The scores of one clip, in the rows that are its `own (N,)`."""
+    part = windows.part(np.flatnonzero(own))
+    if facts is not None:
+        told = facts.get(name)
+    elif T is None:
+        raise DataError(
+            "expected a table with stepvad metadata, or T, got neither",
+            hint="give T, the frames of a window: the model's config.T",
+        )
+    else:
+        told = _Facts(int(part.frame.max()) + 1, T, 0, Repairs())
+    if told is None or (
+        len(part) and not 0 <= part.frame.min() <= part.frame.max() < told.n_frames
+    ):
+        raise DataError(
+            f"clip {name!r}: expected a clip and frames that the table's metadata tell of, "
+            "got others",
+            hint="leave the metadata out, and give T",
+        )
+    return Scores(name, told.n_frames, told.T, part, told.counts, told.flat_windows)
+
+
+def _windows(table: Any, pyarrow: Any) -> WindowScores:
+    """The columns of a table of scores."""
+    track, frame = (table[name].cast(pyarrow.int64()).to_numpy() for name in ("track", "frame"))
+    c, A = (
+        table[name].cast(pyarrow.float32(), safe=False).to_numpy()
+        for name in ("confidence", "score")
+    )
+    for name, values in (("confidence", c), ("score", A)):
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            raise DataError(
+                f"column {name}, row {wrong[0]}: expected a finite number, got {values[wrong[0]]}",
+                hint="leave out rows without a score",
+            )
+    return WindowScores(track, frame, c, _energies(table, pyarrow), A)
+
+
+def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
+    """The column of energies, `(N, L)`; L = 0 where there is none."""
+    if ENERGIES not in table.column_names:
+        return np.empty((len(table), 0), np.float32)
+    lists = table[ENERGIES].combine_chunks()
+    lengths = {*pyarrow.compute.list_value_length(lists).to_pylist()}
+    if pyarrow.types.is_fixed_size_list(lists.type):
+        lengths.add(lists.type.list_size)
+    if len(lengths) > 1 or None in lengths:
+        raise DataError(
+            f"column {ENERGIES}: expected as many numbers in every row, got others",
+            hint="leave the column out",
+        )
+    values = pyarrow.compute.list_flatten(lists).cast(pyarrow.float32(), safe=False)
+    return np.asarray(values).reshape(len(table), *(lengths or {0}))
+
+
+def _check_columns(schema: Any, types: Any) -> None:
+    """Refuse a table that does not have the columns of scores, each once and of its kind."""
+    kinds: dict[str, trackrows.Kind] = {"clip": ("text", trackrows.is_text)}
+    kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", trackrows.is_whole))
+    kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
+    trackrows.check_kinds(schema, types, kinds)
+
+
+def _is_number(kind: Any, types: Any) -> bool:
+    return types.is_floating(kind) or types.is_integer(kind)
+
+
+def _decode(metadata: bytes) -> dict[str, _Facts]:
+    """What the metadata say of the clips, whoever wrote them."""
+    match parse(metadata):
+        case {"format": int(number), "scores": dict(clips)} if number == FORMAT:
+            return {name: _facts(name, about) for name, about in clips.items()}
+        case other:
+            raise DataError(
+                f"metadata: expected scores of format {FORMAT}, got {shown(other)}",
+                hint="leave the metadata out, and give T",
+            )
+
+
+def _facts(name: str, about: object) -> _Facts:
+    match about:
+        case {"n_frames": n_frames, "T": T, "flat_windows": flat, "counts": dict(counts)}:
+            known = {field.name for field in fields(Repairs)}
+            numbers = [n_frames, T, flat, *counts.values()]
+            if {*counts} <= known and all(whole_number(n) is not None for n in numbers):
+                return _Facts(n_frames, T, flat, Repairs(**counts))
+    raise DataError(
+        f"metadata of clip {name!r}: expected n_frames, T, flat_windows and counts, "
+        f"got {shown(about)}",
+        hint="leave the metadata out, and give T",
+    )
+
+
+@contextmanager
+def _arrow(table: Any, what: str) -> Iterator[tuple[Any, Any]]:
+    """Whatever was given as a table, and pyarrow; what goes wrong with it is an error of data."""
+    pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
+    try:
+        yield table if isinstance(table, pyarrow.Table) else pyarrow.table(table), pyarrow
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"expected a table of {what}, got {type(table).__name__}: "
+            f"{str(error).partition(chr(10))[0]}",
+            hint="give a pyarrow.Table, a pandas frame, or a mapping of columns",
+        ) from error
