@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
+    from stepvad.incidents.record import SinkMessage
 
 
 class DeliveryError(StepvadError):
@@ -42,7 +43,7 @@ class Sink(Protocol):
         """Tells it from other sinks, also after a restart."""
         ...
 
-    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+    def send(self, kind: Kind, message: SinkMessage) -> None:
         """Return when the message has arrived; else raise `DeliveryError` or `RefusedError`."""
         ...
 

@@ -12,6 +12,7 @@ from stepvad import skeletons
 from stepvad.incidents.record import EndedBy, Record, Severity
 from stepvad.incidents.stored import Inventory
 from stepvad.intake.status import CameraView, Delays, Frame, SinkView
+from stepvad.payload import JsonObject
 
 SEEN = 0.05
 """A joint less sure than this is not drawn."""
@@ -132,7 +133,7 @@ class Event(_Answer):
     @classmethod
     def of(cls, record: Record, normal: bool) -> Event:
         """A stored event."""
-        return cls(**record.to_json(), normal=normal)
+        return cls.model_validate({**record.to_json(), "normal": normal})
 
 
 class Events(_Answer):
@@ -289,7 +290,7 @@ class Problem(BaseModel):
     detail: Any
 
 
-def people(frame: Frame, threshold: float) -> dict[str, Any]:
+def people(frame: Frame, threshold: float) -> JsonObject:
     """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
     return {
         "n": frame.number,
