@@ -15,6 +15,7 @@ import pytest
 
 from stepvad import Detector
 from stepvad.archive import layout, manifest, scoring, shards
+from stepvad.archive.scorefacts import ClipWindows
 from stepvad.archive.scorefile import read_facts
 from stepvad.archive.storage import Place, Stored
 from stepvad.errors import StepvadError
@@ -69,11 +70,11 @@ def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
         assert energies.tobytes() == expected.windows.E.tobytes()
         with place.open(files[clip.name]) as file:
             facts = read_facts(file, "x")
-        assert facts["clips"] == {
-            clip.name: {"fps": clip.fps, "n_frames": clip.n_frames, "windows": len(table)}
-        }
-        assert facts["counts"]["poses"] == clip.n_poses
-    assert summary.windows == summary.scored == manifest.read(place)["totals"]["windows"]  # type: ignore[index]  # it is there
+        assert facts.clips == {clip.name: ClipWindows(clip.fps, clip.n_frames, len(table))}
+        assert facts.counts["poses"] == clip.n_poses
+    known = manifest.read(place)
+    assert known is not None
+    assert summary.windows == summary.scored == known.totals["windows"]
 
 
 def test_row_groups_and_group_of_files_change_no_score(
@@ -131,8 +132,8 @@ def test_scores_of_a_file_that_shares_another_shard_now_are_removed(
     assert [stored.name for stored in Place.at(in_memory).files(".parquet")] == ["00.parquet"]
     found = manifest.read(Place.at(in_memory))
     assert found is not None
-    assert [*found["shards"]] == ["00.parquet"]
-    assert found["totals"]["clips"] == 3
+    assert [*found.shards] == ["00.parquet"]
+    assert found.totals["clips"] == 3
 
 
 def test_another_model_does_not_mix(
@@ -170,7 +171,7 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     assert set(table["clip"].to_pylist()) == {clips[2].name}
     found = manifest.read(place)
     assert found is not None
-    assert found["failed"] == summary.failed
+    assert found.failed == summary.failed
     (yard / "0.parquet").unlink()
     (yard / "3.parquet").unlink()
     (yard / "1.parquet").write_bytes(whole)
@@ -178,8 +179,8 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     assert mended.failed == {}
     found = manifest.read(place)
     assert found is not None
-    assert found["failed"] == {}
-    assert found["totals"]["clips"] == 2
+    assert found.failed == {}
+    assert found.totals["clips"] == 2
 
 
 def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> shards.Task:
@@ -207,7 +208,7 @@ def test_a_file_that_cannot_be_read_is_not_held_against_others(
     assert [*outcome.failed] == ["gone.parquet", "c.parquet"]
     assert all("expected a file that can be read" in text for text in outcome.failed.values())
     assert outcome.facts is not None
-    assert {*outcome.facts["clips"]} == {clips[0].name, clips[1].name}
+    assert {*outcome.facts.clips} == {clips[0].name, clips[1].name}
 
 
 def test_scores_that_cannot_be_written_are_not_held_against_poses(
