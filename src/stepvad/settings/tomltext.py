@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any
 
 MAX_PARTS = 16
 """Parts of a dotted key or of the name of a table."""
@@ -32,7 +31,7 @@ _TOKENS = re.compile(
 )
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str) -> dict[str, object]:
     """The value of a TOML text, refused as `tomllib.TOMLDecodeError` if it goes too deep."""
     problem = _too_deep(text)
     if problem:
