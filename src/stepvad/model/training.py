@@ -267,10 +267,10 @@ def _restore(state: State, torches: dict[str, Tensor], meta: modelfile.Metadata)
     state.optimiser.load_state_dict({**state.optimiser.state_dict(), "state": adam})
     state.generator.set_state(torches["generator"])
     own, best = Fields("checkpoint", meta), meta["best"]
-    if not isinstance(best, int | float):  # infinite before the first validation
-        raise own.unlike("best", "a number")
+    if best is not None and not isinstance(best, int | float):
+        raise own.unlike("best", "a number or nothing")
     state.epoch, state.step, state.misses = map(own.whole, ("epoch", "step", "misses"))
-    state.best = float(best)
+    state.best = None if best is None else float(best)
 
 
 def to_numpy(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
