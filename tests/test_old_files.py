@@ -13,7 +13,7 @@ import pytest
 from stepvad import Detector, read_clip
 from stepvad.calibration import file
 from stepvad.fleet.worker.camera import Camera
-from stepvad.fleet.worker.owned_shard import unpacked
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.incidents.camera import Subject
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
@@ -70,8 +70,9 @@ def test_an_old_store_is_opened_with_its_events_poses_and_explanations(tmp_path:
 
 
 def test_an_old_checkpoint_goes_on_as_it_would_have(expected: dict[str, Any]) -> None:
-    owner, state = unpacked((OLD / "checkpoint.msgpack").read_bytes())
-    assert owner == "w1"
+    kept = ShardCheckpoint.unpack((OLD / "checkpoint.msgpack").read_bytes())
+    assert kept.owner == "w1"
+    state = kept.shard_state()
     assert state is not None
     detector = Detector.load(OLD / "model.safetensors", runtime="numpy")
     subject = Subject(
@@ -83,7 +84,7 @@ def test_an_old_checkpoint_goes_on_as_it_would_have(expected: dict[str, Any]) ->
         model_sha256="0" * 64,
         zones={},
     )
-    camera = Camera.restore(subject, state["cameras"]["s1/yard"], 1, 0.0)
+    camera = Camera.restore(subject, state.cameras["s1/yard"], 1, 0.0)
     stream, follows = Stream(detector), []
     for slot, poses in read_clip(OLD / "clip.parquet").by_frame():
         windows = stream.update(slot, poses)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from stepvad.archive import scorefile
 from stepvad.archive.diff import Difference, Side, compare, gained_and_lost
+from stepvad.archive.scorefacts import ClipWindows, ScoreFacts, ScoreIdentity
 from stepvad.archive.scorefile import ClipScores
 from stepvad.archive.storage import Place
 from stepvad.errors import DataError, StepvadError
@@ -35,15 +37,17 @@ def scores_of(stretches: list[Stretch]) -> WindowScores:
     return WindowScores(track, frame, ones, np.empty((len(A), 0), np.float32), A.astype(np.float32))
 
 
-REST = {
-    "inputs": [],
-    "windows": 0,
-    "flat_windows": 0,
-    "counts": {},
-    "failed": {},
-    "stepvad": "0",
-}
-"""What else a file of scores says of itself."""
+FACTS = ScoreFacts(
+    identity=ScoreIdentity("0" * 64, "numpy", False),
+    stepvad="0",
+    inputs=(),
+    failed={},
+    clips={},
+    windows=0,
+    flat_windows=0,
+    counts={},
+)
+"""What a file of scores says of itself."""
 
 
 def write(root: Path, name: str, clips: dict[str, list[Stretch]], fps: float | None = FPS) -> None:
@@ -54,8 +58,8 @@ def write(root: Path, name: str, clips: dict[str, list[Stretch]], fps: float | N
         for clip, stretches in clips.items():
             if stretches:
                 writer.add(ClipScores(clip, scores_of(stretches)))
-        facts = {clip: {"fps": fps, "n_frames": 1000, "windows": 0} for clip in clips}
-        writer.close({"clips": facts, **REST})
+        facts = {clip: ClipWindows(fps, 1000) for clip in clips}
+        writer.close(replace(FACTS, clips=facts))
 
 
 CALM = 0.1
@@ -204,7 +208,7 @@ def test_a_file_of_scores_is_the_same_bytes_every_time(tmp_path: Path) -> None:
         parts = list(scorefile.read_scores(file, "a"))
     assert [(part.clip, len(part.windows)) for part in parts] == [("x", 300), ("y", 3)]
     with (tmp_path / "a").open("rb") as file:
-        assert json.dumps(scorefile.read_facts(file, "a")["clips"]["x"])
+        assert json.dumps(scorefile.read_facts(file, "a").clips["x"].fps)
 
 
 def test_scores_that_nobody_wrote_are_refused(tmp_path: Path) -> None:

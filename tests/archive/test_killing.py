@@ -147,7 +147,7 @@ MEASURED = (
     "model_sha256=modelfile.sha256(Path(model)), engine='onnxruntime'); "
     "(shard,) = shards(job.poses.files('.parquet')); outcome = score(Task(job, shard)); "
     "status = Path('/proc/self/status').read_text(); "  # getrusage tells the parent's peak, too
-    "print(outcome.facts['windows'], status.partition('VmHWM:')[2].split()[0])"
+    "print(outcome.facts.windows, status.partition('VmHWM:')[2].split()[0])"
 )
 
 

@@ -15,9 +15,11 @@ import pytest
 
 from stepvad import Detector
 from stepvad.archive import layout, manifest, scoring, shards
+from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts, ScoreIdentity
 from stepvad.archive.scorefile import read_facts
 from stepvad.archive.storage import Place, Stored
-from stepvad.errors import StepvadError
+from stepvad.config import Config
+from stepvad.errors import DataError, StepvadError
 from stepvad.formats import read_clip, write_clip
 from stepvad.model import modelfile
 from stepvad.poses import Clip
@@ -69,11 +71,11 @@ def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
         assert energies.tobytes() == expected.windows.E.tobytes()
         with place.open(files[clip.name]) as file:
             facts = read_facts(file, "x")
-        assert facts["clips"] == {
-            clip.name: {"fps": clip.fps, "n_frames": clip.n_frames, "windows": len(table)}
-        }
-        assert facts["counts"]["poses"] == clip.n_poses
-    assert summary.windows == summary.scored == manifest.read(place)["totals"]["windows"]  # type: ignore[index]  # it is there
+        assert facts.clips == {clip.name: ClipWindows(clip.fps, clip.n_frames, len(table))}
+        assert facts.counts["poses"] == clip.n_poses
+    known = manifest.read(place)
+    assert known is not None
+    assert summary.windows == summary.scored == known.totals["windows"]
 
 
 def test_row_groups_and_group_of_files_change_no_score(
@@ -131,8 +133,8 @@ def test_scores_of_a_file_that_shares_another_shard_now_are_removed(
     assert [stored.name for stored in Place.at(in_memory).files(".parquet")] == ["00.parquet"]
     found = manifest.read(Place.at(in_memory))
     assert found is not None
-    assert [*found["shards"]] == ["00.parquet"]
-    assert found["totals"]["clips"] == 3
+    assert [*found.shards] == ["00.parquet"]
+    assert found.totals["clips"] == 3
 
 
 def test_another_model_does_not_mix(
@@ -170,7 +172,7 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     assert set(table["clip"].to_pylist()) == {clips[2].name}
     found = manifest.read(place)
     assert found is not None
-    assert found["failed"] == summary.failed
+    assert found.failed == summary.failed
     (yard / "0.parquet").unlink()
     (yard / "3.parquet").unlink()
     (yard / "1.parquet").write_bytes(whole)
@@ -178,8 +180,8 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     assert mended.failed == {}
     found = manifest.read(place)
     assert found is not None
-    assert found["failed"] == {}
-    assert found["totals"]["clips"] == 2
+    assert found.failed == {}
+    assert found.totals["clips"] == 2
 
 
 def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> shards.Task:
@@ -207,7 +209,7 @@ def test_a_file_that_cannot_be_read_is_not_held_against_others(
     assert [*outcome.failed] == ["gone.parquet", "c.parquet"]
     assert all("expected a file that can be read" in text for text in outcome.failed.values())
     assert outcome.facts is not None
-    assert {*outcome.facts["clips"]} == {clips[0].name, clips[1].name}
+    assert {*outcome.facts.clips} == {clips[0].name, clips[1].name}
 
 
 def test_scores_that_cannot_be_written_are_not_held_against_poses(
@@ -347,3 +349,75 @@ def test_the_manifest_tells_model_settings_and_inputs(
     windows = [one["windows"] for one in found["shards"].values()]
     assert found["totals"]["windows"] == sum(windows)
     assert np.all(np.array(windows) > 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": 2}, "manifest: expected version 1 or older, got 2"),
+        ({"model": 7}, "expected a text as model"),
+        ({"shards": []}, "expected an object"),
+        ({"shards": {"a": {"inputs": [], "clips": 1, "windows": "1"}}}, "as windows, got '1'"),
+        ({"failed": {"a": 1}}, "expected a text as a"),
+    ],
+)
+def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
+    in_memory: str, change: dict[str, object], words: str
+) -> None:
+    made = manifest.Manifest(
+        model="m",
+        identity=ScoreIdentity("0" * 64, "numpy", False),
+        state="done",
+        shards={
+            "a": manifest.ShardEntry(
+                inputs=(InputFacts("a", 1, None), InputFacts("b", 2, "0" * 64)),
+                windows=3,
+                flat_windows=1,
+                counts={"poses": 4},
+                stepvad="0",
+                clips=2,
+            )
+        },
+        failed={"b": "why"},
+    )
+    facts = made.to_json(Config())
+    place = Place.at(in_memory)
+    for told, expected in ((facts, made), (facts | change, None)):
+        with place.replacing(manifest.NAME) as temporary:
+            temporary.write_text(json.dumps(told), encoding="utf-8")
+        if expected is not None:
+            assert manifest.read(place) == expected
+    with pytest.raises(DataError, match="expected a manifest of archive score") as refused:
+        manifest.read(place)
+    assert words in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": 2}, "scores: expected version 1 or older, got 2"),
+        ({"format": None}, "expected version 1 or older, got None"),
+        ({"engine": 3}, "expected a text as engine"),
+        ({"inputs": [{"name": "a"}]}, "expected sha256, got none"),
+        ({"clips": {"x": {"fps": 0.0, "n_frames": 1, "windows": 1}}}, "above 0 as fps"),
+        ({"counts": {"poses": "many"}}, "as poses"),
+    ],
+)
+def test_facts_of_a_newer_format_or_damaged_ones_are_refused(
+    change: dict[str, object], words: str
+) -> None:
+    made = ScoreFacts(
+        identity=ScoreIdentity("0" * 64, "numpy", True),
+        stepvad="0",
+        inputs=(InputFacts("a", 1, None),),
+        failed={"a": "why"},
+        clips={"x": ClipWindows(None, 3, 2), "y": ClipWindows(25.0, 3)},
+        windows=2,
+        flat_windows=0,
+        counts={"poses": 3},
+    )
+    facts = json.loads(json.dumps(made.to_json()))
+    assert ScoreFacts.from_json(facts) == made
+    with pytest.raises(DataError, match="expected") as refused:
+        ScoreFacts.from_json(facts | change)
+    assert words in refused.value.problem

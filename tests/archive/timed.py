@@ -55,7 +55,7 @@ def score(task: Task, *, root: Path) -> Outcome:
     started = time.process_time()
     outcome = shards.score(task)
     whole = time.process_time() - started
-    windows = int((outcome.facts or {}).get("windows", 0))
+    windows = 0 if outcome.facts is None else outcome.facts.windows
     root.mkdir(parents=True, exist_ok=True)
     with (root / f"{os.getpid()}.jsonl").open("a") as file:
         file.write(json.dumps(asdict(Times(windows, whole, *spent.values()))) + "\n")

@@ -65,7 +65,7 @@ def test_an_event_that_a_site_explained_is_shown(
     one = record("yard", 1)
     with closing(Store(tmp_path / "site-data" / "events.db", SINKS)) as store:
         store.change("new", one)
-        store.put_explanation(one.id, look.as_dict(clip.rate(None)))
+        store.put_explanation(one.id, look.explanation(clip.rate(None)))
     said = "; ".join(finding.says for finding in look.findings)
     assert said
     shown = stepvad("events", "show", one.id, "-d", tmp_path / "site-data")

@@ -57,11 +57,11 @@ def test_poses_far_from_the_peak_change_nothing(
         odd_clip.skeleton,
     )
     again = look_at(detector, near, track, frame, calm=0.5 * score)
-    assert again.as_dict(25.0) == look.as_dict(25.0)
+    assert again.explanation(25.0) == look.explanation(25.0)
 
 
 def test_it_is_plain_json_with_words_parts_and_motion(look: Look) -> None:
-    told = json.loads(json.dumps(look.as_dict(25.0), allow_nan=False))
+    told = json.loads(json.dumps(look.explanation(25.0).to_json(), allow_nan=False))
     assert told["words"][0]["says"] == look.findings[0].says
     assert sum(part["share"] for part in told["parts"]) == pytest.approx(1.0, abs=0.01)
     motion = told["motion"]
@@ -82,20 +82,20 @@ def test_an_explanation_comes_back_from_json_as_it_was(look: Look) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"schema": 2}, "expected version 1, got 2"),
+        ({"schema": 2}, "expected version 1 or older, got 2"),
         ({"words": ["left knee"]}, "expected the fields"),
-        ({"score": float("nan")}, "is nan"),
+        ({"score": float("nan")}, "expected a number as score, got nan"),
         ({"score": None}, "expected the fields"),
         ({"motion": []}, "expected the fields"),
-        ({"parts": [{"name": "arm"}]}, "without 'share'"),
+        ({"parts": [{"name": "arm"}]}, "expected share, got none"),
     ],
 )
 def test_what_is_no_explanation_is_refused(
     look: Look, change: dict[str, object], says: str
 ) -> None:
     with pytest.raises(DataError, match=says):
-        EventExplanation.from_json(look.as_dict(25.0) | change)
-    with pytest.raises(DataError, match="got a list"):
+        EventExplanation.from_json(look.explanation(25.0).to_json() | change)
+    with pytest.raises(DataError, match="expected an object, got list"):
         EventExplanation.from_json([])
 
 

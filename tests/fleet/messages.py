@@ -22,7 +22,7 @@ def event(number: int = 0, camera: str = CAMERA, **more: Any) -> Record:
 
 def body(kind: Kind, one: Record, /, *, site: str = "north", **more: Any) -> bytes:
     """A message as a worker writes it."""
-    return json.dumps(message(kind, None, one) | {"site": site} | more).encode()
+    return json.dumps(message(kind, None, one).to_json() | {"site": site} | more).encode()
 
 
 def delivery(data: bytes, sequence: int = 1, id: str = "") -> Delivery:

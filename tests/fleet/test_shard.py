@@ -18,8 +18,8 @@ from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import ModelSettings
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, EventMessage
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.owned_shard import packed, unpacked
 from stepvad.fleet.worker.scoring import Change, Scorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.incidents.camera import CameraEvents, Changed
@@ -138,12 +138,12 @@ def test_a_successor_goes_on_from_any_checkpoint_as_if_nothing_happened(
     while done < len(sent):
         kept = min(done + int(rng.integers(1, 60)), len(sent))
         step(shard, sent[done:kept])
-        value = packed("w1", shard.state())
+        value = ShardCheckpoint("w1", shard.state().to_json()).pack()
         died = min(kept + int(rng.integers(0, 40)), len(sent))
         step(shard, sent[kept:died])
         changes += shard.changes
         shard = shard_of(models)
-        _, state = unpacked(value)
+        state = ShardCheckpoint.unpack(value).shard_state()
         assert state is not None
         shard.restore(state, 0.0)
         done = shard.position.sequence
@@ -170,7 +170,7 @@ def test_the_floor_keeps_the_frames_that_windows_need_and_no_more(
     step(shard, [], now=31.5)
     shard.end_silent(30.5)
     assert 101 - reach - 3 < shard.floor().sequence < 101 - reach
-    assert "s1/cam" not in shard.state()["cameras"]
+    assert "s1/cam" not in shard.state().cameras
 
 
 def test_a_camera_that_was_silent_goes_on_and_frames_before_are_not_scored_again(
@@ -182,7 +182,7 @@ def test_a_camera_that_was_silent_goes_on_and_frames_before_are_not_scored_again
     body = [batch for _, batch in script("s0/cam", scenes[1], ends=False).messages]
     step(shard, deliveries(body[:150]), now=0.0)
     shard.end_silent(6.0)
-    state = json.loads(json.dumps(shard.state()))
+    state = ShardState.from_json(json.loads(json.dumps(shard.state().to_json())))
     began = {c.after.id for c in shard.changes if c.kind == "new"}
     assert began == {c.after.id for c in shard.changes if c.kind == "end"}
     again = shard_of(models)
@@ -355,11 +355,18 @@ def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"\xc1", b"\x91" * 5000, packed("w1", None)[:-2], msgpack.packb([1]), msgpack.packb({})],
+    [
+        b"",
+        b"\xc1",
+        b"\x91" * 5000,
+        ShardCheckpoint("w1").pack()[:-2],
+        msgpack.packb([1]),
+        msgpack.packb({}),
+    ],
 )
 def test_a_checkpoint_that_cannot_be_read_is_told(value: bytes) -> None:
     with pytest.raises(wire.UnreadableError, match="checkpoint: expected"):
-        unpacked(value)
+        ShardCheckpoint.unpack(value)
 
 
 @pytest.mark.parametrize(
@@ -370,16 +377,66 @@ def test_a_checkpoint_that_cannot_be_read_is_told(value: bytes) -> None:
         {"floor": "x"},
         {"stream": 7},
         {"seen": [1]},
+        {"said": None},
     ],
 )
-def test_a_state_that_nobody_told_changes_nothing(
+def test_a_state_that_nobody_told_is_refused(
     models: FleetModels, scenes: list[Clip], change: dict[str, object]
 ) -> None:
     shard = shard_of(models)
     step(shard, deliveries(interleaved([script("s0/cam", scenes[0])]))[:50])
-    state = {**shard.state(), **change}
-    other = shard_of(models)
+    state = {**shard.state().to_json(), **change}
     with pytest.raises(wire.UnreadableError, match="state: expected that of a shard"):
-        other.restore(state, 0.0)
-    assert not other.cameras
-    assert other.position == shard_of(models).position
+        ShardState.from_json(state)
+
+
+def test_a_checkpoint_comes_back_as_it_was(models: FleetModels, scenes: list[Clip]) -> None:
+    """At every message: before, in and after events."""
+    shard, idle = shard_of(models), set()
+    for sent in deliveries(interleaved([script("s0/cam", scenes[0])])):
+        step(shard, [sent])
+        state = shard.state(said=7)
+        kept = ShardCheckpoint.unpack(ShardCheckpoint("w1", state.to_json()).pack())
+        assert (kept.owner, kept.version, kept.shard_state()) == ("w1", 1, state)
+        idle |= {camera.events is None for camera in state.cameras.values()}
+    assert idle == {True, False}
+
+
+def test_a_checkpoint_without_a_version_is_read_and_a_newer_one_keeps_its_owner(
+    models: FleetModels, scenes: list[Clip]
+) -> None:
+    shard = shard_of(models)
+    step(shard, deliveries(interleaved([script("s0/cam", scenes[0])]))[:50])
+    state = shard.state()
+    facts = {"owner": "w1", "state": state.to_json()}
+    assert ShardCheckpoint.unpack(msgpack.packb(facts)).shard_state() == state
+    newer = msgpack.packb({**facts, "version": 2})
+    kept = ShardCheckpoint.unpack(newer)
+    assert kept.owner == "w1"
+    assert kept.pack() == newer, "whoever claims the shard leaves the state as it was"
+    with pytest.raises(
+        wire.UnreadableError, match="checkpoint: expected version 1 or older, got 2"
+    ):
+        kept.shard_state()
+
+
+FIELDS = ["site", "rate", "epoch", "wall0", "past", "scored", "from", "sequence", "over", "lost"]
+
+
+@pytest.mark.parametrize("name", [*FIELDS, "watcher", "told"])
+def test_a_camera_with_a_field_of_another_type_is_refused(
+    models: FleetModels, scenes: list[Clip], name: str
+) -> None:
+    shard = shard_of(models)
+    for sent in deliveries(interleaved([script("s0/cam", scenes[0])])):
+        step(shard, [sent])
+        if shard.cameras[sent.subject].told is not None:
+            break
+    facts: Any = shard.state().to_json()
+    assert ShardState.from_json(facts) == shard.state()
+    for wrong in ({"a": 1}, -1.5, float("nan")):
+        facts["cameras"]["s0/cam"][name] = wrong
+        if name == "wall0" and wrong == -1.5:
+            continue
+        with pytest.raises(wire.UnreadableError, match="state: expected that of a shard"):
+            ShardState.from_json(facts)

@@ -186,6 +186,13 @@ def test_large_deep_and_empty_messages_are_unreadable(data: bytes) -> None:
         wire.decode(data)
 
 
+def test_a_confidence_too_large_to_be_squared_is_unreadable_without_a_warning() -> None:
+    facts = msgpack.unpackb(wire.encode(batch(0, [1])))
+    facts["confidence"] = np.full(17, 3e38, "<f4").tobytes()
+    with pytest.raises(UnreadableError, match="finite joints"):
+        wire.decode(msgpack.packb(facts))
+
+
 def test_too_large_a_batch_is_not_sent() -> None:
     with pytest.raises(DataError, match="at most 1000000 bytes"):
         wire.encode(batch(0, [3000, 3000]))
@@ -197,6 +204,17 @@ def test_an_event_comes_out_as_it_went_in() -> None:
     assert told is not None
     assert (told.site, told.kind, told.before, told.after) == ("north", "end", before, after)
     assert wire.decode_event(wire.encode_claim("w1")) is None
+
+
+def test_an_event_without_a_version_is_read_and_a_newer_one_is_unreadable() -> None:
+    facts = json.loads(wire.encode_event("north", "new", None, record()))
+    assert facts.pop("version") == 1
+    told = wire.decode_event(json.dumps(facts).encode())
+    assert told is not None
+    assert told.after == record()
+    for newer in (facts | {"version": 2}, facts | {"after": facts["after"] | {"schema": 2}}):
+        with pytest.raises(UnreadableError, match="expected version 1 or older, got 2"):
+            wire.decode_event(json.dumps(newer).encode())
 
 
 @pytest.mark.parametrize(

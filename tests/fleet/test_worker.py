@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,12 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import ConflictError
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import ModelSettings, Settings, WorkerSettings, load, load_worker
+from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.owned_shard import OwnedShard, key_of, take
+from stepvad.fleet.worker.scoring import Scorer
+from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.worker import Worker
 from stepvad.intake import demo
 from stepvad.poses import Clip
@@ -22,6 +28,8 @@ from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD, Player, listen, script
 from tests.fleet.quiet import assert_same, quiet
 from tests.video.servers import SLOWER
+
+SUBJECTS = Subjects(shards=1)
 
 
 async def until(happened: Callable[[], bool], limit_s: float = 10 * SLOWER) -> None:
@@ -141,3 +149,49 @@ def test_setup_and_lag_from_the_command_line(tmp_path: Path) -> None:
         found = CliRunner().invoke(fleet, ["lag", str(path)])
         assert (found.exit_code, found.stdout) == (0, "all\t0\n")
         assert CliRunner().invoke(fleet, ["lag", str(path), "--json"]).stdout == "{}\n"
+
+
+@pytest.mark.parametrize("damage", ["newer", "damaged"])
+def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    """A fleet may be updated worker by worker; what an older one cannot read stays as it is."""
+    models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+    version, state = (2, {"of": "tomorrow"}) if damage == "newer" else (1, {"floor": "x"})
+    kept = ShardCheckpoint("theirs", state, version)
+
+    async def run() -> None:
+        with broker(tmp_path) as one:
+            bus_facts = bus_settings([one], shards=1, lease_s=1.0)
+            async with connected(bus_facts, "a") as bus:
+                await bus.setup()
+                await bus.write(key_of(0), kept.pack(), 0)
+                shard = Shard(0, SUBJECTS, models, Scorer(), Pace())
+
+                async def taken(alive: bool) -> OwnedShard | None:
+                    return await take(
+                        bus,
+                        "ours",
+                        shard,
+                        alive=lambda name: alive,
+                        subject=SUBJECTS.events(0),
+                        dead="stepvad.dead",
+                        lost=lambda owned: None,
+                        announced=lambda letter: None,
+                    )
+
+                assert await taken(alive=True) is None
+                entry = await bus.read(key_of(0))
+                assert entry is not None
+                assert entry.value == kept.pack()
+                owned = await taken(alive=False)
+                assert owned is not None
+                entry = await bus.read(key_of(0))
+                assert entry is not None
+                assert ShardCheckpoint.unpack(entry.value) == replace(kept, owner="ours")
+                await owned.consumer.close()
+
+    asyncio.run(run())
+    words = "version 1 or older, got 2" if damage == "newer" else "expected that of a shard"
+    assert "shard 0 begins without its state: " in caplog.text
+    assert words in caplog.text

@@ -234,14 +234,14 @@ def shard() -> Any:
 
 
 def _fleet_checkpoint(path: Path, shared: Path) -> None:
-    from stepvad.fleet.worker.owned_shard import unpacked
+    from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 
-    _, state = unpacked(path.read_bytes())
+    state = ShardCheckpoint.unpack(path.read_bytes()).shard_state()
     if state is not None:
         own = shard()
         own.restore(state, 0.0)
         own.end_silent(1e6)
-        own.state()
+        own.state().to_json()
 
 
 def _parts(path: Path, shared: Path) -> None:

@@ -205,7 +205,7 @@ def _store(directory: Path) -> None:
 def _fleet(directory: Path) -> None:
     from stepvad.fleet.broker.bus import Delivery
     from stepvad.fleet.wire import Connection, Precision, batch_of, encode
-    from stepvad.fleet.worker.owned_shard import packed
+    from stepvad.fleet.worker.checkpoint import ShardCheckpoint
     from stepvad.poses import Pose
     from tests.fleet.messages import body, event, over
     from tests.fuzz.readers import SUBJECTS, shard
@@ -227,7 +227,8 @@ def _fleet(directory: Path) -> None:
     subject = SUBJECTS.poses("north", "yard")
     delivery = Delivery(subject, encode(batch), 1, 0.0)
     own.changes += own.scorer.score(own.take([delivery], 0.0, None))
-    _put(directory, "fleet checkpoint", "a.msgpack", packed("worker", {**own.state(), "said": 0}))
+    kept = ShardCheckpoint("worker", own.state().to_json())
+    _put(directory, "fleet checkpoint", "a.msgpack", kept.pack())
 
 
 def _own_results(directory: Path) -> None:

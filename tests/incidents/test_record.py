@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.incidents.record import Record, event_id, message
+from stepvad.incidents.record import Record, SinkMessage, event_id, message
 from tests.site.records import record
 
 
@@ -72,5 +72,34 @@ def test_an_event_never_ends_before_it_starts() -> None:
 def test_a_message_tells_before_and_after() -> None:
     before, after = record(), record(score=9.0, top_score=9.0)
     told = message("update", before, after)
-    assert (told["type"], told["before"]["score"], told["after"]["score"]) == ("update", 4.0, 9.0)
-    assert message("new", None, before)["before"] == before.to_json()
+    assert (told.kind, told.before.score, told.after.score) == ("update", 4.0, 9.0)
+    assert told.to_json() == {
+        "type": "update",
+        "before": before.to_json(),
+        "after": after.to_json(),
+    }
+    assert message("new", None, before).before == before
+
+
+def test_a_message_goes_through_json_unchanged() -> None:
+    for told in (message("new", None, record()), message("update", record(), record(score=9.0))):
+        assert SinkMessage.from_json(json.loads(json.dumps(told.to_json()))) == told
+
+
+def test_an_event_without_a_version_is_read_and_one_of_a_newer_version_is_refused() -> None:
+    old = {name: value for name, value in record().to_json().items() if name != "schema"}
+    assert Record.from_json(old) == record()
+    newer = record().to_json() | {"schema": 2}
+    with pytest.raises(DataError, match="event: expected version 1 or older, got 2"):
+        Record.from_json(newer)
+    with pytest.raises(DataError, match="version 1 or older"):
+        SinkMessage.from_json({"type": "new", "before": newer, "after": newer})
+
+
+@pytest.mark.parametrize("change", [{"type": "old"}, {"type": 1}, {"after": None}, {"before": []}])
+def test_what_is_no_message_is_refused(change: dict[str, object]) -> None:
+    facts: dict[str, object] = {**message("new", None, record()).to_json(), **change}
+    with pytest.raises(DataError, match="expected"):
+        SinkMessage.from_json(facts)
+    with pytest.raises(DataError, match="message: expected an object, got list"):
+        SinkMessage.from_json([])

@@ -13,6 +13,7 @@ from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents import events
 from stepvad.incidents.camera import CameraEvents, Changed, Subject, box_of, inside
+from stepvad.incidents.camera_state import CameraEventsState
 from stepvad.incidents.events import Rules
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
@@ -155,14 +156,14 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(whole.stream, slot, poses)])
         frames.append((slot, poses, windows))
-        states.append((json.dumps(whole.events.state()), len(expected)))
+        states.append((json.dumps(whole.events.state().to_json()), len(expected)))
         expected += whole.events.see(slot, SIZE, poses, windows)
     expected += whole.events.lose("stopped")
     assert {kind for kind, _ in expected} == {"new", "update", "end"}
     for at in range(0, len(frames), 3):
         state, told = states[at]
         again = CameraEvents(whole.subject, count(3).__next__, kept_s=0.0)
-        again.restore(json.loads(state))
+        again.restore(CameraEventsState.from_json(json.loads(state)))
         found = [
             change for frame in frames[at:] for change in again.see(frame[0], SIZE, *frame[1:])
         ]

@@ -164,6 +164,8 @@ SPOILT: dict[str, Callable[[Tensors, dict[str, Any]], object]] = {
     "no weight": lambda tensors, _: tensors.pop("f.head.bias"),
     "short weight": lambda tensors, _: tensors.update({"ema.head.bias": np.zeros(2, np.float32)}),
     "no epoch": lambda _, meta: meta.pop("epoch"),
+    "epoch as text": lambda _, meta: meta.update(epoch="1"),
+    "best as text": lambda _, meta: meta.update(best="1"),
 }
 
 
@@ -176,3 +178,14 @@ def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, fault: str) -
     with pytest.raises(ModelFileError) as error:
         train(points(), config, report=silent, checkpoint=checkpoint, resume=True)
     assert error.value.hint
+
+
+def test_a_checkpoint_without_a_version_is_resumed_and_a_newer_one_refused(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
+    train(points(), config, report=silent, checkpoint=checkpoint)
+    rewritten(checkpoint, checkpoint, lambda _, meta: meta.pop("version"))
+    train(points(), config, report=silent, checkpoint=checkpoint, resume=True)
+    rewritten(checkpoint, checkpoint, lambda _, meta: meta.update(version=2))
+    with pytest.raises(ModelFileError, match="checkpoint: expected version 1 or older, got 2"):
+        train(points(), config, report=silent, checkpoint=checkpoint, resume=True)

@@ -66,7 +66,7 @@ def test_the_same_model_gives_the_same_bytes(detector: Detector, tmp_path: Path)
 
 
 def test_the_file_tells_settings_skeleton_and_origin(detector: Detector, file: Path) -> None:
-    _, meta = read_tensors(file)
+    meta: Any = read_tensors(file)[1]
     assert meta["format"] == FORMAT == 1
     assert meta["config"] == asdict(detector.config)
     assert meta["skeleton"]["joints"][1] == "neck"
@@ -125,8 +125,9 @@ def test_a_file_from_before_there_were_other_methods_is_step(
     detector: Detector, file: Path
 ) -> None:
     tensors, meta = read_tensors(file)
+    config: Any = meta["config"]
     for setting in ("projection", "projection_epochs", "network"):
-        del meta["config"][setting]
+        del config[setting]
     write_tensors(tensors, meta, file)
     assert equal(read(file), detector.model)
     assert (detector.config.projection, detector.config.network) == ("pca", "modulated")

@@ -79,4 +79,4 @@ def fill(store: Store, n: int) -> None:
         if number % 3:
             store.change("end", one.ended("calm", one.start_time + 2))
     for letter in store.pending("mqtt", limit=20):
-        store.outbox.refused("mqtt", letter.seq, f"no {letter.message['after']['camera']} here")
+        store.outbox.refused("mqtt", letter.seq, f"no {letter.message.after.camera} here")

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import json
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stepvad.incidents.events import Kind
+from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError
 from stepvad.site.delivery import SinkDelivery
 from stepvad.site.store.eventstore import Store
@@ -30,13 +33,13 @@ class Receiver:
         self.closed = False
         self.on_connected: Callable[[], None] = lambda: None
 
-    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+    def send(self, kind: Kind, message: SinkMessage) -> None:
         self.tried_at.append(time.monotonic())
         if self.is_down:
             raise DeliveryError("down")
         if self.failures:
             raise self.failures.pop(0)
-        self.got.append((kind, message["after"]["id"]))
+        self.got.append((kind, message.after.id))
 
     def was_tried(self, n: int) -> bool:
         return len(self.tried_at) >= n
@@ -100,6 +103,34 @@ def test_a_failure_is_tried_again_before_anything_else(store: Store) -> None:
     assert store.dead_letters() == []
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"type": "new"', "message: expected JSON"),
+        ("{}", "message: expected type, got none"),
+        ("newer", "expected version 1 or older, got 2"),
+    ],
+)
+def test_a_message_that_nobody_can_read_is_put_aside_and_others_go_on(
+    store: Store, body: str, words: str
+) -> None:
+    bad, good = fill(store, range(1))
+    if body == "newer":
+        after = record().to_json() | {"schema": 2}
+        body = json.dumps({"type": "new", "before": after, "after": after})
+    with closing(sqlite3.connect(store.path)) as connection, connection:
+        connection.execute("UPDATE outbox SET body = ? WHERE kind = 'new'", (body,))
+    sink = Receiver()
+    delivery = SinkDelivery(store, sink, first_s=0.01)
+    running = start(delivery)
+    wait_until(lambda: delivery.is_idle)
+    stop(running, delivery)
+    assert sink.got == [good]
+    (dead,) = store.dead_letters()
+    assert (dead.kind, dead.body) == (bad[0], body)
+    assert words in dead.error
+
+
 def test_waits_go_on_growing_after_a_restart(store: Store) -> None:
     fill(store, range(1))
     sinks = [Receiver(), Receiver()]
@@ -124,7 +155,7 @@ def test_an_answer_that_somebody_can_mend_is_tried_for_a_day_and_then_put_aside(
     wrong = DeliveryError("403", give_up_s=86400.0)
 
     class Clocked(Receiver):
-        def send(self, kind: Kind, message: dict[str, Any]) -> None:
+        def send(self, kind: Kind, message: SinkMessage) -> None:
             now[0] += 40_000.0
             sink.send(kind, message)
 

@@ -90,7 +90,10 @@ def test_an_event_is_told_under_the_topics_of_frigate(broker: Broker, listener: 
     sink.send("end", message("end", record(), end))
     wait_until(lambda: listener.last("vad/yard/anomaly") == "OFF")
     sink.close()
-    assert listener.all("vad/events") == [TOLD, message("end", record(), end)]
+    assert listener.all("vad/events") == [
+        TOLD.to_json(),
+        message("end", record(), end).to_json(),
+    ]
     first, last = listener.all("vad/reviews")
     assert first["type"] == "new"
     assert first["after"] == {

@@ -42,9 +42,9 @@ def test_poses_become_events_with_words_and_a_stop_leaves_nothing(
         assert over.why
         assert all(not record.is_open for record in running.events())
         with running.store() as store:
-            explained, poses = store.explanation(over.id), store.poses(over.id)
+            explained, poses = store.explained(over.id), store.poses(over.id)
         assert explained is not None
-        assert explained["words"]
+        assert explained.words
         assert poses
         recorded = [*read_clips(tmp_path / "site-data/poses/door")]
         assert sum(clip.n_poses for clip in recorded) > 50

@@ -69,7 +69,7 @@ def test_a_message_is_a_cloud_event(server: WebServer) -> None:
         "subject": record().id,
         "time": "1970-01-01T00:16:40+00:00",
         "datacontenttype": "application/json",
-        "data": TOLD,
+        "data": TOLD.to_json(),
     }
 
 
@@ -317,7 +317,7 @@ def test_a_receiver_that_recovers_gets_everything_in_order(
     assert seen == [0, 0, 0, 1, 2, 2, 3]
     ids = [json.loads(one.body)["id"] for one in server.got]
     assert len({*ids}) == 4
-    assert [dead.message["after"]["frame_seq"] for dead in store.dead_letters()] == [1]
+    assert [dead.message.after.frame_seq for dead in store.dead_letters()] == [1]
     store.close()
 
 

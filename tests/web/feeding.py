@@ -79,7 +79,7 @@ class Feeder:
             self.site.board.observe_alert(self.camera, max(time.time() - began - event.last_s, 0.0))
         peak_frame = round(event.peak_s * FPS)
         look = look_at(self.detector, self.clip, event.peak_track, peak_frame, calm=self.rules.calm)
-        self.site.explanations[record.id] = look.as_dict(FPS)
+        self.site.explanations[record.id] = look.explanation(FPS)
 
     def _record(self, event: Event, epoch: int, began: float) -> Record:
         peak_frame = round(event.peak_s * FPS)

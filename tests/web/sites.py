@@ -13,6 +13,7 @@ import numpy as np
 from fastapi import FastAPI
 
 from stepvad.errors import DataError
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record, event_id
 from stepvad.intake.status import Board
 from stepvad.poses import Pose
@@ -60,9 +61,9 @@ class Site:
     settings: Settings
     store: Store
     board: Board
-    explanations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    explanations: dict[str, EventExplanation] = field(default_factory=dict)
 
-    def explain(self, id: str) -> dict[str, Any]:
+    def explain(self, id: str) -> EventExplanation:
         if id not in self.explanations:
             raise DataError(f"event {id}: expected its poses, got none", hint="they were deleted")
         return self.explanations[id]

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError, DataError
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.supervision.logs import Repeats
 from stepvad.web.failures import ErrorLog
 from tests.web.sites import BEARER, HERE, Site, happen
@@ -53,7 +54,7 @@ def test_a_damaged_database_is_no_missing_event(
 ) -> None:
     one = happen(mill, 1)
 
-    def damaged(id: str) -> dict[str, object]:
+    def damaged(id: str) -> EventExplanation:
         try:
             raise sqlite3.DatabaseError("database disk image is malformed")
         except sqlite3.DatabaseError as error:

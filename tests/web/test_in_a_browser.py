@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -151,7 +152,7 @@ def test_an_explanation_that_comes_late_appears_by_itself(
     page.wait(
         f"{OPEN} && document.querySelector('#event .motion').textContent.includes('There is no')"
     )
-    site.explanations[one.id] = some | {"score": one.top_score}
+    site.explanations[one.id] = replace(some, score=one.top_score)
     page.wait("!!document.querySelector('#event .stage')")
     page.run("location.hash = 'events'")
     page.wait(f"!{OPEN}")  # else the page asks for an event that is not there any more

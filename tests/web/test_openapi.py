@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemathesis.generation import GenerationMode
 
+from stepvad.explain.eventexplanation import EventExplanation
 from tests.web.sites import BEARER, EXPLANATION, Site, happen, record, site
 
 pytestmark = pytest.mark.slow
@@ -59,7 +60,7 @@ def test_nothing_that_is_asked_is_a_server_error(tmp_path: Path) -> None:
         for operation in found:
             mill.store.delete(ids=known)
             for number in range(3):
-                mill.explanations[happen(mill, number).id] = EXPLANATION
+                mill.explanations[happen(mill, number).id] = EventExplanation.from_json(EXPLANATION)
             heard[operation.label] = ask_at_random(operation, known)
         assert 200 in heard["GET /api/events/{id}"]
         assert 404 in heard["GET /api/events/{id}"]

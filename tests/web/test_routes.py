@@ -6,6 +6,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from stepvad.explain.eventexplanation import EventExplanation
 from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person
 
 
@@ -78,7 +79,8 @@ def test_an_explanation_is_made_when_it_is_asked_for(mill: Site, client: TestCli
     missing = client.get(f"/api/events/{one.id}/explanation")
     assert missing.status_code == 404
     assert "expected its poses, got none" in missing.json()["detail"]
-    mill.explanations[one.id] = EXPLANATION | {"more": "than asked for"}
+    told = EXPLANATION | {"more": "than asked for"}
+    mill.explanations[one.id] = EventExplanation.from_json(told)
     assert client.get(f"/api/events/{one.id}/explanation").json() == EXPLANATION
     assert client.get("/api/events/nobody/explanation").status_code == 404
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from stepvad.archive.layout import SUFFIX, camera_of, date_of, directory
+from stepvad.archive.scorefacts import ClipWindows
 from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
 from stepvad.archive.storage import Place
 from stepvad.errors import DataError, StepvadError
@@ -154,7 +155,7 @@ def _events(
     for name in names:
         shown = side.place.named(name)
         with side.place.open(name) as file:
-            clips = read_facts(file, shown)["clips"]
+            clips = read_facts(file, shown).clips
             found |= {clip: [] for clip in clips}
             file.seek(0)
             for clip, parts in groupby(read_scores(file, shown), key=lambda part: part.clip):
@@ -163,8 +164,8 @@ def _events(
     return found
 
 
-def _rate(clip: str, clips: dict[str, Any], fps: float | None, name: str) -> float:
-    rate = clips.get(clip, {}).get("fps") or fps
+def _rate(clip: str, clips: Mapping[str, ClipWindows], fps: float | None, name: str) -> float:
+    rate = (clips[clip].fps if clip in clips else None) or fps
     if rate is None:
         raise DataError(
             f"{name}: clip {clip!r}: expected to know its frames per second, got none",

@@ -70,8 +70,8 @@ def scored(scores: Place, poses: Place | None = None) -> Scored:
     for stored in scores.files(SUFFIX):
         with scores.open(stored.name) as file:
             own = read_facts(file, scores.named(stored.name))
-        inputs[stored.name] = [(one["name"], one["size"]) for one in own["inputs"]]
-        windows += own["windows"]
+        inputs[stored.name] = [(one.name, one.size) for one in own.inputs]
+        windows += own.windows
     done, of = len(inputs), None
     if poses is not None:
         plan = shards(poses.files(SUFFIX))
@@ -80,12 +80,12 @@ def scored(scores: Place, poses: Place | None = None) -> Scored:
         of = len(plan)
     return Scored(
         place=scores.url.removeprefix("file://"),
-        model=facts["model"],
-        model_sha256=facts["model_sha256"],
-        engine=facts["engine"],
-        state=facts["state"],
+        model=facts.model,
+        model_sha256=facts.identity.model_sha256,
+        engine=facts.identity.engine,
+        state=facts.state,
         shards=done,
         of=of,
         windows=windows,
-        failed=len(facts["failed"]),
+        failed=len(facts.failed),
     )

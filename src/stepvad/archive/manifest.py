@@ -3,54 +3,128 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from typing import Any
 
 from stepvad.archive.layout import directory
+from stepvad.archive.scorefacts import (
+    FORMAT,
+    InputFacts,
+    ScoreFacts,
+    ScoreIdentity,
+    counts_of,
+    inputs_of,
+    texts_of,
+)
 from stepvad.archive.shards import Job, Outcome
 from stepvad.archive.storage import Place
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
 from stepvad.formats import jsonfile
+from stepvad.payload import Fields, JsonObject, check_version
 
 NAME = "manifest.json"
-FORMAT = 1
 
 
-def read(place: Place) -> dict[str, Any] | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardEntry:
+    """One file of scores."""
+
+    inputs: tuple[InputFacts, ...]
+    windows: int
+    flat_windows: int
+    counts: Mapping[str, int]
+    stepvad: str
+    clips: int
+
+    @classmethod
+    def of(cls, facts: ScoreFacts) -> ShardEntry:
+        """What the manifest keeps of a file of scores."""
+        return cls(
+            inputs=facts.inputs,
+            windows=facts.windows,
+            flat_windows=facts.flat_windows,
+            counts=facts.counts,
+            stepvad=facts.stepvad,
+            clips=len(facts.clips),
+        )
+
+    @classmethod
+    def from_json(cls, own: Fields) -> ShardEntry:
+        """The entry in these fields."""
+        return cls(
+            inputs=inputs_of(own),
+            windows=own.whole("windows"),
+            flat_windows=own.whole("flat_windows"),
+            counts=counts_of(own),
+            stepvad=own.text("stepvad"),
+            clips=own.whole("clips"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Whose scores a place holds, and how far they are."""
+
+    model: str
+    identity: ScoreIdentity
+    state: str
+    shards: Mapping[str, ShardEntry]
+    failed: Mapping[str, str]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Sums over all shards."""
+        entries = self.shards.values()
+        return {
+            "shards": len(entries),
+            "files": sum(len(entry.inputs) for entry in entries),
+            "clips": sum(entry.clips for entry in entries),
+            "windows": sum(entry.windows for entry in entries),
+        }
+
+    def to_json(self, config: Config) -> JsonObject:
+        """Plain values for JSON, with the settings of the model for whoever reads them."""
+        return {
+            "format": FORMAT,
+            "stepvad": version("stepvad"),
+            "model": self.model,
+            **asdict(self.identity),
+            "config": asdict(config),
+            "state": self.state,
+            "shards": {name: asdict(entry) for name, entry in self.shards.items()},
+            "failed": dict(self.failed),
+            "totals": self.totals,
+        }
+
+    @classmethod
+    def from_json(cls, facts: object) -> Manifest:
+        """The manifest that `to_json` made these values of."""
+        own = Fields.of("manifest", facts)
+        check_version("manifest", own.value("format"), FORMAT)
+        return cls(
+            model=own.text("model"),
+            identity=ScoreIdentity.from_fields(own),
+            state=own.text("state"),
+            shards={name: ShardEntry.from_json(one) for name, one in own.objects("shards").items()},
+            failed=texts_of(own, "failed"),
+        )
+
+
+def read(place: Place) -> Manifest | None:
     """The manifest of a place, if it has one."""
     text = place.read(NAME)
     if text is None:
         return None
     try:
-        facts = jsonfile.parse(text)
-    except DataError:
-        facts = None
-    if isinstance(facts, dict) and facts.get("format") == FORMAT and _is_whole(facts):
-        return facts
-    raise DataError(
-        f"{place.named(NAME)}: expected a manifest of archive score, format {FORMAT}, "
-        "got another file",
-        hint="choose another directory for scores",
-    )
-
-
-def _is_whole(facts: dict[str, Any]) -> bool:
-    """Whether it has all that is asked of it."""
-    texts = [facts.get(name) for name in ("model", "model_sha256", "engine", "state")]
-    shards, failed = facts.get("shards"), facts.get("failed")
-    if not (isinstance(shards, dict) and isinstance(failed, dict)):
-        return False
-    return {*map(type, texts)} == {str} and all(map(_is_entry, shards.values()))
-
-
-def _is_entry(facts: object) -> bool:
-    match facts:
-        case {"inputs": list(), "clips": int(), "windows": int()}:
-            return True
-    return False
+        return Manifest.from_json(jsonfile.parse(text))
+    except DataError as error:
+        raise DataError(
+            f"{place.named(NAME)}: expected a manifest of archive score, format {FORMAT}, "
+            f"got another file ({error.problem})",
+            hint="choose another directory for scores",
+        ) from error
 
 
 def begin(job: Job, config: Config) -> None:
@@ -59,53 +133,46 @@ def begin(job: Job, config: Config) -> None:
     if known is None:
         _write(job, config, {}, {}, done=False)
         return
-    for name, value in job.identity.items():
-        if known.get(name) != value:
+    there = asdict(known.identity)
+    for name, value in asdict(job.identity).items():
+        if there[name] != value:
             raise StepvadError(
                 f"{job.scores.named('').rstrip('/')}: expected scores with {name} = {value}, "
-                f"got some with {known.get(name)}",
+                f"got some with {there[name]}",
                 hint="choose another directory for other scores",
             )
 
 
 def finish(job: Job, config: Config, outcomes: Sequence[Outcome]) -> None:
     """Write what is there now; what other runs scored in other directories stays."""
-    known = read(job.scores) or {}
+    known = read(job.scores)
     now = {directory(outcome.shard.name) for outcome in outcomes}
-    shards, failed = (
-        {name: value for name, value in known.get(part, {}).items() if directory(name) not in now}
-        for part in ("shards", "failed")
-    )
+    shards, failed = dict[str, ShardEntry](), dict[str, str]()
+    if known is not None:
+        shards = {name: one for name, one in known.shards.items() if directory(name) not in now}
+        failed = {name: one for name, one in known.failed.items() if directory(name) not in now}
     for outcome in outcomes:
         if outcome.facts is not None:
-            shards[outcome.shard.name] = _entry(outcome.facts)
+            shards[outcome.shard.name] = ShardEntry.of(outcome.facts)
         failed |= outcome.failed
     _write(job, config, shards, failed, done=True)
 
 
-def _entry(facts: dict[str, Any]) -> dict[str, Any]:
-    kept = ("inputs", "windows", "flat_windows", "counts", "stepvad")
-    return {name: facts[name] for name in kept} | {"clips": len(facts["clips"])}
-
-
 def _write(
-    job: Job, config: Config, shards: dict[str, Any], failed: dict[str, str], *, done: bool
+    job: Job,
+    config: Config,
+    shards: Mapping[str, ShardEntry],
+    failed: Mapping[str, str],
+    *,
+    done: bool,
 ) -> None:
-    facts = {
-        "format": FORMAT,
-        "stepvad": version("stepvad"),
-        "model": job.model.name,
-        **job.identity,
-        "config": asdict(config),
-        "state": "done" if done else "under way",
-        "shards": shards,
-        "failed": failed,
-        "totals": {
-            "shards": len(shards),
-            "files": sum(len(entry["inputs"]) for entry in shards.values()),
-            "clips": sum(entry["clips"] for entry in shards.values()),
-            "windows": sum(entry["windows"] for entry in shards.values()),
-        },
-    }
+    made = Manifest(
+        model=job.model.name,
+        identity=job.identity,
+        state="done" if done else "under way",
+        shards=shards,
+        failed=failed,
+    )
     with job.scores.replacing(NAME) as temporary:
-        temporary.write_text(json.dumps(facts, indent=1, sort_keys=True), encoding="utf-8")
+        text = json.dumps(made.to_json(config), indent=1, sort_keys=True)
+        temporary.write_text(text, encoding="utf-8")

@@ -17,17 +17,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from stepvad.archive.scorefacts import ScoreFacts
 from stepvad.errors import DataError, StepvadError
 from stepvad.formats import jsonfile, parquetfile
 from stepvad.formats.trackrows import named
 from stepvad.formats.tracks import located
 from stepvad.model.scoring import WindowScores
-from stepvad.poses import MAX_FPS
 
 METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c")
 EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
-FORMAT = 1
 FREE_ROWS = 100_000
 """Of any file; above that one for every byte, for scores hardly shrink."""
 ROW_GROUP = 131_072
@@ -71,11 +70,11 @@ class Writer:
         while self._n_waiting >= ROW_GROUP:
             self._write(ROW_GROUP)
 
-    def close(self, facts: Mapping[str, Any]) -> None:
+    def close(self, facts: ScoreFacts) -> None:
         """Write the rest, and what the file is."""
         if self._n_waiting:
             self._write(self._n_waiting)
-        text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
+        text = json.dumps(facts.to_json(), sort_keys=True)
         with _writable():
             self._file.add_key_value_metadata({METADATA_KEY: text.encode()})
             self._file.close()
@@ -126,7 +125,7 @@ def writing(path: Path, n_scales: int | None) -> Iterator[Writer]:
         writer.abandon()
 
 
-def read_facts(file: BinaryIO, name: str) -> dict[str, Any]:
+def read_facts(file: BinaryIO, name: str) -> ScoreFacts:
     """What a file of scores says of itself."""
     with located(name):
         with _readable():
@@ -186,37 +185,13 @@ def _schema(n_scales: int | None, pyarrow: Any) -> Any:
     return pyarrow.schema([pyarrow.field(name, kind, False) for name, kind in types.items()])
 
 
-def _decoded(metadata: bytes | None) -> dict[str, Any]:
-    facts = jsonfile.parse(metadata or b"null")
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+def _decoded(metadata: bytes | None) -> ScoreFacts:
+    if metadata is None:
         raise _unlike("another file")
-    match facts:
-        case {
-            "clips": dict(clips),
-            "inputs": list(inputs),
-            "windows": int(),
-            "flat_windows": int(),
-            "counts": dict(),
-            "failed": dict(),
-            "stepvad": str(),
-        }:
-            if all(map(_is_clip, clips.values())) and all(map(_is_input, inputs)):
-                return facts
-    raise _unlike("other metadata")
-
-
-def _is_clip(facts: object) -> bool:
-    match facts:
-        case {"fps": None | float() | int() as fps, "n_frames": int(), "windows": int()}:
-            return fps is None or 0 < fps < MAX_FPS
-    return False
-
-
-def _is_input(facts: object) -> bool:
-    match facts:
-        case {"name": str(), "size": int(), "sha256": str() | None}:
-            return True
-    return False
+    try:
+        return ScoreFacts.from_json(jsonfile.parse(metadata))
+    except DataError as error:
+        raise _unlike(f"other metadata: {error.problem}") from error
 
 
 def _unlike(got: str) -> DataError:

@@ -151,4 +151,4 @@ def _remove_others(place: Place, plan: Sequence[Shard], there: set[str]) -> None
 
 
 def _windows(outcome: Outcome) -> int:
-    return 0 if outcome.facts is None else int(outcome.facts["windows"])
+    return 0 if outcome.facts is None else outcome.facts.windows

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache
 from importlib.metadata import version
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any
 
 from stepvad import skeletons
 from stepvad.archive.layout import Shard
 from stepvad.archive.rowcheck import RowCheck
+from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts, ScoreIdentity
 from stepvad.archive.scorefile import ClipScores, Writer, read_facts, writing
 from stepvad.archive.storage import Place
 from stepvad.config import Engine
@@ -47,13 +47,9 @@ class Job:
     """Whether poses of the same name and size are taken to be the same."""
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> ScoreIdentity:
         """What scores must have in common to stand in one place."""
-        return {
-            "model_sha256": self.model_sha256,
-            "engine": self.engine,
-            "energies": self.energies,
-        }
+        return ScoreIdentity(self.model_sha256, self.engine, self.energies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ class Outcome:
     """What became of a shard."""
 
     shard: Shard
-    facts: dict[str, Any] | None
+    facts: ScoreFacts | None
     """What its file of scores says of itself; None if there is none."""
     failed: dict[str, str] = field(default_factory=dict)
     """Pose files without scores, and why."""
@@ -81,12 +77,12 @@ def look(task: Task) -> Outcome:
     try:
         with job.scores.open(shard.name) as file:
             facts = read_facts(file, job.scores.named(shard.name))
-        if any(facts.get(name) != value for name, value in job.identity.items()):
+        if facts.identity != job.identity:
             return Outcome(shard, None)
-        same = facts["inputs"] == _inputs(job, shard, facts["inputs"] if job.quick else None)
+        same = facts.inputs == _inputs(job, shard, facts.inputs if job.quick else ())
     except (StepvadError, _FileError):
         return Outcome(shard, None)
-    return Outcome(shard, facts if same and not facts["failed"] else None)
+    return Outcome(shard, facts if same and not facts.failed else None)
 
 
 def score(task: Task) -> Outcome:
@@ -123,7 +119,7 @@ class _FileError(Exception):
         self.name, self.reason = name, reason
 
 
-def _score(task: Task, failed: dict[str, str]) -> dict[str, Any]:
+def _score(task: Task, failed: dict[str, str]) -> ScoreFacts:
     """Write the scores of all files but the failed ones; what their file says of itself."""
     job, shard = task.job, task.shard
     detector = _detector(job.model, job.model_sha256, job.engine)
@@ -137,16 +133,16 @@ def _score(task: Task, failed: dict[str, str]) -> dict[str, Any]:
             if name not in failed:
                 with _of_file(name):
                     _score_file(job.poses, name, detector, writer, done)
-        facts = {
-            **job.identity,
-            "stepvad": version("stepvad"),
-            "inputs": inputs,
-            "failed": dict(sorted(failed.items())),
-            "clips": done.clips,
-            "windows": sum(clip["windows"] for clip in done.clips.values()),
-            "flat_windows": done.flat,
-            "counts": asdict(done.counts),
-        }
+        facts = ScoreFacts(
+            identity=job.identity,
+            stepvad=version("stepvad"),
+            inputs=inputs,
+            failed=dict(sorted(failed.items())),
+            clips=done.clips,
+            windows=sum(clip.windows for clip in done.clips.values()),
+            flat_windows=done.flat,
+            counts=asdict(done.counts),
+        )
         writer.close(facts)
     return facts
 
@@ -164,7 +160,7 @@ def _of_file(name: str) -> Iterator[None]:
 class _Done:
     """What was scored of a shard so far."""
 
-    clips: dict[str, dict[str, Any]] = field(default_factory=dict)
+    clips: dict[str, ClipWindows] = field(default_factory=dict)
     counts: Repairs = field(default_factory=Repairs)
     flat: int = 0
 
@@ -176,7 +172,7 @@ class _Done:
                 hint="rename one of them",
             )
         fps, n_frames = (None, 0) if facts is None else (facts.fps, facts.n_frames)
-        self.clips[clip] = {"fps": fps, "n_frames": n_frames, "windows": 0}
+        self.clips[clip] = ClipWindows(fps, n_frames)
 
 
 def _score_file(place: Place, name: str, detector: Detector, writer: Writer, done: _Done) -> None:
@@ -201,7 +197,7 @@ def _score_file(place: Place, name: str, detector: Detector, writer: Writer, don
                 checked = map(check, chain([first], rows))
                 runs = runs_of(checked, detector.config, skeleton, detector.skeleton)
                 _score_clip(clip, runs, detector, writer, done)
-                done.clips[clip]["n_frames"] = check.n_frames
+                done.clips[clip].n_frames = check.n_frames
             except DataError as error:
                 raise error.located(f"clip {clip!r}") from error
         for clip, facts in header.clips.items() if header else ():
@@ -218,7 +214,7 @@ def _score_clip(
         for windows in index.batches(BATCH):
             scores = detector.score_windows(windows)
             writer.add(ClipScores(clip, scores))
-            done.clips[clip]["windows"] += len(scores)
+            done.clips[clip].windows += len(scores)
             done.flat += int(windows.flat.sum())
 
 
@@ -227,21 +223,21 @@ def _names(shard: Shard) -> list[str]:
 
 
 def _inputs(
-    job: Job, shard: Shard, known: Any = None, *, failed: Container[str] = ()
-) -> list[dict[str, Any]]:
+    job: Job, shard: Shard, known: Sequence[InputFacts] = (), *, failed: Container[str] = ()
+) -> tuple[InputFacts, ...]:
     """The poses of a shard: name, size and digest; the digest as `known` where all else fits.
 
     The digest of a file that `failed` is left out: it may not be readable.
     """
-    digests = {facts["name"]: facts["sha256"] for facts in known or ()}
+    digests = {facts.name: facts.sha256 for facts in known}
     inputs = []
     for file in shard.files:
         digest = digests.get(file.name)
         if digest is None and file.name not in failed:
             with _of_file(file.name):
                 digest = job.poses.sha256(file.name)
-        inputs.append({"name": file.name, "size": file.size, "sha256": digest})
-    return inputs
+        inputs.append(InputFacts(file.name, file.size, digest))
+    return tuple(inputs)
 
 
 @lru_cache(maxsize=1)

@@ -107,9 +107,11 @@ class DistanceDetector:
         modelfile.write_tensors(tensors, meta, Path(path))
 
     @classmethod
-    def of_file(cls, tensors: dict[str, NDArray[Any]], meta: dict[str, Any]) -> DistanceDetector:
-        """Build and validate the detector that these tensors and metadata describe."""
-        method = meta["method"]
+    def of_file(
+        cls, tensors: dict[str, NDArray[Any]], meta: modelfile.Metadata
+    ) -> DistanceDetector:
+        """The detector that these tensors and words describe, checked."""
+        method: Any = meta["method"]
         config, skeleton, origin = modelfile.read_settings(meta)
         if config != settings(method, config):
             raise ValueError(f"its settings are not those of {method}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.files import bounded
 from stepvad.files.atomic import replacing
 from stepvad.incidents.events import Rules
+from stepvad.payload import LOWEST, Fields
 
 SCHEMA = 1
 SUFFIX = ".calibration.json"
@@ -56,54 +56,67 @@ def write(calibration: Calibration, path: Path) -> None:
 def read(path: Path) -> Calibration:
     """Read a calibration."""
     try:
-        return _calibration(_facts(path))
+        own = _fields(path)
     except StepvadError as error:
         raise DataError(f"{path}: {error.problem}", hint=error.hint or MAKE_ONE) from error
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+    try:
+        return _calibration(own)
+    except (ValueError, TypeError, OverflowError, StepvadError) as error:
         raise DataError(
             f"{path}: expected a calibration, got something else ({str(error)[:200]})",
             hint=MAKE_ONE,
         ) from error
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """Parse a file and check its schema and size."""
+def _fields(path: Path) -> Fields:
+    """What a file says, as far as it is JSON of our schema and not too much of it."""
     try:
         facts = json.loads(bounded.read(path, most=MAX_BYTES))
     except OSError as error:
         raise DataError(f"expected a calibration, got: {error.strerror or error}") from error
     except RecursionError as error:
         raise DataError("expected a calibration, got lists in lists without end") from error
+    except ValueError as error:
+        raise DataError(
+            f"expected a calibration, got something else ({str(error)[:200]})"
+        ) from error
     if not isinstance(facts, dict):
         raise DataError(f"expected a calibration, got something else ({type(facts).__name__})")
-    if facts["schema"] != SCHEMA:
+    own = Fields("expected a calibration", facts)
+    if own.value("schema") != SCHEMA:
         raise DataError(
             f"expected a calibration of schema {SCHEMA}, got {facts['schema']!r:.40}",
             hint="calibrate again, or install the version that wrote it",
         )
-    n_levels, n_blocks = len(facts["levels"]), sum(map(len, facts["blocks"].values()))
+    blocks = own.fields("blocks")
+    n_levels = len(own.items("levels"))
+    n_blocks = sum(len(blocks.items(name)) for name in blocks.values)
     if not 2 <= n_levels <= MAX_LEVELS or n_levels * n_blocks > MAX_CELLS:
         raise DataError(
             f"expected from 2 to {MAX_LEVELS:,} levels and up to {MAX_CELLS:,} counts, got "
             f"{n_levels:,} levels in {n_blocks:,} blocks",
             hint="calibrate again with less footage",
         )
-    return facts
+    return own
 
 
-def _calibration(facts: dict[str, Any]) -> Calibration:
-    levels = np.asarray(facts["levels"], dtype=np.float64)
-    if not (np.isfinite(levels).all() and (np.diff(levels) > 0).all() and levels[0] > 0):
+def _calibration(own: Fields) -> Calibration:
+    levels = np.asarray(own.numbers("levels"), dtype=np.float64)
+    if not ((np.diff(levels) > 0).all() and levels[0] > 0):
         raise ValueError("levels that do not ascend from above 0")
-    rules = Rules(**{name: _number(value, name) for name, value in facts["rules"].items()})
+    rules, blocks, looks = own.fields("rules"), own.fields("blocks"), own.fields("looks")
+    marked = own.objects("marked") if "marked" in own else {}
     return Calibration(
-        model_sha256=_text(facts["model_sha256"], "model_sha256"),
-        rules=rules,
-        threshold=_threshold(facts["threshold"]),
-        cameras={name: _threshold(own) for name, own in facts["cameras"].items()},
-        counted={name: _counted(levels, some) for name, some in facts["blocks"].items()},
-        marked={name: _marked(alert) for name, alert in facts.get("marked", {}).items()},
-        looks={name: _looks(facts["looks_at"], rows) for name, rows in facts["looks"].items()},
+        model_sha256=own.text("model_sha256"),
+        rules=Rules(**{name: rules.number(name) for name in rules.values}),
+        threshold=_threshold(own.fields("threshold")),
+        cameras={name: _threshold(one) for name, one in own.objects("cameras").items()},
+        counted={name: _counted(levels, blocks.items(name)) for name in blocks.values},
+        marked={
+            name: Marked(camera=one.text("camera"), peak=_positive(one, "peak"))
+            for name, one in marked.items()
+        },
+        looks={name: _looks(own.texts("looks_at"), looks.items(name)) for name in looks.values},
     )
 
 
@@ -115,7 +128,7 @@ def _blocks(counted: Counted) -> list[list[Any]]:
     ]
 
 
-def _counted(levels: NDArray[np.float64], blocks: list[list[Any]]) -> Counted:
+def _counted(levels: NDArray[np.float64], blocks: list[Any]) -> Counted:
     if not blocks:
         raise ValueError("no blocks")
     events = np.zeros((len(blocks), len(levels)), dtype=np.int64)
@@ -131,50 +144,38 @@ def _rows(looks: BlockStats) -> list[list[float]]:
     return [[float(f"{value:.6g}") for value in row] for row in looks.values.tolist()]
 
 
-def _looks(names: list[str], rows: list[list[float]]) -> BlockStats:
+def _looks(names: tuple[str, ...], rows: list[Any]) -> BlockStats:
     if len(names) * len(rows) > MAX_CELLS:
         raise ValueError(f"{len(names):,} numbers of {len(rows):,} blocks")
     values = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names))
     if not np.isfinite(values).all():
         raise ValueError("looks that are not finite")
-    return BlockStats(tuple(_text(name, "looks_at") for name in names), values)
+    return BlockStats(names, values)
 
 
-def _marked(facts: dict[str, Any]) -> Marked:
-    return Marked(camera=_text(facts["camera"], "camera"), peak=_positive(facts["peak"], "peak"))
+def _threshold(own: Fields) -> Threshold:
+    """A threshold whose every number is one: alerts are made by it."""
+    match own.numbers("rate"):
+        case low, high:
+            rate = low, high
+        case _:
+            raise own.unlike("rate", "two numbers")
+    for how in HOW:
+        if own.value("how") == how:
+            return Threshold(
+                value=_positive(own, "value"),
+                alerts_per_hour=_positive(own, "alerts_per_hour"),
+                hours=_positive(own, "hours"),
+                confidence=own.number("confidence"),
+                how=how,
+                events=own.whole("events", least=LOWEST),
+                rate=rate,
+            )
+    raise own.unlike("how", f"one of {', '.join(HOW)}")
 
 
-def _threshold(facts: dict[str, Any]) -> Threshold:
-    """Parse a threshold and validate every number, because alerts depend on it."""
-    low, high = facts["rate"]
-    how = facts["how"]
-    if how not in HOW:
-        raise ValueError(f"how: {how!r:.40}")
-    if type(facts["events"]) is not int:
-        raise ValueError(f"events: {facts['events']!r:.40}")
-    return Threshold(
-        **{name: _positive(facts[name], name) for name in ("value", "alerts_per_hour", "hours")},
-        confidence=_number(facts["confidence"], "confidence"),
-        how=how,
-        events=facts["events"],
-        rate=(_number(low, "rate"), _number(high, "rate")),
-    )
-
-
-def _positive(value: object, name: str) -> float:
-    number = _number(value, name)
+def _positive(own: Fields, name: str) -> float:
+    number = own.number(name)
     if not number > 0:
-        raise ValueError(f"{name}: {number}")
+        raise own.unlike(name, "a number above 0")
     return number
-
-
-def _number(value: object, name: str) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
-        raise ValueError(f"{name}: {value!r:.40}")
-    return float(value)  # type: ignore[arg-type]
-
-
-def _text(value: object, name: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{name}: {value!r:.40}")
-    return value

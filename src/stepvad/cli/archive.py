@@ -213,9 +213,9 @@ def _rules_of(side: str, place: str, threshold: float | None, calibration: Path 
         )
     made = file.read(calibration)
     facts = manifest.read(Place.at(place))
-    if facts is not None and facts["model_sha256"] != made.model_sha256:
+    if facts is not None and facts.identity.model_sha256 != made.model_sha256:
         raise StepvadError(
-            f"{calibration}: expected the calibration of model {facts['model_sha256'][:12]}, "
+            f"{calibration}: expected the calibration of model {facts.identity.model_sha256[:12]}, "
             f"got that of {made.model_sha256[:12]}",
             hint="give the calibration beside the model that the scores are of",
         )

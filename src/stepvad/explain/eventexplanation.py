@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from stepvad.errors import DataError
+from stepvad.payload import LOWEST, Fields, JsonObject
 
 SCHEMA = 1
 """Version of the format; explanations stored without a version have the same."""
@@ -77,64 +76,69 @@ class EventExplanation:
         """What is unusual, in one line."""
         return "; ".join(phrase.says for phrase in self.words) or "unusual motion"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Plain values for JSON."""
-        facts: dict[str, Any] = _plain(asdict(self))
+        facts: JsonObject = _plain(asdict(self))
         return facts
 
     @classmethod
     def from_json(cls, facts: object) -> EventExplanation:
-        """Parse the output of `to_json`; raises for another version."""
-        if not isinstance(facts, Mapping):
-            raise _unreadable(f"a {type(facts).__name__}")
-        schema = facts.get("schema", SCHEMA)
-        if schema != SCHEMA:
-            raise DataError(
-                f"explanation: expected version {SCHEMA}, got {schema!r}",
-                hint="install the version of stepvad that wrote it, or a newer one",
-            )
+        """The explanation that `to_json` made these values of; of a newer version, an error."""
         try:
-            return cls(
-                motion=_motion(facts["motion"]),
-                track=int(facts["track"]),
-                frame=int(facts["frame"]),
-                score=_number(facts["score"]),
-                energy=_number(facts["energy"]),
-                confidence=_number(facts["confidence"]),
-                ghost_energy=_number(facts["ghost_energy"]),
-                scales=tuple(
-                    ScaleWeight(_number(one["sigma"]), _number(one["weight"]))
-                    for one in facts["scales"]
-                ),
-                ghost_is_normal=bool(facts["ghost_is_normal"]),
-                words=tuple(
-                    Phrase(str(one["says"]), int(one["first"]), int(one["last"]))
-                    for one in facts["words"]
-                ),
-                parts=tuple(
-                    PartShare(str(one["name"]), _number(one["share"])) for one in facts["parts"]
-                ),
+            own = Fields.of("explanation", facts)
+        except DataError as error:
+            raise _unreadable(error) from None
+        own.version(SCHEMA, "schema")
+        try:
+            return _explanation(own)
+        except DataError as error:
+            raise _unreadable(error) from None
+
+
+def _explanation(own: Fields) -> EventExplanation:
+    scales, words, parts = (
+        [Fields.of(name, one) for one in own.items(name)] for name in ("scales", "words", "parts")
+    )
+    return EventExplanation(
+        motion=_motion(own.fields("motion")),
+        track=own.whole("track", least=LOWEST),
+        frame=own.whole("frame", least=LOWEST),
+        score=own.number("score"),
+        energy=own.number("energy"),
+        confidence=own.number("confidence"),
+        ghost_energy=own.number("ghost_energy"),
+        scales=tuple(ScaleWeight(one.number("sigma"), one.number("weight")) for one in scales),
+        ghost_is_normal=own.flag("ghost_is_normal"),
+        words=tuple(
+            Phrase(
+                one.text("says"),
+                one.whole("first", least=LOWEST),
+                one.whole("last", least=LOWEST),
             )
-        except KeyError as error:
-            raise _unreadable(f"one without {error}") from error
-        except (TypeError, ValueError, OverflowError) as error:
-            raise _unreadable(str(error)) from error
+            for one in words
+        ),
+        parts=tuple(PartShare(one.text("name"), one.number("share")) for one in parts),
+    )
 
 
-_ROWS = ("bones", "camera", "observed", "ghost", "heat")
+def _motion(own: Fields) -> MotionFrames:
+    return MotionFrames(
+        first=own.whole("first", least=LOWEST),
+        fps=own.number("fps"),
+        peak=own.whole("peak", least=LOWEST),
+        size=own.whole("size"),
+        bones=_rows(own, "bones"),
+        camera=_rows(own, "camera"),
+        observed=_rows(own, "observed"),
+        ghost=_rows(own, "ghost"),
+        heat=_rows(own, "heat"),
+    )
 
 
-def _motion(facts: Mapping[str, Any]) -> MotionFrames:
-    rows = {name: tuple(tuple(map(int, row)) for row in facts[name]) for name in _ROWS}
-    first, peak, size = (int(facts[name]) for name in ("first", "peak", "size"))
-    return MotionFrames(first=first, fps=_number(facts["fps"]), peak=peak, size=size, **rows)
-
-
-def _number(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"a number that is {number}")
-    return number
+def _rows(own: Fields, name: str) -> Rows:
+    return tuple(
+        Fields(own.what, {name: row}).wholes(name, least=LOWEST) for row in own.items(name)
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -144,8 +148,8 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
-def _unreadable(got: str) -> DataError:
+def _unreadable(error: DataError) -> DataError:
     return DataError(
-        f"explanation: expected the fields of an explanation, got {got}",
+        f"explanation: expected the fields of an explanation, got: {error.problem}",
         hint="it was damaged; the event and its poses are not",
     )

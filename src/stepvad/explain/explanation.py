@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from stepvad.explain.parts import Part
 from stepvad.explain.words import Finding
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import Scores
+from stepvad.payload import JsonObject
 from stepvad.poses import Clip
 from stepvad.skeletons import Skeleton
 from stepvad.windows import WindowIndex, cut, place
@@ -74,7 +74,7 @@ class Explanation:
         """Whether the descent ended in the normal range at every scale."""
         return self.ghost_energy <= ghosts.NORMAL_RANGE
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Everything as plain values for JSON."""
         return {
             "clip": self.clip,

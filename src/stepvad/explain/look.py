@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -55,10 +54,6 @@ class Look:
             ),
             parts=tuple(PartShare(part.name, float(part.share)) for part in peak.parts),
         )
-
-    def as_dict(self, fps: float) -> dict[str, Any]:
-        """The same as plain values for JSON."""
-        return self.explanation(fps).to_json()
 
 
 def look_at(detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float) -> Look:

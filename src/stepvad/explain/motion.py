@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 from stepvad import skeletons
 from stepvad.explain.eventexplanation import MotionFrames
 from stepvad.explain.explanation import Explanation
+from stepvad.payload import JsonObject
 from stepvad.skeletons import Skeleton
 
 PER_PIXEL = 10
@@ -85,8 +85,8 @@ class Motion:
             heat=_rows(self.heat),
         )
 
-    def as_dict(self, fps: float) -> dict[str, Any]:
-        """The frames as plain values for JSON."""
+    def as_dict(self, fps: float) -> JsonObject:
+        """The same for JSON."""
         return asdict(self.frames(fps))
 
 

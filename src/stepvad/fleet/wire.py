@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.incidents.events import Kind
-from stepvad.incidents.record import Record, message
+from stepvad.incidents.record import Record, SinkMessage, message
+from stepvad.payload import Fields
 from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
 from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
 
 MAJOR, MINOR = 1, 0
+EVENT_VERSION = 1
+"""Of a message about an event; those without a version have this one."""
 MAX_BYTES = 1_000_000
 """Of one message: whoever reads it does nothing else meanwhile."""
 MAX_FRAMES = 1024
@@ -135,7 +138,7 @@ def encode(batch: Batch, precision: Precision = "f4") -> bytes:
     of = batch.connection
     if not 0 <= len(batch) <= MAX_FRAMES:
         raise DataError(f"camera {of.name}: expected up to {MAX_FRAMES} frames, got more")
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "v": [MAJOR, MINOR],
         "site": of.site,
         "camera": of.camera,
@@ -285,7 +288,9 @@ def _joints(
 def _is_within(flat: NDArray[np.float32], most: float) -> bool:
     """Whether no value is larger; the sum of squares tells it of most arrays, and quickly."""
     # NaN compares false
-    return float(flat.dot(flat)) <= most**2 or bool(np.abs(flat).max(initial=0) <= most)
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(flat.dot(flat))
+    return square <= most**2 or bool(np.abs(flat).max(initial=0) <= most)
 
 
 def _sure(confidence: NDArray[np.float32], precision: Precision) -> bytes:
@@ -353,7 +358,7 @@ class EventMessage:
 
 def encode_event(site: str, kind: Kind, before: Record | None, after: Record) -> bytes:
     """An event as on a site, and the site that it happened at."""
-    facts = message(kind, before, after) | {"site": site}
+    facts = message(kind, before, after).to_json() | {"site": site, "version": EVENT_VERSION}
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -365,15 +370,14 @@ def encode_claim(worker: str) -> bytes:
 def decode_event(data: bytes) -> EventMessage | None:
     """The event in a message, None for a claim; anything else is an `UnreadableError`."""
     try:
-        facts = json.loads(data)
-        kind = facts["type"]
-        if kind == "claim":
+        own = Fields.of("event", json.loads(data))
+        if own.value("type") == "claim":
             return None
-        if kind not in get_args(Kind):
-            raise UnreadableError(f"event: expected new, update or end, got {kind!r:.40}")
-        before, after = (Record.from_json(facts[name]) for name in ("before", "after"))
-        return EventMessage(site=_name(facts["site"]), kind=kind, before=before, after=after)
+        own.version(EVENT_VERSION)
+        told = SinkMessage.from_json(own.values)
+        site = _name(own.value("site"))
+        return EventMessage(site=site, kind=told.kind, before=told.before, after=told.after)
     except UnreadableError:
         raise
-    except (DataError, ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
+    except (DataError, ValueError, RecursionError) as error:
         raise UnreadableError(f"event: expected an event, got: {str(error)[:200]}") from None

@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from stepvad.errors import DataError
 from stepvad.formats import limits
@@ -36,12 +35,12 @@ class Header:
 
     skeleton: Skeleton
     clips: dict[str, ClipFacts]
-    origin: Mapping[str, Any] = field(default_factory=dict)
+    origin: Mapping[str, object] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The header as JSON in UTF-8."""
         skeleton = self.skeleton
-        document: dict[str, Any] = {
+        document: dict[str, object] = {
             "format": FORMAT,
             "skeleton": {
                 "name": skeleton.name,

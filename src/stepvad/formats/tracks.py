@@ -105,7 +105,7 @@ def facts_of(name: str, header: Header) -> ClipFacts:
     return header.clips[name]
 
 
-def read_origin(path: Path) -> Mapping[str, Any]:
+def read_origin(path: Path) -> Mapping[str, object]:
     """How the poses of a file came about; empty where it does not tell."""
     with located(str(path)), _readable():
         metadata = parquetfile.read_metadata(path, **EXTRA).get(METADATA_KEY)
@@ -113,7 +113,7 @@ def read_origin(path: Path) -> Mapping[str, Any]:
 
 
 def write(
-    clips: Iterable[Clip], path: Path, *, origin: Mapping[str, Any] = MappingProxyType({})
+    clips: Iterable[Clip], path: Path, *, origin: Mapping[str, object] = MappingProxyType({})
 ) -> None:
     """Write clips as they come; they must share a skeleton and have distinct names.
 

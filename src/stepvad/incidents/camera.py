@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.errors import DataError
+from stepvad.incidents.camera_state import CameraEventsState, PeakState
 from stepvad.incidents.events import Change, Event, EventDetector, Kind, Rules
 from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
@@ -113,32 +113,32 @@ class CameraEvents:
         """Whether nobody is above the threshold: scores below it change nothing."""
         return self.open is None and self._watch.is_idle
 
-    def state(self) -> dict[str, Any]:
-        """Its events as plain values, without the poses kept and unfinished windows."""
+    def state(self) -> CameraEventsState:
+        """Its events: all but the poses kept and the windows under way."""
         at = [(e.peak_track, round(e.peak_s * self.subject.rate)) for e in self._watch.peaks()]
-        return {
-            "epoch": self.epoch,
-            "wall0": self._wall0,
-            "told": self._told,
-            "is_told": self._is_told,
-            "open": None if self.open is None else self.open.to_json(),
-            "watch": self._watch.state(),
-            "peaks": [
-                [*key, self._peaks[key].E.tolist(), self._peaks[key].c, self._peaks[key].box]
-                for key in dict.fromkeys(at)
-                if key in self._peaks
-            ],
-        }
+        peaks = {key: self._peaks[key] for key in at if key in self._peaks}
+        return CameraEventsState(
+            epoch=self.epoch,
+            wall0=self._wall0,
+            told=self._told,
+            is_told=self._is_told,
+            open=self.open,
+            watch=self._watch.state(),
+            peaks=tuple(
+                PeakState(*key, tuple(peak.E.tolist()), peak.c, peak.box)
+                for key, peak in peaks.items()
+            ),
+        )
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`: the same scores then give the same changes."""
-        self.epoch, self._wall0 = int(state["epoch"]), float(state["wall0"])
-        self._told, self._is_told = float(state["told"]), bool(state["is_told"])
-        self.open = None if state["open"] is None else Record.from_json(state["open"])
-        self._watch.restore(state["watch"])
+    def restore(self, state: CameraEventsState) -> None:
+        """Go on from what `state` told: the same scores change the same."""
+        self.epoch, self._wall0 = state.epoch, state.wall0
+        self._told, self._is_told = state.told, state.is_told
+        self.open = state.open
+        self._watch.restore(state.watch)
         self._peaks = {
-            (int(track), int(slot)): _Peak(int(slot), np.array(E, np.float32), float(c), _box(box))
-            for track, slot, E, c, box in state["peaks"]
+            (one.track, one.slot): _Peak(one.slot, np.array(one.E, np.float32), one.c, one.box)
+            for one in state.peaks
         }
 
     def wall(self, slot: int) -> float:
@@ -292,14 +292,6 @@ class CameraEvents:
             self.kept.popleft()
         if len(self._peaks) > 1024:
             self._peaks = {at: peak for at, peak in self._peaks.items() if peak.slot >= oldest}
-
-
-def _box(values: Sequence[float] | None) -> Box | None:
-    """Parse a box of `state`."""
-    if values is None:
-        return None
-    left, top, right, bottom = map(float, values)
-    return left, top, right, bottom
 
 
 def box_of(pose: Pose) -> Box:

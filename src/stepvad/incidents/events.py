@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import ConfigError
-from stepvad.model.scoring import Scores, WindowScores
+from stepvad.model.scoring import WindowScores
+from stepvad.payload import LOWEST, Fields, JsonObject
 from stepvad.poses import Clip
 
 Kind = Literal["new", "update", "end"]
 SLACK_S = 1e-6
 """Tolerance of the rules: times of frames are not exact."""
 LATE_S = 60.0
-"""No window arrives later than this after its last frame."""
+"""No window comes later than this after its last frame."""
+LATEST_S = 1e12
+"""No time from outside is later, by any clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,26 @@ class Event:
             tracks=tuple(dict.fromkeys(self.tracks + other.tracks)),
         )
 
+    def to_json(self) -> JsonObject:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, facts: object) -> Event:
+        """The event that `to_json` made these values of."""
+        own = Fields.of("event", facts)
+        tracks = own.wholes("tracks", least=LOWEST)
+        if not tracks:
+            raise own.unlike("tracks", "at least one track")
+        return cls(
+            first_s=own.number("first_s", most=LATEST_S),
+            last_s=own.number("last_s", most=LATEST_S),
+            tracks=tracks,
+            peak=own.number("peak"),
+            peak_s=own.number("peak_s", most=LATEST_S),
+            peak_track=own.whole("peak_track", least=LOWEST),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -80,6 +103,36 @@ class Change:
 
     kind: Kind
     event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class EventDetectorState:
+    """All that an `EventDetector` knows."""
+
+    alarmed: tuple[tuple[int, Event], ...]
+    """By track, who is above the threshold and not calm again."""
+    open: Event | None
+
+    def to_json(self) -> JsonObject:
+        """Plain values."""
+        return {
+            "alarmed": [[track, event.to_json()] for track, event in self.alarmed],
+            "open": None if self.open is None else self.open.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, facts: object) -> EventDetectorState:
+        """The state that `to_json` made these values of."""
+        own = Fields.of("event detector", facts)
+        alarmed = []
+        for pair in own.items("alarmed"):
+            match pair:
+                case [int(track), event]:
+                    alarmed.append((track, Event.from_json(event)))
+                case _:
+                    raise own.unlike("alarmed", "pairs of a track and an event")
+        opened = own.value("open")
+        return cls(tuple(alarmed), None if opened is None else Event.from_json(opened))
 
 
 class EventDetector:
@@ -96,17 +149,13 @@ class EventDetector:
         """Whether nobody is above the threshold: scores below it change nothing."""
         return self._open is None and not self._alarmed
 
-    def state(self) -> dict[str, Any]:
-        """The whole state, as plain values."""
-        return {
-            "alarmed": [[track, asdict(event)] for track, event in self._alarmed.items()],
-            "open": None if self._open is None else asdict(self._open),
-        }
+    def state(self) -> EventDetectorState:
+        """All that it knows."""
+        return EventDetectorState(tuple(self._alarmed.items()), self._open)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from `state`."""
-        self._alarmed = {int(track): _event(facts) for track, facts in state["alarmed"]}
-        self._open = None if state["open"] is None else _event(state["open"])
+    def restore(self, state: EventDetectorState) -> None:
+        """Go on from what `state` told."""
+        self._alarmed, self._open = dict(state.alarmed), state.open
 
     def peaks(self) -> list[Event]:
         """Events whose peak may become that of a later event, besides future scores."""
@@ -187,16 +236,6 @@ class EventDetector:
         )
         self._alarmed[track] = now if before is None else before.joined(now)
         return self._alarmed[track]
-
-
-def _event(facts: Mapping[str, Any]) -> Event:
-    """The event that `asdict` gave these values for."""
-    tracks = tuple(facts["tracks"])
-    numbers = [facts[name] for name in ("first_s", "last_s", "peak", "peak_s")]
-    whole = {type(facts["peak_track"]), *map(type, tracks)} == {int}
-    if not (whole and {*map(type, numbers)} <= {int, float} and np.isfinite(numbers).all()):
-        raise ValueError("an event with values of other types")
-    return Event(**{**facts, "tracks": tracks})
 
 
 def event_id(place: str, event: Event, fps: float) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stepvad.errors import DataError
+from stepvad.payload import Fields, JsonObject
 
 if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
@@ -18,6 +18,7 @@ EndedBy = Literal["calm", "camera lost", "stopped", "interrupted"]
 Box = tuple[float, float, float, float]
 
 SCHEMA = 1
+"""Version of the layout. Fields that old readers may leave out do not change it."""
 
 _NUMBERS = ("score", "top_score", "start_time", "confidence", "threshold")
 _COUNTS = ("track_id", "epoch", "frame_seq", "schema")
@@ -108,7 +109,7 @@ class Record:
         """The same event, ended; it never ends before it starts."""
         return replace(self, end_time=max(time, self.start_time), ended_by=by)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Its fields as plain values for JSON."""
         facts = asdict(self)
         for name in ("zones", "tracks", "scales", "box"):
@@ -116,14 +117,18 @@ class Record:
         return facts
 
     @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Record:
-        """Parse the output of `to_json`; fields of newer versions are ignored."""
-        if not isinstance(facts, Mapping):
-            raise DataError(f"event: expected an object, got {type(facts).__name__}")
+    def from_json(cls, facts: object) -> Record:
+        """The event that `to_json` made these values of; fields that are not ours are left out.
+
+        One of a newer version is a `DataError`.
+        """
+        own = Fields.of("event", facts)
+        own.version(SCHEMA, "schema")
         known = {field.name for field in fields(cls)}
+        values: Any = {name: value for name, value in own.values.items() if name in known}
         try:
-            return cls(**{name: value for name, value in facts.items() if name in known})
-        except (TypeError, ValueError) as error:
+            return cls(**values)
+        except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"event: expected the fields of an event, got: {error}") from error
 
 
@@ -137,7 +142,35 @@ def event_id(camera: str, epoch: int, track: int, frame: int) -> str:
     return f"{camera_key(camera)}-{int(epoch)}-{int(track)}-{int(frame)}"
 
 
-def message(kind: Kind, before: Record | None, after: Record) -> dict[str, Any]:
-    """The message to send, in the format of Frigate's events; a new event is its own `before`."""
-    then = after if before is None else before
-    return {"type": kind, "before": then.to_json(), "after": after.to_json()}
+@dataclass(frozen=True, slots=True)
+class SinkMessage:
+    """What is announced of a change, in the shape of Frigate's events.
+
+    Its version is the `schema` of the events in it.
+    """
+
+    kind: Kind
+    before: Record
+    after: Record
+
+    def to_json(self) -> JsonObject:
+        """Plain values for JSON."""
+        return {"type": self.kind, "before": self.before.to_json(), "after": self.after.to_json()}
+
+    @classmethod
+    def from_json(cls, facts: object) -> SinkMessage:
+        """The message that `to_json` made these values of."""
+        from stepvad.incidents.events import Kind
+
+        own = Fields.of("message", facts)
+        kind = own.text("type")
+        for known in get_args(Kind):
+            if kind == known:
+                before, after = (Record.from_json(own.value(name)) for name in ("before", "after"))
+                return cls(known, before, after)
+        raise DataError(f"event: expected new, update or end, got {kind!r:.40}")
+
+
+def message(kind: Kind, before: Record | None, after: Record) -> SinkMessage:
+    """The news of a change; before a new event there is itself."""
+    return SinkMessage(kind, after if before is None else before, after)

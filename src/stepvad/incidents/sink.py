@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
+    from stepvad.incidents.record import SinkMessage
 
 
 class DeliveryError(StepvadError):
@@ -42,8 +43,8 @@ class Sink(Protocol):
         """Unique among sinks and stable across restarts."""
         ...
 
-    def send(self, kind: Kind, message: dict[str, Any]) -> None:
-        """Return once the message is delivered; else raise `DeliveryError` or `RefusedError`."""
+    def send(self, kind: Kind, message: SinkMessage) -> None:
+        """Return when the message has arrived; else raise `DeliveryError` or `RefusedError`."""
         ...
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from stepvad.files.atomic import replacing
 from stepvad.model.encoder import Encoder
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
+from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs
 
@@ -31,7 +32,9 @@ KEY = "stepvad"
 NETWORK = "network."
 """Prefix of the energy model's tensors."""
 Space = PCSpace | Encoder
-"""A projection of windows to π(x)."""
+"""What projects windows to π(x)."""
+Metadata = dict[str, object]
+"""The JSON beside the tensors, before its fields are checked."""
 LARGEST = 1e9
 """Every value of a valid model is smaller than this in magnitude."""
 SMALLEST = 1e-12
@@ -127,11 +130,12 @@ def read(path: Path) -> Model:
 
 
 @contextmanager
-def whole(path: Path, meta: Mapping[str, Any]) -> Iterator[None]:
-    """Raise `ModelFileError` with the reason if the file's parts do not form a model."""
-    if type(meta.get("format")) is not int or not 1 <= meta["format"] <= FORMAT:
+def whole(path: Path, meta: Mapping[str, object]) -> Iterator[None]:
+    """Say of a file whose parts do not make a model what is wrong with it."""
+    number = meta.get("format")
+    if type(number) is not int or not 1 <= number <= FORMAT:
         raise ModelFileError(
-            f"{path}: expected format {FORMAT} or older, got {meta.get('format')!r}",
+            f"{path}: expected format {FORMAT} or older, got {number!r}",
             hint="update stepvad to use this model",
         )
     try:
@@ -144,14 +148,14 @@ def whole(path: Path, meta: Mapping[str, Any]) -> Iterator[None]:
         ) from error
 
 
-def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read named arrays and their JSON metadata; nothing in the file is ever executed."""
+def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata]:
+    """Named arrays and the JSON text beside them; nothing in the file is ever executed."""
     tensors, meta, _ = read_with_digest(path)
     return tensors, meta
 
 
-def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any], str]:
-    """Like `read_tensors`, with the SHA-256 of the bytes that were read."""
+def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str]:
+    """The same, with the SHA-256 of the very bytes that were read."""
     try:
         raw = path.read_bytes()
         tensors = load(raw)
@@ -176,8 +180,8 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model:
-    """Build and validate the model that these tensors and metadata describe."""
+def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Model:
+    """The model that these tensors and words describe, checked."""
     config, skeleton, origin = read_settings(meta)
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")
@@ -202,9 +206,11 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]) -> Model
     )
 
 
-def read_settings(meta: Mapping[str, Any]) -> tuple[Config, Skeleton, Origin]:
-    """Read and validate settings, skeleton and origin of a model."""
-    return Config(**meta["config"]), _skeleton(meta["skeleton"]), _origin(meta["origin"])
+def read_settings(meta: Mapping[str, object]) -> tuple[Config, Skeleton, Origin]:
+    """Settings, joints and origin of a model, checked."""
+    settings: Any = meta["config"]  # `Config` checks them
+    skeleton, origin = (Fields.of(name, meta[name]) for name in ("skeleton", "origin"))
+    return Config(**settings), _skeleton(skeleton), _origin(origin)
 
 
 def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> Space:
@@ -249,17 +255,28 @@ def check_tensor(name: str, tensor: NDArray[Any], shape: tuple[int, ...]) -> Non
         raise ValueError(f"tensor {name} must be finite and below {LARGEST:.0e}")
 
 
-def _origin(values: dict[str, Any]) -> Origin:
-    counts = values["counts"]
-    texts = [values["library"], values["data_sha256"]]
-    numbers = [values["clips"], values["windows"], values["epochs"], *counts.values()]
-    if {*map(type, texts)} != {str} or {*map(type, numbers)} != {int}:
-        raise TypeError("its origin has values of other types")
-    if type(values.get("distilled", False)) is not bool:
-        raise TypeError("its origin has values of other types")
-    return Origin(**{**values, "counts": Repairs(**counts)})
+def _origin(own: Fields) -> Origin:
+    strange = sorted(own.values.keys() - {field.name for field in fields(Origin)})
+    if strange:
+        raise ValueError(f"its origin has {strange[0]!r:.40}")
+    counts = own.fields("counts")
+    return Origin(
+        library=own.text("library"),
+        data_sha256=own.text("data_sha256"),
+        clips=own.whole("clips", least=LOWEST),
+        windows=own.whole("windows", least=LOWEST),
+        epochs=own.whole("epochs", least=LOWEST),
+        counts=Repairs(**{name: counts.whole(name, least=LOWEST) for name in counts.values}),
+        distilled=own.flag("distilled") if "distilled" in own else False,
+    )
 
 
-def _skeleton(values: dict[str, Any]) -> Skeleton:
-    bones = tuple((int(a), int(b)) for a, b in values["bones"])
-    return Skeleton(str(values["name"]), tuple(str(joint) for joint in values["joints"]), bones)
+def _skeleton(own: Fields) -> Skeleton:
+    bones = []
+    for bone in own.items("bones"):
+        match bone:
+            case [int(a), int(b)]:
+                bones.append((int(a), int(b)))
+            case _:
+                raise own.unlike("bones", "pairs of joints")
+    return Skeleton(own.text("name"), own.texts("joints"), tuple(bones))

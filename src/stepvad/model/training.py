@@ -16,13 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from stepvad.config import Compute, Config
-from stepvad.errors import ModelFileError, StepvadError
+from stepvad.errors import DataError, ModelFileError, StepvadError
 from stepvad.model import dsm, gradient, modelfile
 from stepvad.model.dsm import Gradient
 from stepvad.model.energy import Energy
 from stepvad.model.folded import Weights
+from stepvad.payload import Fields, check_version
 from stepvad.progress import Progress, Report
 
+CHECKPOINT_VERSION = 1
+"""Of a checkpoint's layout; those without a version have this one."""
 CHECKPOINT_S = 300.0
 """Seconds between checkpoints within an epoch."""
 WARM_STEPS, TIMED_STEPS = 3, 8
@@ -222,6 +225,7 @@ def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path)
         tensors |= {f"adam.{i}.{name}": value for name, value in moments.items()}
     tensors["generator"] = state.generator.get_state()
     meta = _identity(state, data, config) | {
+        "version": CHECKPOINT_VERSION,
         "epoch": state.epoch,
         "step": state.step,
         "best": state.best,
@@ -240,15 +244,19 @@ def load_checkpoint(state: State, data: TrainingSet, config: Config, path: Path)
                 hint="resume with the options and poses of the first run, or start anew",
             )
     try:
+        check_version("checkpoint", meta.get("version", 1), CHECKPOINT_VERSION)
+    except DataError as error:
+        raise ModelFileError(f"{path}: {error.problem}", hint=error.hint) from None
+    try:
         _restore(state, {name: torch.from_numpy(value) for name, value in tensors.items()}, meta)
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (KeyError, RuntimeError, TypeError, ValueError, DataError) as error:
         raise ModelFileError(
             f"{path}: expected a whole checkpoint, got one with parts missing or changed",
             hint="start anew",
         ) from error
 
 
-def _restore(state: State, torches: dict[str, Tensor], meta: dict[str, Any]) -> None:
+def _restore(state: State, torches: dict[str, Tensor], meta: modelfile.Metadata) -> None:
     state.f.load_state_dict(_under("f.", torches))
     state.ema.load_state_dict(_under("ema.", torches))
     state.best_weights = _under("best.", torches) or None
@@ -258,8 +266,11 @@ def _restore(state: State, torches: dict[str, Tensor], meta: dict[str, Any]) -> 
         adam.setdefault(int(number), {})[moment] = value
     state.optimiser.load_state_dict({**state.optimiser.state_dict(), "state": adam})
     state.generator.set_state(torches["generator"])
-    state.epoch, state.step = meta["epoch"], meta["step"]
-    state.best, state.misses = meta["best"], meta["misses"]
+    own, best = Fields("checkpoint", meta), meta["best"]
+    if best is not None and not isinstance(best, int | float):
+        raise own.unlike("best", "a number or nothing")
+    state.epoch, state.step, state.misses = map(own.whole, ("epoch", "step", "misses"))
+    state.best = None if best is None else float(best)
 
 
 def to_numpy(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:

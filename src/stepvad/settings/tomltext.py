@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from typing import Any
 
 MAX_PARTS = 16
 """Maximum parts of a dotted key or table name."""
@@ -32,8 +31,8 @@ _TOKENS = re.compile(
 )
 
 
-def parse(text: str) -> dict[str, Any]:
-    """Parse a TOML text; raises `tomllib.TOMLDecodeError` if it is nested too deeply."""
+def parse(text: str) -> dict[str, object]:
+    """The value of a TOML text, refused as `tomllib.TOMLDecodeError` if it goes too deep."""
     problem = _too_deep(text)
     if problem:
         raise tomllib.TOMLDecodeError(problem)

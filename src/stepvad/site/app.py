@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from stepvad.errors import ConfigError
 from stepvad.incidents.sink import Sink
@@ -25,6 +25,9 @@ from stepvad.site.sinks import connect, names
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from stepvad.supervision.stages import PAGE_S, Page, Parent, Stage, Supervisor, watch_over
 
+if TYPE_CHECKING:  # importing stepvad.explain takes a second
+    from stepvad.explain.eventexplanation import EventExplanation
+
 logger = logging.getLogger(__name__)
 
 LOCK_S = 10.0
@@ -32,7 +35,7 @@ LOCK_S = 10.0
 DELIVER_S = 3.0
 DELIVERIES_S = 3.0
 
-Explain = Callable[[str], dict[str, Any]]
+Explain: TypeAlias = "Callable[[str], EventExplanation]"
 Mark = Callable[[str, bool], None]
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from stepvad.errors import DataError
+from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError, Sink
 from stepvad.site.store.eventstore import Store
 from stepvad.site.store.outbox import OutboxMessage
@@ -121,7 +123,7 @@ class SinkDelivery:
         self.heartbeat.beat()
         self._called.clear()
         try:
-            self._sink.send(letter.kind, letter.message)
+            self._sink.send(letter.kind, _readable(letter))
         except DeliveryError as error:
             if isinstance(error, RefusedError) or self._is_given_up(letter, error):
                 self.refused += 1
@@ -168,3 +170,11 @@ class SinkDelivery:
             logger.warning("sink %s: %s", self.name, words)
         self.last_error = words
         self._on_error(self.name, words)
+
+
+def _readable(letter: OutboxMessage) -> SinkMessage:
+    """The message; one that nobody can read is put aside, so that others go on."""
+    try:
+        return letter.message
+    except DataError as error:
+        raise RefusedError(error.problem, hint=error.hint) from error

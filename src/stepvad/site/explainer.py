@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from stepvad.errors import DataError, StepvadError
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
 from stepvad.formats import read_clip, write_clip
 from stepvad.incidents.camera import Subject
@@ -79,30 +80,30 @@ class Explainer:
             return
         self._store.put_poses(record.id, packed(poses.clip))
         try:
-            facts = self._facts(record, poses)
+            found = self._look(record, poses)
         except StepvadError as error:
             logger.info("event %s: no explanation: %s", record.id, error)
             return
-        self._store.put_explanation(record.id, facts)
+        self._store.put_explanation(record.id, found)
         if kind == "new":
-            self._explained.put(Explained(record.camera, record.id, in_words(facts)))
+            self._explained.put(Explained(record.camera, record.id, found.summary))
 
-    def explanation(self, id: str) -> dict[str, Any]:
-        """The stored explanation of an event."""
-        facts = self._store.explanation(id)
-        if facts is None:
+    def explanation(self, id: str) -> EventExplanation:
+        """Why an event has its score, as it is kept."""
+        found = self._store.explained(id)
+        if found is None:
             raise DataError(
                 f"event {id}: expected an explanation, got none",
                 hint="it comes a moment after the event, and goes with its poses",
             )
-        return facts
+        return found
 
-    def _facts(self, record: Record, poses: EventPoses) -> dict[str, Any]:
+    def _look(self, record: Record, poses: EventPoses) -> EventExplanation:
         subject = self._subjects[record.camera]
         found = look_at(
             subject.detector, poses.clip, poses.track, poses.peak_frame, calm=subject.rules.calm
         )
-        return found.as_dict(subject.rate)
+        return found.explanation(subject.rate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,11 +119,6 @@ class ExplainEvent:
     def run(self) -> None:
         """Explain the event."""
         self.explainer.explain(self.change, self.record, self.poses)
-
-
-def in_words(facts: Mapping[str, Any]) -> str:
-    """One-line summary of what is unusual."""
-    return "; ".join(word["says"] for word in facts["words"]) or "unusual motion"
 
 
 def packed(clip: Clip) -> bytes:

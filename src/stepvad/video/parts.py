@@ -128,8 +128,8 @@ class Parts:
         return number, latest
 
 
-def check_origin(found: Mapping[str, Any], expected: Origin, place: Path) -> None:
-    """Reject poses made with other networks or settings."""
+def check_origin(found: Mapping[str, object], expected: Origin, place: Path) -> None:
+    """Refuse poses that came about in another way."""
     other = [name for name, value in expected.items() if found.get(name) != value]
     if other:
         name = other[0]
@@ -139,7 +139,7 @@ def check_origin(found: Mapping[str, Any], expected: Origin, place: Path) -> Non
         )
 
 
-def _settings(file: Path) -> dict[str, Any]:
+def _settings(file: Path) -> dict[str, object]:
     with suppress(OSError, ValueError, RecursionError, DataError):
         found = json.loads(bounded.read(file, most=MAX_BYTES))
         if isinstance(found, dict):
@@ -147,7 +147,7 @@ def _settings(file: Path) -> dict[str, Any]:
     return {}
 
 
-def _encoded(frames: Sequence[Seen]) -> dict[str, Any]:
+def _encoded(frames: Sequence[Seen]) -> Mapping[str, Any]:
     people = [seen.people for seen in frames]
     return {
         "number": np.array([seen.number for seen in frames], np.int64),

@@ -12,6 +12,7 @@ from stepvad import skeletons
 from stepvad.incidents.record import EndedBy, Record, Severity
 from stepvad.incidents.stored import Inventory
 from stepvad.intake.status import CameraView, Delays, Frame, SinkView
+from stepvad.payload import JsonObject
 
 SEEN = 0.05
 """Minimum confidence of a joint to be drawn."""
@@ -131,8 +132,8 @@ class Event(_Answer):
 
     @classmethod
     def of(cls, record: Record, normal: bool) -> Event:
-        """Build from a stored event."""
-        return cls(**record.to_json(), normal=normal)
+        """A stored event."""
+        return cls.model_validate({**record.to_json(), "normal": normal})
 
 
 class Events(_Answer):
@@ -289,8 +290,8 @@ class Problem(BaseModel):
     detail: Any
 
 
-def people(frame: Frame, threshold: float) -> dict[str, Any]:
-    """The people of a frame in compact form: whole pixels, and scores relative to the threshold."""
+def people(frame: Frame, threshold: float) -> JsonObject:
+    """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
     return {
         "n": frame.number,
         "t": round(frame.wall, 2),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, HTTPException, WebSocket
 from fastapi.responses import Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.intake.status import Board
 from stepvad.report.page import house_style, player
 from stepvad.web.attempts import Attempts
@@ -40,7 +40,7 @@ def create_app(
     board: Board,
     token: str,
     *,
-    explain: Callable[[str], dict[str, Any]],
+    explain: Callable[[str], EventExplanation],
     mark: Callable[[str, bool], None],
     health: HealthSource | None = None,
     session_file: Path | None = None,

@@ -8,12 +8,12 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
 from stepvad.intake.status import Board
+from stepvad.payload import JsonObject
 from stepvad.web import answers
 from stepvad.web.shown import Shown
 
@@ -82,8 +82,8 @@ class Live:
                 await socket.send_text(json.dumps({"frames": people}, separators=(",", ":")))
             await asyncio.sleep(TICK_S)
 
-    def _health(self) -> dict[str, Any]:
-        """Current status of cameras and sinks."""
+    def _health(self) -> JsonObject:
+        """Cameras and sinks now."""
         now = self.board.snapshot()
         return {
             "now": round(time.time(), 1),

@@ -39,8 +39,8 @@ class Running:
     settings: Place
     store: Shown
     board: Board
-    explain: Callable[[str], dict[str, Any]]
-    """Explain an event; raises StepvadError if the explanation is not available."""
+    explain: Callable[[str], EventExplanation]
+    """Why an event has its score; a StepvadError if nobody can tell any more."""
     mark: Callable[[str, bool], None]
     """Mark an event as normal, or unmark it."""
 
@@ -154,7 +154,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
-            return answers.Explanation(**EventExplanation.from_json(site.explain(id)).to_json())
+            return answers.Explanation.model_validate(site.explain(id).to_json())
         except StepvadError as error:
             raise _missing(error) from error.__cause__
 

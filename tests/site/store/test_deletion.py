@@ -72,7 +72,7 @@ def test_nothing_of_a_deleted_camera_is_left_on_disk(store: Store) -> None:
     assert UNIQUE.encode() not in bytes_on_disk(store)
     assert b"yard" in bytes_on_disk(store)
     assert len(store.events(limit=None)) == 30
-    assert all(letter.message["after"]["camera"] == "yard" for letter in store.pending("file"))
+    assert all(letter.message.after.camera == "yard" for letter in store.pending("file"))
 
 
 def test_a_deletion_is_clean_while_a_site_writes_and_reads(store: Store) -> None:
@@ -138,7 +138,7 @@ def test_what_is_too_old_goes_poses_first(tmp_path: Path) -> None:
     assert (done.events, done.poses) == (1, 1)
     assert [one.frame_seq for one in store.events()] == [3, 2, 1]
     assert store.poses(record(number=1).id) is None
-    assert store.explanation(record(number=1).id) is None
+    assert store.explained(record(number=1).id) is None
     assert store.poses(record(number=2).id) == b"poses 2"
     assert UNIQUE.encode() not in bytes_on_disk(store)
     assert b"poses 1" not in bytes_on_disk(store)

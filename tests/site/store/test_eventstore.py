@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.incidents.record import Record
 from stepvad.site.store.eventstore import Store
 from tests.site.records import SINKS, UNIQUE, explanation, fill, kinds, record
 
@@ -27,8 +26,8 @@ def test_a_change_is_stored_and_announced_to_every_sink(store: Store) -> None:
         letters = store.pending(sink)
         assert [letter.kind for letter in letters] == ["new", "update", "end"]
         assert [letter.seq for letter in letters] == sorted(letter.seq for letter in letters)
-        assert letters[2].message["before"]["end_time"] is None
-        assert Record.from_json(letters[2].message["after"]) == end
+        assert letters[2].message.before.end_time is None
+        assert letters[2].message.after == end
 
 
 def test_the_same_change_twice_is_announced_once(store: Store) -> None:
@@ -129,7 +128,7 @@ def test_poses_and_explanations_belong_to_their_event(store: Store) -> None:
     assert store.poses(record().id) == b"more"
     assert not store.put_poses("nobody", b"poses")
     assert store.poses("nobody") is None
-    assert store.explanation("nobody") is None
+    assert store.explained("nobody") is None
 
 
 def test_an_event_is_marked_as_normal_and_back(store: Store) -> None:

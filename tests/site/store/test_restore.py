@@ -213,7 +213,7 @@ def many(path: Path, n: int, cameras: int) -> None:
     """A backup of that many events, each with a message that waits, made fast."""
     Store(path).close()
     body = json.dumps(record().to_json())
-    told = json.dumps(message("new", None, record()))
+    told = json.dumps(message("new", None, record()).to_json())
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.executemany(

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from stepvad.errors import ConfigError
 from stepvad.files.secrets import secret
 from stepvad.fleet.settings import BusSettings, Tls
 
 
-def login(settings: BusSettings) -> dict[str, Any]:
+class Login(TypedDict, total=False):
+    """The client's options that say who we are."""
+
+    user: str
+    password: str
+    user_credentials: str
+    tls: ssl.SSLContext
+
+
+def login(settings: BusSettings) -> Login:
     """Credentials and certificates, as the client takes them."""
-    facts: dict[str, Any] = {}
+    facts: Login = {}
     if settings.user is not None and settings.password is not None:
-        facts |= {"user": settings.user, "password": secret(settings.password)}
+        facts["user"], facts["password"] = settings.user, secret(settings.password)
     if settings.credentials is not None:
         _check_readable("credentials", settings.credentials)
         facts["user_credentials"] = str(settings.credentials)

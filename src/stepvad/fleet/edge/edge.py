@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepvad.errors import DataError
 from stepvad.fleet.broker.bus_thread import BusThread
@@ -25,6 +25,7 @@ from stepvad.skeletons import BUILT_IN, COCO17
 from stepvad.supervision.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Supervisor
 
 if TYPE_CHECKING:
+    from stepvad.explain.eventexplanation import EventExplanation
     from stepvad.settings.sections import CameraSettings
     from stepvad.site.app import Serve
     from stepvad.supervision.stages import Page, Parent
@@ -210,7 +211,7 @@ class Packing:
 def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     """The page of an edge: people and health, no events."""
 
-    def explain(id: str) -> dict[str, Any]:
+    def explain(id: str) -> EventExplanation:
         raise DataError(f"event {id}: expected an event of this site, got poses alone")
 
     def mark(id: str, normal: bool) -> None:

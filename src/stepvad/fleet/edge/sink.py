@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from stepvad.errors import StepvadError
@@ -11,11 +11,11 @@ from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.event_message import of_fleet
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import encode_event
-from stepvad.incidents.record import Record
 from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
+    from stepvad.incidents.record import SinkMessage
 
 WITHIN_S = 5.0
 
@@ -29,11 +29,9 @@ class FleetSink:
         self._line, self._site = line, site
         self._subject = subjects.edge_events(site)
 
-    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+    def send(self, kind: Kind, message: SinkMessage) -> None:
         """Return when the broker has it on its disk."""
-        before, after = (
-            of_fleet(Record.from_json(message[name]), self._site) for name in ("before", "after")
-        )
+        before, after = (of_fleet(one, self._site) for one in (message.before, message.after))
         data = encode_event(self._site, kind, before, after)
         id = f"{after.id}:{kind}:x{crc32(data):08x}"  # the order is that of arrival
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepvad.errors import DataError
 from stepvad.fleet.event_loop import CLOSE_S, EventLoopThread
@@ -19,6 +19,9 @@ from stepvad.fleet.events.postgres import (
 )
 from stepvad.incidents.record import Record
 from stepvad.incidents.stored import KINDS, Deleted, Inventory, Kept
+
+if TYPE_CHECKING:
+    from stepvad.explain.eventexplanation import EventExplanation
 
 T = TypeVar("T")
 WITHIN_S = COMMAND_S + CONNECT_S
@@ -112,7 +115,7 @@ class EventReader:
         self._counted = time.monotonic(), made
         return made
 
-    def explanation(self, id: str) -> dict[str, Any]:
+    def explanation(self, id: str) -> EventExplanation:
         """Nobody can tell: poses are not kept with the events of a fleet."""
         raise DataError(f"event {id}: expected its poses, got none: a fleet keeps no poses")
 

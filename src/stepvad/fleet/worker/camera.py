@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from stepvad.fleet.wire import Batch, Connection
+from stepvad.fleet.worker.checkpoint import CameraState
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.incidents.camera import CameraEvents, Subject
 from stepvad.incidents.record import Record
-from stepvad.poses import MAX_FPS
 
 PAST = 8
 """Connections remembered, so that what comes late from them is known as such."""
@@ -91,65 +89,47 @@ class Camera:
         self.is_over = self.is_lost = False
         self.events = self._events()
 
-    def state(self) -> dict[str, Any]:
-        """What a successor needs, as plain values."""
-        facts: dict[str, Any] = {
-            "site": self.site,
-            "rate": self.subject.rate,
-            "epoch": self.epoch,
-            "wall0": self.wall0,
-            "past": list(self.past),
-            "scored": self.scored,
-            "from": min((seq for _, seq, _ in self.needed), default=self.scored),
-            "sequence": self.last_sequence,
-            "over": self.is_over,
-            "lost": self.is_lost,
-        }
-        if not self.events.is_idle:
-            facts["watcher"] = self.events.state()
-            facts["told"] = None if self.told is None else self.told.to_json()
-        return facts
+    def state(self) -> CameraState:
+        """What a successor needs."""
+        is_idle = self.events.is_idle
+        return CameraState(
+            site=self.site,
+            rate=self.subject.rate,
+            epoch=self.epoch,
+            wall0=self.wall0,
+            past=self.past,
+            scored=self.scored,
+            first=min((seq for _, seq, _ in self.needed), default=self.scored),
+            sequence=self.last_sequence,
+            is_over=self.is_over,
+            is_lost=self.is_lost,
+            events=None if is_idle else self.events.state(),
+            told=None if is_idle else self.told,
+        )
 
     @classmethod
-    def restore(cls, subject: Subject, facts: Mapping[str, Any], number: int, now: float) -> Camera:
+    def restore(cls, subject: Subject, state: CameraState, number: int, now: float) -> Camera:
         """The camera that `state` told of; its windows come again with its frames."""
-        _check(facts)
         made = cls(
-            site=facts["site"],
+            site=state.site,
             subject=subject,
-            epoch=facts["epoch"],
-            wall0=facts["wall0"],
+            epoch=state.epoch,
+            wall0=state.wall0,
             number=number,
-            reorder=Reorder(facts["scored"] if facts["over"] else facts["from"]),
-            past=tuple(facts["past"]),
-            scored=facts["scored"],
-            last_sequence=facts["sequence"],
+            reorder=Reorder(state.scored if state.is_over else state.first),
+            past=state.past,
+            scored=state.scored,
+            last_sequence=state.sequence,
             heard=now,
-            is_over=facts["over"],
-            is_lost=facts["lost"],
+            is_over=state.is_over,
+            is_lost=state.is_lost,
         )
-        if "watcher" in facts:
-            made.events.restore(facts["watcher"])
-            made.told = None if facts["told"] is None else Record.from_json(facts["told"])
+        if state.events is not None:
+            made.events.restore(state.events)
+            made.told = state.told
         return made
 
     def _events(self) -> CameraEvents:
         made = CameraEvents(self.subject, lambda: self.epoch, kept_s=0.0)
         made.begin(self.wall0)
         return made
-
-
-def _check(facts: Mapping[str, Any]) -> None:
-    """Refuse values of other types than `Camera.state` has."""
-    counts = [facts[name] for name in ("epoch", "scored", "from", "sequence")]
-    wall0, rate = facts["wall0"], facts["rate"]
-    if not (
-        isinstance(facts["site"], str)
-        and {*map(type, counts), *map(type, facts["past"])} <= {int}
-        and all(0 <= count < 2**63 for count in counts)
-        and {type(facts["over"]), type(facts["lost"])} == {bool}
-        and {type(wall0), type(rate)} <= {int, float}
-        and abs(wall0) <= 1e12
-        and 0 < rate <= MAX_FPS
-    ):
-        raise ValueError("a camera with values of other types")

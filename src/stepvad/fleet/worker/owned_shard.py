@@ -7,13 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.scoring import Change
 from stepvad.fleet.worker.shard import PoisonMessage, Shard
 from stepvad.supervision.backoff import Backoff
@@ -53,32 +54,6 @@ class Checkpoint(NamedTuple):
 def key_of(shard: int) -> str:
     """Where the checkpoint of a shard is."""
     return f"shard-{shard}"
-
-
-def packed(owner: str, facts: dict[str, Any] | None) -> bytes:
-    """A checkpoint as bytes, with the worker that wrote it; nobody: it was given back."""
-    import msgpack
-
-    data: bytes = msgpack.packb({"owner": owner, "state": facts})
-    return data
-
-
-def unpacked(value: bytes) -> tuple[str, dict[str, Any] | None]:
-    """The owner and the state in a checkpoint; anything else is an `UnreadableError`."""
-    import msgpack
-
-    try:
-        facts = msgpack.unpackb(value, strict_map_key=False)
-    except Exception as error:  # it has many, and RecursionError; none may end a worker
-        raise UnreadableError(
-            f"checkpoint: expected msgpack, got: {type(error).__name__}"
-        ) from None
-    match facts:
-        case {"owner": str(owner), "state": None}:
-            return owner, None
-        case {"owner": str(owner), "state": dict(state)}:
-            return owner, state
-    raise UnreadableError("checkpoint: expected an owner and a state, got something else")
 
 
 @dataclass(slots=True, eq=False)
@@ -165,9 +140,9 @@ class OwnedShard:
         if self._is_keeping and not is_last:
             return
         self._is_keeping = True
-        facts = self.shard.state() | {"said": self.expect}
-        value = packed("" if is_last else self.worker, facts)
-        self._letters.put_nowait(Checkpoint(value, is_last))
+        state = self.shard.state(said=self.expect)
+        made = ShardCheckpoint("" if is_last else self.worker, state.to_json())
+        self._letters.put_nowait(Checkpoint(made.pack(), is_last))
 
     def give_up(self) -> None:
         """Take nothing more, and have the last checkpoint written."""
@@ -280,25 +255,24 @@ def _size(deliveries: Sequence[Delivery]) -> int:
     return sum(len(delivery.data) for delivery in deliveries)
 
 
-def _known(value: bytes, shard: int) -> tuple[str, dict[str, Any] | None]:
-    """The owner and the state in a checkpoint; nobody and none if it cannot be read."""
+def _known(value: bytes, shard: int) -> ShardCheckpoint:
+    """A checkpoint; one of nobody and without a state if it cannot be read."""
     try:
-        return unpacked(value)
+        return ShardCheckpoint.unpack(value)
     except UnreadableError as error:
         logger.warning("shard %d begins without its checkpoint: %s", shard, error.problem)
-        return "", None
+        return ShardCheckpoint("")
 
 
-def _restored(shard: Shard, state: dict[str, Any] | None) -> dict[str, Any] | None:
+def _restored(shard: Shard, kept: ShardCheckpoint) -> ShardState | None:
     """The state that a shard went on from; None if it begins without one."""
-    if state is not None:
-        try:
-            if type(state.get("said")) is not int:
-                raise UnreadableError("state: expected how many messages were said, got none")
+    try:
+        state = kept.shard_state()
+        if state is not None:
             shard.restore(state, time.monotonic())
-        except UnreadableError as error:
-            logger.warning("shard %d begins without its state: %s", shard.number, error.problem)
-            return None
+    except UnreadableError as error:
+        logger.warning("shard %d begins without its state: %s", shard.number, error.problem)
+        return None
     return state
 
 
@@ -315,21 +289,23 @@ async def take(
 ) -> OwnedShard | None:
     """Make a shard ours, unless a worker that is alive has it: state first, then the fence."""
     entry = await bus.read(key_of(shard.number))
-    state = None
+    kept = ShardCheckpoint("")
     if entry is not None:
-        owner, state = _known(entry.value, shard.number)
-        if owner != worker and owner and alive(owner):
+        kept = _known(entry.value, shard.number)
+        if kept.owner != worker and kept.owner and alive(kept.owner):
             return None
     try:
         revision = await bus.write(
-            key_of(shard.number), packed(worker, state), 0 if entry is None else entry.revision
+            key_of(shard.number),
+            replace(kept, owner=worker).pack(),
+            0 if entry is None else entry.revision,
         )
     except ConflictError:
         return None
-    state = _restored(shard, state)
+    state = _restored(shard, kept)
     claim = await bus.publish(subject, encode_claim(worker))
     if state is not None:
-        shard.recall(await bus.said(subject, state["said"]))
+        shard.recall(await bus.said(subject, state.said))
     # a name of its own: a former owner that wakes up pulls nothing away from us
     consumer = await bus.poses(
         shard.number, f"shard-{shard.number}-{worker}-{revision}", shard.position

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from stepvad.errors import DataError
 from stepvad.fleet.broker.bus import Delivery, Position
@@ -22,6 +22,7 @@ from stepvad.fleet.wire import (
     decode_event,
 )
 from stepvad.fleet.worker.camera import Camera
+from stepvad.fleet.worker.checkpoint import ShardState
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.fleet.worker.scoring import Change, Scorer, Work, changed
@@ -144,46 +145,39 @@ class Shard:
         at = self.position
         return replace(at, sequence=min([at.sequence, *(first - 1 for first in needed)]))
 
-    def state(self) -> dict[str, Any]:
-        """What a successor needs, as plain values; who is over and not needed is forgotten."""
+    def state(self, said: int = 0) -> ShardState:
+        """What a successor needs; who is over and not needed is forgotten.
+
+        `said` is the last message on the subject of its events.
+        """
         floor = self.floor()
         for subject, camera in [*self.cameras.items()]:
             if camera.is_over and camera.last_sequence <= floor.sequence:
                 del self.cameras[subject]
-        return {
-            "stream": floor.stream,
-            "floor": floor.sequence,
-            "seen": [floor.seen, floor.seen_at],
-            "cameras": {camera.name: camera.state() for camera in self.cameras.values()},
-        }
+        cameras = {camera.name: camera.state() for camera in self.cameras.values()}
+        return ShardState(floor=floor, cameras=cameras, said=said)
 
-    def restore(self, facts: Mapping[str, Any], now: float) -> None:
+    def restore(self, state: ShardState, now: float) -> None:
         """Go on from what `state` told, from its floor on.
 
         A state that nobody can have told is an `UnreadableError`, and changes nothing.
         """
         try:
-            position, cameras = self._restored(facts, now)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, DataError) as error:
+            cameras = self._restored(state, now)
+        except (TypeError, ValueError, OverflowError, DataError) as error:
             raise UnreadableError(f"state: expected that of a shard, got: {error!r:.200}") from None
-        self.position = position
+        self.position = state.floor
         self.cameras |= cameras
 
-    def _restored(self, facts: Mapping[str, Any], now: float) -> tuple[Position, dict[str, Camera]]:
-        match facts:
-            case {"stream": str(stream), "floor": int(floor), "cameras": dict(known)}:
-                seen, seen_at = facts.get("seen", (0, 0.0))
-                position = Position(stream, floor, int(seen), float(seen_at))
-            case _:
-                raise ValueError("no stream, floor or cameras")
+    def _restored(self, state: ShardState, now: float) -> dict[str, Camera]:
         cameras = {}
-        for name, own in known.items():
-            subject = self.models.subject(str(name), own["rate"])
+        for name, own in state.cameras.items():
+            subject = self.models.subject(name, own.rate)
             if subject is not None:
                 camera = Camera.restore(subject, own, self.scorer.number(), now)
                 at = self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))
                 cameras[at] = camera
-        return position, cameras
+        return cameras
 
     def of_stream(self, stream: str) -> None:
         """Which stream the frames are from: another one than before counts anew."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
+    from stepvad.incidents.record import SinkMessage
 
 LONGEST = 1 << 20
 """Upper bound for the bytes of a line."""
@@ -31,9 +32,9 @@ class JsonLines:
         """Always `file`: a site has only one."""
         return "file"
 
-    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+    def send(self, kind: Kind, message: SinkMessage) -> None:
         """Append one line."""
-        line = json.dumps(message, ensure_ascii=False).encode() + b"\n"
+        line = json.dumps(message.to_json(), ensure_ascii=False).encode() + b"\n"
         try:
             self._append(line)
         except OSError as error:

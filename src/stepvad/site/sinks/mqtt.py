@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessageInfo
 
     from stepvad.incidents.events import Kind
+    from stepvad.incidents.record import Record, SinkMessage
+    from stepvad.payload import JsonObject
     from stepvad.settings.file import Mqtt as MqttSettings
 
 State = Literal["online", "offline", "failed"]
@@ -77,18 +79,18 @@ class Mqtt:
         client.on_disconnect = self._on_disconnect
         return client
 
-    def send(self, kind: Kind, message: dict[str, Any]) -> None:
-        """Publish a message and wait until the broker acknowledges it."""
+    def send(self, kind: Kind, message: SinkMessage) -> None:
+        """Publish one message and wait until the broker has it."""
         if not self._connected.wait(ANSWER_S):
             raise DeliveryError(
                 f"broker {self._place}: expected a connection, got: {self._reason}",
                 hint="check that it runs, the port, and user name and password",
             )
-        camera = message["after"]["camera"]
+        camera = message.after.camera
         with self._lock:
-            self._note(kind, camera, message["after"]["id"])
+            self._note(kind, camera, message.after.id)
             sent = [
-                self._publish("events", json.dumps(message)),
+                self._publish("events", json.dumps(message.to_json())),
                 self._publish("reviews", json.dumps(review(message))),
                 self._publish(f"{camera}/anomaly", self._anomaly(camera), retain=True),
             ]
@@ -179,16 +181,21 @@ class Mqtt:
         self._connected.clear()
 
 
-def review(message: dict[str, Any]) -> dict[str, Any]:
-    """Convert a message to the format of Frigate's reviews."""
+def review(message: SinkMessage) -> JsonObject:
+    """The same news in the shape of Frigate's reviews: what to look at, and how urgently."""
     return {
-        "type": message["type"],
-        "before": _reviewed(message["before"]),
-        "after": _reviewed(message["after"]),
+        "type": message.kind,
+        "before": _reviewed(message.before),
+        "after": _reviewed(message.after),
     }
 
 
-def _reviewed(event: dict[str, Any]) -> dict[str, Any]:
-    data = {"detections": [event["id"]], "objects": [event["label"]], "zones": event["zones"]}
-    names = ("id", "camera", "start_time", "end_time", "severity")
-    return {**{name: event[name] for name in names}, "data": data}
+def _reviewed(event: Record) -> JsonObject:
+    return {
+        "id": event.id,
+        "camera": event.camera,
+        "start_time": event.start_time,
+        "end_time": event.end_time,
+        "severity": event.severity,
+        "data": {"detections": [event.id], "objects": [event.label], "zones": list(event.zones)},
+    }

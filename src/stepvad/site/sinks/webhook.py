@@ -12,7 +12,7 @@ import ssl
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from stepvad.errors import MissingExtraError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from httpx import AsyncClient, Response
 
     from stepvad.incidents.events import Kind
+    from stepvad.incidents.record import SinkMessage
+    from stepvad.payload import JsonObject
     from stepvad.settings.file import Webhook as WebhookSettings
 
 TYPE = "dev.stepvad.event"
@@ -107,7 +109,7 @@ class Webhook:
             headers={"User-Agent": "stepvad"},
         )
 
-    def send(self, kind: Kind, message: dict[str, Any]) -> None:
+    def send(self, kind: Kind, message: SinkMessage) -> None:
         """Post one message."""
         body = json.dumps(cloud_event(kind, message, self._site)).encode()
         status, after_s = self._within_time(body)
@@ -206,20 +208,20 @@ def signature(key: str, timestamp: str, body: bytes) -> str:
     return hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
-def cloud_event(kind: Kind, message: dict[str, Any], site: str) -> dict[str, Any]:
-    """Wrap a message in a CloudEvents envelope; the id is the same for every retry."""
-    after = message["after"]
-    digest = hashlib.sha256(json.dumps(message, sort_keys=True).encode()).hexdigest()[:12]
-    envelope = {
+def cloud_event(kind: Kind, message: SinkMessage, site: str) -> JsonObject:
+    """A message in its envelope; the id is the same each time the message is sent."""
+    after, data = message.after, message.to_json()
+    digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+    envelope: JsonObject = {
         "specversion": "1.0",
-        "id": f"{after['id']}-{kind}-{digest}",
-        "source": f"/stepvad/{site}/{after['camera']}",
+        "id": f"{after.id}-{kind}-{digest}",
+        "source": f"/stepvad/{site}/{after.camera}",
         "type": f"{TYPE}.{kind}",
-        "subject": after["id"],
+        "subject": after.id,
         "datacontenttype": "application/json",
-        "data": message,
+        "data": data,
     }
-    moment = {"new": after["start_time"], "end": after["end_time"]}.get(kind)
+    moment = {"new": after.start_time, "end": after.end_time}.get(kind)
     if moment is not None:
         envelope["time"] = datetime.fromtimestamp(moment, UTC).isoformat()
     return envelope

@@ -6,7 +6,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -190,21 +190,14 @@ class Store:
         """The poses around an event."""
         return self._attached("poses", id)
 
-    def put_explanation(self, id: str, explanation: EventExplanation | Mapping[str, Any]) -> bool:
-        """Store the explanation of an event; False if the event no longer exists."""
-        if isinstance(explanation, Mapping):
-            explanation = _explanation(explanation)
+    def put_explanation(self, id: str, explanation: EventExplanation) -> bool:
+        """Keep why an event has its score; False if there is no such event any more."""
         return self._attach("explanations", id, json.dumps(explanation.to_json()))
 
     def explained(self, id: str) -> EventExplanation | None:
         """The explanation of an event."""
         body = self._attached("explanations", id)
         return None if body is None else _explanation(json.loads(body))
-
-    def explanation(self, id: str) -> dict[str, Any] | None:
-        """The explanation of an event as plain JSON values."""
-        found = self.explained(id)
-        return None if found is None else found.to_json()
 
     def _attach(self, table: _Attached, id: str, body: bytes | str) -> bool:
         with self._database.write() as connection:

@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from stepvad.errors import DataError
+from stepvad.incidents.record import SinkMessage
 from stepvad.site.store.database import Database
 
 if TYPE_CHECKING:
@@ -24,13 +26,19 @@ class OutboxMessage:
     sink: str
     event_id: str
     kind: Kind
-    message: dict[str, Any]
+    body: str
+    """The message as it is stored."""
     created: float
     tries: int
     next_try: float
     """Earliest time of the next attempt."""
     error: str | None
     """Error of the last attempt."""
+
+    @property
+    def message(self) -> SinkMessage:
+        """What the sink is sent; a damaged or a newer one is a `DataError`."""
+        return _message(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +49,15 @@ class DeadLetter:
     sink: str
     event_id: str
     kind: Kind
-    message: dict[str, Any]
+    body: str
     created: float
     refused: float
     error: str
+
+    @property
+    def message(self) -> SinkMessage:
+        """What the sink was sent; a damaged or a newer one is a `DataError`."""
+        return _message(self.body)
 
 
 class Outbox:
@@ -62,10 +75,10 @@ class Outbox:
         sinks: Iterable[str],
         event_id: str,
         kind: Kind,
-        message: dict[str, Any],
+        message: SinkMessage,
     ) -> None:
-        """Add a message for each sink, in the transaction of the change it announces."""
-        body, now = json.dumps(message), self._clock()
+        """One message for each sink, in the transaction of what it announces."""
+        body, now = json.dumps(message.to_json()), self._clock()
         connection.executemany(
             "INSERT INTO outbox (sink, event_id, kind, body, created) VALUES (?, ?, ?, ?, ?)",
             [(sink, event_id, kind, body, now) for sink in sinks],
@@ -92,7 +105,7 @@ class Outbox:
             rows = connection.execute(
                 "SELECT * FROM outbox WHERE sink = ? ORDER BY seq LIMIT ?", (sink, limit)
             ).fetchall()
-        return [OutboxMessage(**_fields(row)) for row in rows]
+        return [OutboxMessage(**row) for row in rows]
 
     def lag(self, sink: str) -> int:
         """Number of pending messages of a sink."""
@@ -152,7 +165,7 @@ class Outbox:
                 "SELECT * FROM outbox WHERE ?1 IS NULL OR sink = ?1 ORDER BY seq LIMIT ?2",
                 (sink, limit),
             ).fetchall()
-        return [OutboxMessage(**_fields(row)) for row in rows]
+        return [OutboxMessage(**row) for row in rows]
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Number of pending and refused messages by sink."""
@@ -170,9 +183,12 @@ class Outbox:
                 "SELECT * FROM dead_letters WHERE ? IS NULL OR sink = ? ORDER BY seq",
                 (sink, sink),
             ).fetchall()
-        return [DeadLetter(**_fields(row)) for row in rows]
+        return [DeadLetter(**row) for row in rows]
 
 
-def _fields(row: sqlite3.Row) -> dict[str, Any]:
-    facts = dict(row)
-    return facts | {"message": json.loads(facts.pop("body"))}
+def _message(body: str) -> SinkMessage:
+    try:
+        facts = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"message: expected JSON, got: {str(error)[:200]}") from None
+    return SinkMessage.from_json(facts)

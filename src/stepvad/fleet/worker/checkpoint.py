@@ -1,0 +1,176 @@
+"""What the broker keeps of a shard, so that another worker can go on: typed, with a version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stepvad.errors import DataError
+from stepvad.fleet.broker.bus import Position
+from stepvad.fleet.wire import UnreadableError
+from stepvad.incidents.camera_state import CameraEventsState
+from stepvad.incidents.events import LATEST_S
+from stepvad.incidents.record import Record
+from stepvad.payload import Fields, JsonObject, check_version
+from stepvad.poses import MAX_FPS
+
+VERSION = 1
+"""Of the layout of a state; checkpoints without a version have this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraState:
+    """What a successor needs of one camera."""
+
+    site: str
+    rate: float
+    epoch: int
+    wall0: float
+    past: tuple[int, ...]
+    scored: int
+    first: int
+    """The first frame that windows under way need."""
+    sequence: int
+    is_over: bool
+    is_lost: bool
+    events: CameraEventsState | None = None
+    """None while nobody is above the threshold."""
+    told: Record | None = None
+
+    def to_json(self) -> JsonObject:
+        """Plain values."""
+        facts: JsonObject = {
+            "site": self.site,
+            "rate": self.rate,
+            "epoch": self.epoch,
+            "wall0": self.wall0,
+            "past": list(self.past),
+            "scored": self.scored,
+            "from": self.first,
+            "sequence": self.sequence,
+            "over": self.is_over,
+            "lost": self.is_lost,
+        }
+        if self.events is not None:
+            facts["watcher"] = self.events.to_json()
+            facts["told"] = None if self.told is None else self.told.to_json()
+        return facts
+
+    @classmethod
+    def from_json(cls, own: Fields) -> CameraState:
+        """The state that `to_json` made these fields of."""
+        rate = own.number("rate", most=MAX_FPS)
+        if not rate > 0:
+            raise own.unlike("rate", "a rate above 0")
+        events = own.value("watcher") if "watcher" in own else None
+        told = None if events is None else own.value("told")
+        return cls(
+            site=own.text("site"),
+            rate=rate,
+            epoch=own.whole("epoch"),
+            wall0=own.number("wall0", most=LATEST_S),
+            past=own.wholes("past"),
+            scored=own.whole("scored"),
+            first=own.whole("from"),
+            sequence=own.whole("sequence"),
+            is_over=own.flag("over"),
+            is_lost=own.flag("lost"),
+            events=None if events is None else CameraEventsState.from_json(events),
+            told=None if told is None else Record.from_json(told),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardState:
+    """What a successor needs of a shard."""
+
+    floor: Position
+    """Up to where in the stream no message is needed any more."""
+    cameras: Mapping[str, CameraState]
+    """By name, as `site/camera`."""
+    said: int
+    """The last message on the subject of its events."""
+
+    def to_json(self) -> JsonObject:
+        """Plain values."""
+        return {
+            "stream": self.floor.stream,
+            "floor": self.floor.sequence,
+            "seen": [self.floor.seen, self.floor.seen_at],
+            "cameras": {name: camera.to_json() for name, camera in self.cameras.items()},
+            "said": self.said,
+        }
+
+    @classmethod
+    def from_json(cls, facts: object) -> ShardState:
+        """The state that `to_json` made these values of; anything else is an `UnreadableError`."""
+        try:
+            own = Fields.of("state", facts)
+            cameras = {
+                name: CameraState.from_json(one) for name, one in own.objects("cameras").items()
+            }
+            return cls(floor=_floor(own), cameras=cameras, said=own.whole("said"))
+        except DataError as error:
+            raise UnreadableError(
+                f"state: expected that of a shard, got: {error.problem[:200]}"
+            ) from None
+
+
+def _floor(own: Fields) -> Position:
+    seen = own.items("seen") if "seen" in own else [0, 0.0]
+    if len(seen) != 2:
+        raise own.unlike("seen", "a number and a time")
+    pair = Fields("state", {"seen": seen[0], "seen_at": seen[1]})
+    return Position(
+        own.text("stream"),
+        own.whole("floor", least=-1),
+        pair.whole("seen"),
+        pair.number("seen_at", most=LATEST_S),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCheckpoint:
+    """The owner of a shard and its state, as it was written.
+
+    A state of a newer version is kept for those who can read it; the owner can always be read.
+    """
+
+    owner: str
+    """Empty: nobody, it was given back."""
+    state: Mapping[str, object] | None = None
+    version: int = VERSION
+
+    def shard_state(self) -> ShardState | None:
+        """The state, checked; a newer or a damaged one is an `UnreadableError`."""
+        if self.state is None:
+            return None
+        try:
+            check_version("checkpoint", self.version, VERSION)
+        except DataError as error:
+            raise UnreadableError(error.problem, hint=error.hint) from None
+        return ShardState.from_json(self.state)
+
+    def pack(self) -> bytes:
+        """The bytes that the broker keeps."""
+        import msgpack
+
+        facts = {"owner": self.owner, "state": self.state, "version": self.version}
+        data: bytes = msgpack.packb(facts)
+        return data
+
+    @classmethod
+    def unpack(cls, value: bytes) -> ShardCheckpoint:
+        """The checkpoint in these bytes; anything else is an `UnreadableError`."""
+        import msgpack
+
+        try:
+            facts = msgpack.unpackb(value, strict_map_key=False)
+        except Exception as error:  # it has many, and RecursionError; none may end a worker
+            raise UnreadableError(
+                f"checkpoint: expected msgpack, got: {type(error).__name__}"
+            ) from None
+        match facts:
+            case {"owner": str(owner), "state": None | dict() as state}:
+                return cls(owner, state, facts.get("version", 1))
+        raise UnreadableError("checkpoint: expected an owner and a state, got something else")

@@ -1,0 +1,82 @@
+"""What the events of a camera know, for a successor that goes on with the same scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepvad.errors import DataError
+from stepvad.incidents.events import LATEST_S, EventDetectorState
+from stepvad.incidents.record import Box, Record
+from stepvad.payload import LOWEST, Fields, JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class PeakState:
+    """The window of a high score: whose, when, energies by scale, confidence and place."""
+
+    track: int
+    slot: int
+    E: tuple[float, ...]
+    c: float
+    box: Box | None
+
+    @classmethod
+    def from_json(cls, facts: object) -> PeakState:
+        """The peak in a list of its values."""
+        if not (isinstance(facts, list | tuple) and len(facts) == 5):
+            raise DataError("peak: expected track, slot, energies, confidence and box, got others")
+        own = Fields("peak", dict(zip(("track", "slot", "E", "c", "box"), facts, strict=True)))
+        return cls(
+            track=own.whole("track", least=LOWEST),
+            slot=own.whole("slot", least=LOWEST),
+            E=own.numbers("E"),
+            c=own.number("c"),
+            box=None if own.value("box") is None else _box(own),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraEventsState:
+    """All but the poses kept and the windows under way."""
+
+    epoch: int
+    wall0: float
+    told: float
+    is_told: bool
+    open: Record | None
+    watch: EventDetectorState
+    peaks: tuple[PeakState, ...]
+
+    def to_json(self) -> JsonObject:
+        """Plain values."""
+        return {
+            "epoch": self.epoch,
+            "wall0": self.wall0,
+            "told": self.told,
+            "is_told": self.is_told,
+            "open": None if self.open is None else self.open.to_json(),
+            "watch": self.watch.to_json(),
+            "peaks": [[one.track, one.slot, list(one.E), one.c, one.box] for one in self.peaks],
+        }
+
+    @classmethod
+    def from_json(cls, facts: object) -> CameraEventsState:
+        """The state that `to_json` made these values of."""
+        own = Fields.of("events of a camera", facts)
+        opened = own.value("open")
+        return cls(
+            epoch=own.whole("epoch", least=-1),
+            wall0=own.number("wall0", most=LATEST_S),
+            told=own.number("told", most=LATEST_S),
+            is_told=own.flag("is_told"),
+            open=None if opened is None else Record.from_json(opened),
+            watch=EventDetectorState.from_json(own.value("watch")),
+            peaks=tuple(map(PeakState.from_json, own.items("peaks"))),
+        )
+
+
+def _box(own: Fields) -> Box:
+    match own.numbers("box"):
+        case left, top, right, bottom:
+            return left, top, right, bottom
+    raise own.unlike("box", "4 numbers")
