@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import ConfigError
-from stepvad.model.scoring import WindowScores
+from stepvad.model.scoring import Scores, WindowScores
 from stepvad.payload import LOWEST, Fields, JsonObject
 from stepvad.poses import Clip
 
