@@ -195,7 +195,7 @@ class _Watch:
         self._systemd.notify("WATCHDOG=1")
         until = time.monotonic() + seconds
         while not self._stopping and time.monotonic() < until:
-            time.sleep(0.1)
+            select.select([], [], [], 0.1)
 
 
 def supervise(command: Sequence[str]) -> int:
