@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.compare import compare
+from stepvad.cli.former import former
 from stepvad.cli.pictures import PICTURES
 from stepvad.cli.promises import promises
 from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
-from stepvad.cli.studies import NAMES, former, study
+from stepvad.cli.studies import NAMES, study
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def mocap(
 benchmark.command()(compare)
 benchmark.command()(study)
 for name in NAMES:
-    benchmark.command(hidden=True)(former(name))
+    old = former(study, f"benchmark {name}", f"benchmark study {name}", name=name)
+    benchmark.command(hidden=True)(old)
 for picture in PICTURES:
     benchmark.command()(picture)
 benchmark.command()(promises)

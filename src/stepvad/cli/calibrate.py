@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrated import camera_of, look_at
+from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import RuntimeName, load_detector
-from stepvad.cli.poses import Format, Poses
+from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
 
 if TYPE_CHECKING:
-    from stepvad.calibration import Calibration, Scored, Threshold
-    from stepvad.calibration.drift import BlockStats
+    from stepvad.calibration import Calibration, Threshold
 
 
 def calibrate(
@@ -60,29 +59,22 @@ def calibrate(
     It promises nothing that the footage cannot carry, and says how much more is needed.
     """
     from stepvad.calibration import RULES, file
-    from stepvad.calibration import calibrate as find_thresholds
-    from stepvad.calibration.drift import BlockStats
+    from stepvad.calibration.footage import ScoredFootage
 
     where = output if output is not None else file.beside(model)
     for path in filter(None, (where, plot)):
         check_output(path)
-    fitted = replace(load_detector(model), runtime=runtime)
+    footage = ScoredFootage(replace(load_detector(model), runtime=runtime))
     with progress_bars() as report:
-        footage: dict[str, list[Scored]] = {}
-        looks: dict[str, BlockStats] = {}
         for path in poses:
-            name = camera_of(path)
-            clips, seen = look_at(fitted, path, format, fps, report)
-            footage[name] = footage.get(name, []) + clips
-            looks[name] = BlockStats.join([looks[name], seen]) if name in looks else seen
-        calibration = find_thresholds(
-            footage,
-            model_sha256=fitted.model.sha256,
+            clips = read_poses([path], format, report, fps=fps)
+            footage.add(camera_of(path), clips, fps=fps, report=report)
+        calibration = footage.calibrate(
             alerts_per_hour=alerts_per_hour,
             confidence=confidence,
             rules=replace(RULES, min_s=min_seconds, gap_s=gap_seconds),
         )
-    file.write(replace(calibration, looks=looks), where)
+    file.write(calibration, where)
     if plot is not None:
         from stepvad.plots.calibration import draw
 

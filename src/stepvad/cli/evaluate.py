@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from itertools import product
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,9 +15,9 @@ from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
+    from stepvad.benchmark.certainty import SureRow
     from stepvad.benchmark.datasets import Dataset
-    from stepvad.benchmark.intervals import Interval
-    from stepvad.benchmark.protocol import Evaluation, Method, Row, ScoredClip, Selection
+    from stepvad.benchmark.protocol import Evaluation, Method, Row
     from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -99,6 +98,7 @@ def evaluate(
     """
     from stepvad import baselines
     from stepvad.benchmark import protocol
+    from stepvad.benchmark.certainty import sure_rows
     from stepvad.benchmark.datasets import open_dataset
 
     detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
@@ -117,7 +117,7 @@ def evaluate(
         for each in (floor, other)
     )
     scored: Method = "detector" if method == "model" else method
-    sure = _intervals(clips, dataset, places, scored) if intervals else []
+    sure = sure_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
         print_json({floor: asdict(result), other: asdict(beside), **extra})
@@ -129,40 +129,7 @@ def evaluate(
     _say_what_stands_behind(dataset, result, floor)
 
 
-@dataclass(frozen=True, slots=True)
-class SureLine:
-    """How sure one row is, and what it makes of each anomaly."""
-
-    placement: Placement
-    smoothed: bool
-    frames: Selection
-    auroc: Interval
-    by_class: dict[str, float]
-
-
-def _intervals(
-    clips: list[ScoredClip], dataset: Dataset, places: list[Placement], method: Method
-) -> list[SureLine]:
-    """Intervals of the AUROC over clips, with the floor of the data set as a whole."""
-    from stepvad.benchmark import intervals, protocol
-
-    lines = []
-    selections: tuple[Selection, ...] = ("all", "covered", "one-person")
-    for placement, smoothed, frames in product(places, (False, True), selections):
-        scores = protocol.frame_scores(
-            clips,
-            dataset,
-            method=method,
-            placement=placement,
-            smoothed=smoothed,
-            frames=frames,
-        )
-        sure = intervals.over_clips(scores)
-        lines.append(SureLine(placement, smoothed, frames, sure, scores.by_class()))
-    return lines
-
-
-def _print_intervals(lines: list[SureLine]) -> None:
+def _print_intervals(lines: list[SureRow]) -> None:
     names = [*lines[0].by_class]
     rows = [
         [

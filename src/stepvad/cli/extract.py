@@ -10,10 +10,18 @@ import typer
 
 from stepvad.cli.engine import Threads
 from stepvad.cli.options import frame_range
-from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say, say_error
+from stepvad.cli.terminal import (
+    AsJson,
+    notes_of,
+    print_json,
+    print_table,
+    progress_bars,
+    say,
+    say_error,
+)
 
 if TYPE_CHECKING:
-    from stepvad.cli.recordings import Outcome
+    from stepvad.intake.recordings import Outcome
 
 Videos = Annotated[
     list[str],
@@ -96,16 +104,22 @@ def extract(
     Repeat a command that was stopped: finished videos are skipped, an unfinished one goes on where
     it was. Ctrl-C ends cameras and keeps what they saw.
     """
-    from stepvad.cli.recordings import Settings, extract_all, open_sources
+    from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
+    from stepvad.video.extract import FrameRange
     from stepvad.video.tls import Tls
 
-    first, end = frame_range(frames)
+    part = FrameRange(*frame_range(frames))
     tls = Tls(tls_ca, tls_insecure)
-    sources = open_sources(videos, credentials, first=first, end=end, duration_s=duration, tls=tls)
-    settings = Settings.of(
-        output, detector, pose, engine=engine, min_confidence=min_confidence, duration_s=duration
-    )
-    with progress_bars() as report:
+    sources = open_sources(videos, credentials, frames=part, duration_s=duration, tls=tls)
+    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
+        settings = ExtractionSettings.of(
+            output,
+            detector,
+            pose,
+            engine=engine,
+            min_confidence=min_confidence,
+            duration_s=duration,
+        )
         outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)
     _print(outcomes, as_json=as_json)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]

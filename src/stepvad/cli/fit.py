@@ -14,6 +14,7 @@ from stepvad.cli.terminal import (
     AsJson,
     check_output,
     mended_words,
+    notes_of,
     print_json,
     progress_bars,
     say,
@@ -22,8 +23,6 @@ from stepvad.config import Compute, Config, DistanceMethod, Method
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from stepvad.baselines import Fitted
     from stepvad.detector import Detector
 
@@ -204,14 +203,19 @@ def _train(
             f"{checkpoint}: expected the checkpoint of an interrupted fit, got no such file",
             hint="start anew without --resume",
         )
-    also = projection_poses or None
+    also, rating = projection_poses or None, None
+    if validation is not None:
+        from stepvad.benchmark.validation import auroc_on
+
+        with notes_of("stepvad.benchmark"):
+            rating = auroc_on(validation)
     try:
         with progress_bars() as report:
             detector = Detector.fit(
                 read_training_poses(poses, format, report),
                 config,
                 projection_clips=None if also is None else read_poses(also, format, report),
-                keep_best=_rating(validation),
+                keep_best=rating,
                 report=report,
                 checkpoint=checkpoint,
                 resume=resume,
@@ -226,21 +230,6 @@ def _train(
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
     return detector
-
-
-def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
-    """Online smoothed AUROC on a data set's validation clips, or on its test clips."""
-    if validation is None:
-        return None
-    from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.protocol import evaluate
-
-    dataset = open_dataset(validation)
-    if dataset.validation is None:
-        say(f"{dataset.name} has no validation clips: its test clips choose the epoch")
-    else:
-        dataset = dataset.validation()
-    return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
 
 
 def _summary(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from stepvad.cli.calibrated import Camera, rules_for
 from stepvad.cli.engine import RuntimeName, Threads, load_detector, on_runtime
-from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
+from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import StepvadError
 
@@ -56,6 +56,7 @@ def report(
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
+    from stepvad.benchmark.footage import read_truth
     from stepvad.files.atomic import replacing
     from stepvad.report import Case, investigate, render
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -128,24 +126,6 @@ def study(
 study.__doc__ = (study.__doc__ or "").replace(
     "{names}", "\n\n    ".join(f"`{name}`: {words}" for name, words in NAMES.items())
 )
-
-
-def former(name: str) -> Callable[..., None]:
-    """The verb that a study once had: the same options, and a warning."""
-
-    def verb(**options: Any) -> None:
-        say(
-            f"warning: `benchmark {name}` is deprecated since 0.1, removed in 0.3; "
-            f"use `benchmark study {name}`"
-        )
-        study(cast("StudyName", name), **options)
-
-    signature = inspect.signature(study, eval_str=True)
-    kept = [one for one in signature.parameters.values() if one.name != "name"]
-    verb.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # typer reads it
-    verb.__annotations__ = {one.name: one.annotation for one in kept}
-    verb.__name__, verb.__doc__ = name, f"Deprecated: use stepvad benchmark study {name}."
-    return verb
 
 
 def _show(study: Study, lines: list[Line], output: Path) -> None:

@@ -110,6 +110,7 @@ class Overlay:
         abnormal: NDArray[np.bool_] | None = None,
     ) -> None:
         self.cast, self._scale, self._size = Cast(clip, scores), scale, size
+        self.fps = fps
         width = size[0] + size[0] % 2
         self._unit = max(max(size) / 900, 1.0)
         self._colours = track_colours(clip.tracks)
