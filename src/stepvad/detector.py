@@ -90,8 +90,9 @@ class Detector:
             fit.config,
             report=report,
             validate=keep_best and (lambda w, epochs: keep_best(fit.finish(w, epochs))),
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-            resume=resume,
+            checkpoint=(
+                None if checkpoint is None else training.Checkpoint(Path(checkpoint), resume)
+            ),
             compute=compute,
         )
         return fit.finish(weights, epochs)

@@ -20,7 +20,6 @@ from stepvad.progress import Progress
 from tests.site.records import record
 from tests.site.sites import one_person
 
-
 UPSIDE_DOWN = np.array([1, -1], np.float32)
 
 

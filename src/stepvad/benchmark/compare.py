@@ -105,14 +105,8 @@ def compare(
     """A line for each method, the trivial ones last; leads are those of the first method."""
 
     def chosen(run: Run, scored: Scored = "detector") -> FrameScores:
-        return protocol.frame_scores(
-            run.clips,
-            dataset,
-            method=scored,
-            placement=placement,
-            smoothed=smoothed,
-            frames=frames,
-        )
+        view = protocol.View(placement, smoothed, frames)
+        return protocol.frame_scores(run.clips, dataset, view, method=scored)
 
     sets = {
         VARIANTS[name][1]: FrameScores.of_seeds([chosen(run) for run in several])

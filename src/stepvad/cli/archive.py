@@ -71,11 +71,9 @@ def score(
                 poses,
                 output,
                 model,
-                runtime=runtime,
-                energies=energies,
-                quick=quick,
-                jobs=jobs,
-                executor=executor,
+                scoring.ScoreOptions(
+                    runtime=runtime, energies=energies, quick=quick, jobs=jobs, executor=executor
+                ),
                 report=report,
             )
     except KeyboardInterrupt:

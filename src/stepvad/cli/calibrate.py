@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ import typer
 
 from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import RuntimeName, load_detector
+from stepvad.cli.groups import grouped
 from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
 
@@ -18,14 +19,35 @@ if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Threshold
 
 
+@dataclass(frozen=True, slots=True)
+class PromiseOptions:
+    """What a threshold has to promise."""
+
+    alerts_per_hour: Annotated[
+        float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
+    ]
+    confidence: Annotated[float, typer.Option(help="How sure the promise has to be.")] = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class EventOptions:
+    """When scores are an event."""
+
+    min_seconds: Annotated[
+        float, typer.Option(help="How long a person stays above before it counts.")
+    ] = 0.4
+    gap_seconds: Annotated[float, typer.Option(help="Silence after which an event is over.")] = 3.0
+
+
+USUAL_EVENTS = EventOptions()
+
+
+@grouped
 def calibrate(
     model: ModelFile,
     poses: Poses,
     *,
-    alerts_per_hour: Annotated[
-        float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
-    ],
-    confidence: Annotated[float, typer.Option(help="How sure the promise has to be.")] = 0.95,
+    promise: PromiseOptions,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Where it is kept; else beside the model."),
@@ -36,10 +58,7 @@ def calibrate(
     fps: Annotated[
         float | None, typer.Option(help="Frames per second, where pose files do not tell.")
     ] = None,
-    min_seconds: Annotated[
-        float, typer.Option(help="How long a person stays above before it counts.")
-    ] = 0.4,
-    gap_seconds: Annotated[float, typer.Option(help="Silence after which an event is over.")] = 3.0,
+    events: EventOptions = USUAL_EVENTS,
     format: Format = "auto",
     runtime: RuntimeName = "auto",
     as_json: AsJson = False,
@@ -70,9 +89,9 @@ def calibrate(
             clips = read_poses([path], format, report, fps=fps)
             footage.add(camera_of(path), clips, fps=fps, report=report)
         calibration = footage.calibrate(
-            alerts_per_hour=alerts_per_hour,
-            confidence=confidence,
-            rules=replace(RULES, min_s=min_seconds, gap_s=gap_seconds),
+            alerts_per_hour=promise.alerts_per_hour,
+            confidence=promise.confidence,
+            rules=replace(RULES, min_s=events.min_seconds, gap_s=events.gap_seconds),
         )
     file.write(calibration, where)
     if plot is not None:

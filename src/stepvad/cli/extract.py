@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from stepvad.cli.engine import Threads
+from stepvad.cli.groups import grouped
 from stepvad.cli.options import frame_range
 from stepvad.cli.terminal import (
     AsJson,
@@ -68,21 +69,39 @@ TlsInsecure = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """What finds people and their joints."""
+
+    detector: DetectorName = "yolox-nano"
+    pose: PoseName = "rtmpose-s"
+    engine: Engine = "onnxruntime"
+    min_confidence: MinConfidence = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class CameraOptions:
+    """How cameras are reached, and when they end."""
+
+    duration: Duration = None
+    credentials: Credentials = None
+    tls_ca: TlsCa = None
+    tls_insecure: TlsInsecure = False
+
+
+USUAL_NETWORKS, USUAL_CAMERAS = NetworkOptions(), CameraOptions()
+
+
+@grouped
 def extract(
     videos: Videos,
     output: Output,
     *,
-    detector: DetectorName = "yolox-nano",
-    pose: PoseName = "rtmpose-s",
-    engine: Engine = "onnxruntime",
+    networks: NetworkOptions = USUAL_NETWORKS,
     frames: Frames = ":",
-    min_confidence: MinConfidence = 0.25,
     jobs: Jobs = None,
     threads: Threads = None,
-    duration: Duration = None,
-    credentials: Credentials = None,
-    tls_ca: TlsCa = None,
-    tls_insecure: TlsInsecure = False,
+    cameras: CameraOptions = USUAL_CAMERAS,
     as_json: AsJson = False,
 ) -> None:
     """Find the people of videos, their joints and who is who; no picture is kept.
@@ -108,17 +127,21 @@ def extract(
     from stepvad.video.extract import FrameRange
     from stepvad.video.tls import Tls
 
-    part = FrameRange(*frame_range(frames))
-    tls = Tls(tls_ca, tls_insecure)
-    sources = open_sources(videos, credentials, frames=part, duration_s=duration, tls=tls)
+    sources = open_sources(
+        videos,
+        cameras.credentials,
+        frames=FrameRange(*frame_range(frames)),
+        duration_s=cameras.duration,
+        tls=Tls(cameras.tls_ca, cameras.tls_insecure),
+    )
     with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
         settings = ExtractionSettings.of(
             output,
-            detector,
-            pose,
-            engine=engine,
-            min_confidence=min_confidence,
-            duration_s=duration,
+            networks.detector,
+            networks.pose,
+            engine=networks.engine,
+            min_confidence=networks.min_confidence,
+            duration_s=cameras.duration,
         )
         outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)
     _print(outcomes, as_json=as_json)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import typer
 
+from stepvad.cli.engine import RuntimeName
+from stepvad.config import Config
 from stepvad.errors import StepvadError
 
 PlacementName = Annotated[
@@ -31,6 +34,40 @@ Jobs = Annotated[int, typer.Option(min=1, help="Fits at a time.")]
 ExecutorName = Annotated[
     Literal["processes", "ray"], typer.Option(help="Where fits run: here, or on a cluster.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """Size and training of a network that is fitted to be measured."""
+
+    width: Width = 256
+    max_steps: MaxSteps = 500
+    learning_rate: LearningRate = 1e-3
+
+    def applied(self, config: Config) -> Config:
+        """The same settings of a model but for these."""
+        return replace(
+            config, width=self.width, max_steps=self.max_steps, learning_rate=self.learning_rate
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """How window scores become frame scores, and on which frames they are measured."""
+
+    placement: PlacementName = "latest"
+    smoothed: Smoothed = False
+    frames: FrameNames = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """How many fits there are, and where they run."""
+
+    seeds: Seeds = 5
+    jobs: Jobs = 1
+    executor: ExecutorName = "processes"
+    runtime: RuntimeName = "auto"
 
 
 def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:

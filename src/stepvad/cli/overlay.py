@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepvad.cli.calibrated import calibration_of
-from stepvad.cli.engine import RuntimeName, Threads, on_runtime
+from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
+from stepvad.cli.groups import grouped
 from stepvad.cli.options import frame_range
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, notes_of, progress_bars, say
@@ -57,22 +59,39 @@ DEFAULT_FPS = 25.0
 """Where nobody knows better."""
 
 
+@dataclass(frozen=True, slots=True)
+class CanvasOptions:
+    """What is drawn on: a video, or black."""
+
+    video: Video = None
+    size: Pixels = None
+    fps: Fps = None
+
+
+@dataclass(frozen=True, slots=True)
+class StillOptions:
+    """Frames that are kept as pictures."""
+
+    stills: Stills = 0
+    at: At = None
+
+
+ON_BLACK, NO_STILLS = CanvasOptions(), StillOptions()
+
+
+@grouped
 def overlay(
     model: ModelFile,
     poses: PoseFile,
     output: Output,
     *,
-    video: Video = None,
+    canvas: CanvasOptions = ON_BLACK,
     labels: Labels = None,
     frames: Frames = ":",
-    stills: Stills = 0,
-    at: At = None,
+    kept: StillOptions = NO_STILLS,
     threshold: Threshold = None,
-    size: Pixels = None,
-    fps: Fps = None,
     format: Format = "auto",
-    runtime: RuntimeName = "auto",
-    threads: Threads = None,
+    engine: EngineOptions = DEFAULT_ENGINE,
 ) -> None:
     """Draw everybody in the colour of their score, with all scores over time below.
 
@@ -97,39 +116,39 @@ def overlay(
     from stepvad.video import overlay_files
     from stepvad.video.drawing import opencv
     from stepvad.video.source import open_video
+    from stepvad.video.timeline import Stretch
 
     opencv()
-    _check_output(output, stills, at)
-    detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
-    source = None if video is None else open_video(video)
+    _check_output(output, kept)
+    detector = on_engine(baselines.load(model), engine)
+    source = None if canvas.video is None else open_video(canvas.video)
     with progress_bars() as report, notes_of("stepvad.video"):
         clip = read_clip(poses, format, report)
         abnormal = None if labels is None else read_truth(labels, clip)
         if abnormal is not None:
             clip = clip.with_length(len(abnormal))
-        pixels = overlay_files.frame_size(clip, source, _size(size, video))
+        pixels = overlay_files.frame_size(clip, source, _size(canvas))
         first, end = frame_range(frames, clip.n_frames)
         chosen = range(first, end or clip.n_frames)
-        rate = fps or (source and source.fps) or clip.fps or DEFAULT_FPS
+        rate = canvas.fps or (source and source.fps) or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
         scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
-        drawn = overlays.Overlay(
-            clip, scores, size=pixels, scale=scale, frames=chosen, fps=rate, abnormal=abnormal
-        )
-        kept = overlay_files.Stills(stills, tuple(at or ())).of(drawn, chosen, rate)
+        shown = Stretch(chosen, rate, abnormal)
+        drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
+        moments = overlay_files.Stills(kept.stills, tuple(kept.at or ())).of(drawn, chosen, rate)
         target = overlay_files.Target(output, file_stem(clip.name))
-        overlay_files.write(drawn, target, chosen, kept, video=source, report=report)
+        overlay_files.write(drawn, target, chosen, moments, video=source, report=report)
     say(f"red from {scale.red:.3g}: {scale.meaning}")
-    for frame in kept:
+    for frame in moments:
         typer.echo(target.still(frame))
     if not output.is_dir():
         typer.echo(output)
 
 
-def _check_output(output: Path, stills: int, at: list[int] | None) -> None:
+def _check_output(output: Path, kept: StillOptions) -> None:
     """Refuse an output that could not be written, before the work and not after it."""
     if output.is_dir():
-        if not stills and not at:
+        if not kept.stills and not kept.at:
             raise StepvadError(
                 f"{output}: expected stills to put into a directory, got none",
                 hint="ask for --stills 3 or --at 120, or name a video that ends in .mp4",
@@ -146,11 +165,12 @@ def _check_output(output: Path, stills: int, at: list[int] | None) -> None:
     check_encoder()
 
 
-def _size(text: str | None, video: Path | None) -> Size | None:
+def _size(canvas: CanvasOptions) -> Size | None:
     """The size of the black picture, if one is asked for."""
+    text = canvas.size
     if text is None:
         return None
-    if video is not None or not re.fullmatch("[0-9]+x[0-9]+", text):
+    if canvas.video is not None or not re.fullmatch("[0-9]+x[0-9]+", text):
         raise StepvadError(
             f"--size: expected a size like 1280x720, without --video, got {text}",
             hint="a video has a size of its own",

@@ -205,7 +205,7 @@ def _draw_errors(
     import numpy as np
 
     from stepvad.plots import style
-    from stepvad.plots.curves import Series, draw_curves
+    from stepvad.plots.curves import AxisLabels, Series, draw_curves
 
     places = np.arange(1.0, errors.shape[1] + 1)
     looks = [style.Look(style.OTHERS[number % len(style.OTHERS)]) for number in range(len(noises))]
@@ -215,14 +215,11 @@ def _draw_errors(
         )
         for size, error, look in zip(noises, errors, looks, strict=True)
     }
+    limits = float(errors[-1].min()) / 20, 1.5 * float(errors.max())
     draw_curves(
         series,
         path,
-        "components kept, K",
-        "mean squared error",
-        xscale="log2",
-        yscale="log",
-        ylim=(errors[-1].min() / 20, 1.5 * errors.max()),
+        AxisLabels("components kept, K", "mean squared error", "log2", "log", limits),
         title=f"{title} (dot: lowest error)",
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.calibrated import Camera, rules_for
-from stepvad.cli.engine import RuntimeName, Threads, on_runtime
+from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
+from stepvad.cli.groups import grouped
 from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import (
     AsJson,
@@ -37,6 +38,7 @@ Plot = Annotated[
 ]
 
 
+@grouped
 def score(
     model: ModelFile,
     poses: Poses,
@@ -49,8 +51,7 @@ def score(
         float | None, typer.Option(help="With --events: frames per second, if poses do not tell.")
     ] = None,
     format: Format = "auto",
-    runtime: RuntimeName = "auto",
-    threads: Threads = None,
+    engine: EngineOptions = DEFAULT_ENGINE,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Say what computes the energies.")
     ] = False,
@@ -83,7 +84,7 @@ def score(
         _check_plot(plot)
     fitted, sha256 = baselines.load_with_digest(model)
     rules = None if events is None else rules_for(model, None, camera, sha256)[0]
-    detector = on_runtime(fitted, runtime, threads, verbose=verbose)
+    detector = on_engine(fitted, engine, verbose=verbose)
     where = eventlines.Origin.of(model, sha256, poses, camera=camera)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []

@@ -87,29 +87,37 @@ class State:
         return cls(f, ema, optimiser, generator, gradient.fastest(config, compute, n_steps))
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A file that keeps the state of a training as it goes."""
+
+    path: Path
+    resume: bool = False
+    """Whether to go on from there."""
+
+
 def train(
     data: TrainingSet,
     config: Config,
     *,
     report: Report,
     validate: Callable[[Weights, int], float] | None = None,
-    checkpoint: Path | None = None,
-    resume: bool = False,
+    checkpoint: Checkpoint | None = None,
     compute: Compute = Compute(),
 ) -> tuple[Weights, int]:
     """The averaged weights at the end, or at the best validation; and the epochs trained.
 
     `validate` is asked after every epoch; higher is better. `checkpoint` is written after every
-    epoch and every few minutes, and `resume` goes on from it to the same bytes as without a break.
+    epoch and every few minutes; resumed, it goes on to the same bytes as without a break.
     """
     state = State.start(config, compute, data.n_steps(config))
     state.validated = validate is not None
-    if resume and checkpoint is not None:
-        load_checkpoint(state, data, config, checkpoint)
+    if checkpoint is not None and checkpoint.resume:
+        load_checkpoint(state, data, config, checkpoint.path)
 
     def save() -> None:
         if checkpoint is not None:
-            save_checkpoint(state, data, config, checkpoint)
+            save_checkpoint(state, data, config, checkpoint.path)
 
     while state.step < data.n_steps(config) and not _out_of_patience(state, config):
         with _denormals_as_zero():

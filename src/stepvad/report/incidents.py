@@ -29,15 +29,15 @@ def investigate(
     scores: Scores,
     rules: Rules,
     *,
-    fps: float,
     most: int,
     report: Report = silent,
 ) -> list[Incident]:
     """All events of a clip in the order of time; those `most` of the highest peaks explained.
 
-    Only poses near a peak are cut into windows again, so an hour takes no more memory than its
-    scores do.
+    The clip has to tell its frame rate. Only poses near a peak are cut into windows again, so an
+    hour takes no more memory than its scores do.
     """
+    fps = clip.rate()
     found = events.find(scores.windows, fps, rules, clip)
     highest = sorted(range(len(found)), key=lambda n: -found[n].peak)[:most]
     incidents = [Incident(number, event) for number, event in enumerate(found, start=1)]

@@ -12,7 +12,7 @@ from stepvad.intake.status import Board
 from stepvad.services.process import stop_on_signals
 from stepvad.supervision.limits import raise_file_limit
 from stepvad.supervision.stages import Supervisor
-from stepvad.web import STOP_S, bind, create_app
+from stepvad.web import STOP_S, Running, bind, create_app
 
 
 def serve(settings: Settings, on_open: Callable[[str], None]) -> None:
@@ -27,15 +27,8 @@ def serve(settings: Settings, on_open: Callable[[str], None]) -> None:
     shelf, supervisor, web = EventReader(secret(settings.events.dsn)), Supervisor(), settings.web
     try:
         shelf.check()
-        app = create_app(
-            settings,
-            shelf,
-            Board(),
-            secret(settings.web.token),
-            explain=shelf.explanation,
-            mark=shelf.mark,
-            health=supervisor,
-        )
+        site = Running(settings, shelf, Board(), shelf.explanation, shelf.mark)
+        app = create_app(site, secret(settings.web.token), health=supervisor)
         page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
         supervisor.start(page)
         on_open(page.url)
