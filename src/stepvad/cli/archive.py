@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepvad.cli.engine import RuntimeName
+from stepvad.cli.options import ExecutorName, Fps
 from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
 from stepvad.errors import StepvadError
 
@@ -39,9 +40,7 @@ def score(
     model: Annotated[Path, typer.Option("-m", "--model", help="A model file.")],
     *,
     jobs: Annotated[int, typer.Option(min=1, help="Shards at a time, one core each.")] = 1,
-    executor: Annotated[
-        Literal["processes", "ray"], typer.Option(help="Where shards run: here, or on a cluster.")
-    ] = "processes",
+    executor: ExecutorName = "processes",
     runtime: RuntimeName = "auto",
     energies: Annotated[
         bool, typer.Option("--energies", help="Keep the energy at each noise scale, too.")
@@ -100,7 +99,7 @@ def diff(
     new_threshold: Threshold = None,
     old_calibration: Calibration = None,
     new_calibration: Calibration = None,
-    fps: Annotated[float | None, typer.Option(help="Where clips do not tell it.")] = None,
+    fps: Fps = None,
     within: Annotated[
         float, typer.Option(min=0, help="Seconds apart at which events are the same.")
     ] = 3.0,

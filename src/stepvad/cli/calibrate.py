@@ -12,6 +12,7 @@ import typer
 from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.groups import grouped
+from stepvad.cli.options import Fps
 from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
 
@@ -55,9 +56,7 @@ def calibrate(
     plot: Annotated[
         Path | None, typer.Option(help="Events per hour against the threshold, as .png.")
     ] = None,
-    fps: Annotated[
-        float | None, typer.Option(help="Frames per second, where pose files do not tell.")
-    ] = None,
+    fps: Fps = None,
     events: EventOptions = USUAL_EVENTS,
     format: Format = "auto",
     runtime: RuntimeName = "auto",

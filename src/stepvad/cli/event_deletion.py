@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from stepvad.cli.event_options import Data, Fleet, Here, Scrub, Since, Until, Yes, ask, time_of
+from stepvad.cli.event_options import (
+    AnyCamera,
+    Data,
+    Fleet,
+    Here,
+    Scrub,
+    Since,
+    Until,
+    Yes,
+    ask,
+    time_of,
+)
 from stepvad.cli.terminal import AsJson, check_fleet, print_json, say
 from stepvad.errors import ConfigError, DataError
 
@@ -21,10 +32,7 @@ def delete(
     *,
     data: Data = Here,
     fleet: Fleet = None,
-    camera: Annotated[
-        str | None,
-        typer.Option(help="Only of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it."),
-    ] = None,
+    camera: AnyCamera = None,
     since: Since = None,
     until: Until = None,
     all: Annotated[bool, typer.Option("--all", help="All events of all cameras.")] = False,

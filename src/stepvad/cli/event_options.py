@@ -20,6 +20,12 @@ Fleet = Annotated[
     typer.Option("--fleet", metavar="FLEET.toml", help="In the database of a fleet instead."),
 ]
 Camera = Annotated[str | None, typer.Option(help="Only of this camera.")]
+AnyCamera = Annotated[
+    str | None,
+    typer.Option(
+        "--camera", help="Only of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it."
+    ),
+]
 Since = Annotated[
     str | None,
     typer.Option(help="Only from this time on: 2026-05-01T14:00, or 2d, 3h, 10m, 30s before now."),

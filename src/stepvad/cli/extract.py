@@ -10,7 +10,7 @@ import typer
 
 from stepvad.cli.engine import Threads
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import frame_range
+from stepvad.cli.options import FramePart, frame_range
 from stepvad.cli.terminal import (
     AsJson,
     notes_of,
@@ -35,9 +35,6 @@ DetectorName = Annotated[str, typer.Option(help="Finds people: a known name, or 
 PoseName = Annotated[str, typer.Option(help="Places joints: a known name, or an ONNX file.")]
 Engine = Annotated[
     Literal["onnxruntime", "openvino"], typer.Option(help="What computes the networks.")
-]
-Frames = Annotated[
-    str, typer.Option(metavar="A:B", help="Frames from A up to B only; `:500` are the first 500.")
 ]
 MinConfidence = Annotated[
     float,
@@ -98,7 +95,7 @@ def extract(
     output: Output,
     *,
     networks: NetworkOptions = USUAL_NETWORKS,
-    frames: Frames = ":",
+    frames: FramePart = ":",
     jobs: Jobs = None,
     threads: Threads = None,
     cameras: CameraOptions = USUAL_CAMERAS,

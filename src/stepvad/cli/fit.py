@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
 import typer
 
 from stepvad.cli.groups import grouped
+from stepvad.cli.options import Device, ModelOutput
 from stepvad.cli.poses import Format, FormatName, TrainingPoses, read_poses, read_training_poses
 from stepvad.cli.terminal import (
     AsJson,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from stepvad.detector import Detector
 
 Value = TypeVar("Value")
-Output = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
 Preset = Annotated[
     Literal["footage", "paper"],
     typer.Option(help="`footage`: minutes on two cores; `paper`: its full 400 epochs, hours."),
@@ -86,7 +86,7 @@ class TrainingOptions:
 class ComputeOptions:
     """Where and how torch computes."""
 
-    device: Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")] = "cpu"
+    device: Device = "cpu"
     precision: Annotated[
         Literal["auto", "float32", "bfloat16"], typer.Option(help="Of the large products.")
     ] = "auto"
@@ -103,7 +103,7 @@ USUAL_COMPUTE = ComputeOptions()
 @grouped
 def fit(
     poses: TrainingPoses,
-    output: Output = Path("model.safetensors"),
+    output: ModelOutput = Path("model.safetensors"),
     *,
     preset: Preset = "footage",
     method: MethodName = "step",

@@ -10,7 +10,7 @@ import typer
 
 from stepvad.cli.fleet_edge import edge
 from stepvad.cli.fleet_events import events, forget
-from stepvad.cli.terminal import check_fleet, say
+from stepvad.cli.terminal import AsJson, check_fleet, say
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import Settings
@@ -66,7 +66,7 @@ def worker(settings: File) -> None:
 def lag(
     settings: File,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Messages that wait to be scored, by shard.
 

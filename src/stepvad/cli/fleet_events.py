@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from stepvad.cli.event_deletion import delete
-from stepvad.cli.event_options import Scrub, Since, Until, Yes
+from stepvad.cli.event_options import AnyCamera, Scrub, Since, Until, Yes
 from stepvad.cli.terminal import check_fleet, say
 from stepvad.errors import ConfigError
 
@@ -64,7 +64,7 @@ def forget(
     settings: FleetFile,
     *,
     site: Annotated[str | None, typer.Option(help="Only of this site.")] = None,
-    camera: Annotated[str | None, typer.Option(help="Only of this camera: SITE/CAMERA.")] = None,
+    camera: AnyCamera = None,
     since: Since = None,
     until: Until = None,
     scrub: Scrub = False,

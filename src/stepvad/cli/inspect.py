@@ -10,6 +10,7 @@ import typer
 
 from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import engine_words, load_detector
+from stepvad.cli.options import Fps
 from stepvad.cli.poses import Format, FormatName, read_poses
 from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, progress_bars
 from stepvad.config import Config
@@ -46,9 +47,7 @@ def inspect(
         Path | None,
         typer.Option(help="Recent normal footage: has it changed since the calibration?"),
     ] = None,
-    fps: Annotated[
-        float | None, typer.Option(help="With --drift: frames per second, if poses do not tell.")
-    ] = None,
+    fps: Fps = None,
     format: Format = "auto",
     as_json: AsJson = False,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -26,13 +27,30 @@ SplitName = Annotated[
         "`validation`: the clips to choose settings with."
     ),
 ]
+Fps = Annotated[
+    float | None,
+    typer.Option(min=0.1, max=1000, help="Frames per second; needed if pose files do not tell."),
+]
+FramePart = Annotated[
+    str, typer.Option(metavar="A:B", help="Frames from A up to B only; `:500` are the first 500.")
+]
+Components = Annotated[int, typer.Option("--K", min=2, help="Components kept.")]
+DataSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
+Device = Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")]
+ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
+TableFile = Annotated[
+    Path | None, typer.Option("--table", help="The table as .csv, or else Markdown.")
+]
+ContactSheet = Annotated[
+    Path | None, typer.Option(help="Draw what these people do, as a picture that ends in .png.")
+]
 Width = Annotated[int, typer.Option(help="Hidden units of the network.")]
 MaxSteps = Annotated[int, typer.Option(help="Steps of training.")]
 LearningRate = Annotated[float, typer.Option(help="Peak learning rate.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Fits at a time.")]
 ExecutorName = Annotated[
-    Literal["processes", "ray"], typer.Option(help="Where fits run: here, or on a cluster.")
+    Literal["processes", "ray"], typer.Option(help="Where the work runs: here, or on a cluster.")
 ]
 
 

@@ -12,7 +12,7 @@ import typer
 from stepvad.cli.calibrated import calibration_of
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import frame_range
+from stepvad.cli.options import FramePart, frame_range
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, notes_of, progress_bars, say
 from stepvad.errors import StepvadError
@@ -32,9 +32,6 @@ Stills = Annotated[
 ]
 At = Annotated[
     list[int] | None, typer.Option(min=0, help="A frame to keep as .png; may be given often.")
-]
-Frames = Annotated[
-    str, typer.Option(help="Frames to draw as A:B, from A up to before B; either may be left out.")
 ]
 Threshold = Annotated[
     float | None,
@@ -87,7 +84,7 @@ def overlay(
     *,
     canvas: CanvasOptions = ON_BLACK,
     labels: Labels = None,
-    frames: Frames = ":",
+    frames: FramePart = ":",
     kept: StillOptions = NO_STILLS,
     threshold: Threshold = None,
     format: Format = "auto",

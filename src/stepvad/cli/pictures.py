@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.options import Components, TableFile
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import (
     ModelFile,
@@ -40,7 +41,7 @@ def traversal(
     output: Picture = Path("traversal.png"),
     *,
     T: Frames = 12,
-    K: Annotated[int, typer.Option("--K", min=2, help="Components kept.")] = 48,
+    K: Components = 48,
 ) -> None:
     """Draw what the first two principal components do to a person who stands and one who moves.
 
@@ -126,7 +127,7 @@ def reconstruction(
     *,
     T: Frames = 12,
     seed: Seed = 0,
-    table: Annotated[Path | None, typer.Option(help="All figures as .csv, or Markdown.")] = None,
+    table: TableFile = None,
 ) -> None:
     """Draw how well K components give a window back, for noise of several sizes.
 

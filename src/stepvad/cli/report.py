@@ -11,6 +11,7 @@ import typer
 from stepvad.cli.calibrated import Camera, rules_for
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, load_detector, on_engine
 from stepvad.cli.groups import grouped
+from stepvad.cli.options import Fps
 from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import StepvadError
@@ -22,10 +23,6 @@ ByHand = Annotated[
 ]
 Events = Annotated[
     int, typer.Option(min=0, max=200, help="Events to explain and animate, by their peak.")
-]
-Fps = Annotated[
-    float | None,
-    typer.Option(min=0.1, max=1000, help="Frames per second, where the pose file does not tell."),
 ]
 
 

@@ -11,6 +11,7 @@ import typer
 from stepvad.cli.calibrated import Camera, rules_for
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
+from stepvad.cli.options import Fps
 from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import (
     AsJson,
@@ -47,9 +48,7 @@ def score(
     plot: Plot = None,
     events: Events = None,
     camera: Camera = None,
-    fps: Annotated[
-        float | None, typer.Option(help="With --events: frames per second, if poses do not tell.")
-    ] = None,
+    fps: Fps = None,
     format: Format = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
     verbose: Annotated[
