@@ -91,7 +91,9 @@ class Detector:
             report=report,
             validate=keep_best and (lambda w, epochs: keep_best(fit.finish(w, epochs))),
             checkpoint=(
-                None if checkpoint is None else training.Checkpoint(Path(checkpoint), resume)
+                None
+                if checkpoint is None
+                else training.TrainingCheckpoint(Path(checkpoint), resume)
             ),
             compute=compute,
         )

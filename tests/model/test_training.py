@@ -13,8 +13,8 @@ from stepvad import Config, ModelFileError, StepvadError
 from stepvad.model.energy import Energy
 from stepvad.model.training import (
     Batch,
-    Checkpoint,
     State,
+    TrainingCheckpoint,
     TrainingSet,
     ema_decay,
     learning_rate,
@@ -201,13 +201,19 @@ def test_a_resumed_training_ends_at_the_same_bytes(tmp_path: Path, stop_at: int)
 
     whole = train(gaussian(), config, report=silent, validate=validate)
     with pytest.raises(StoppedError):
-        train(gaussian(), config, report=stop, validate=validate, checkpoint=Checkpoint(checkpoint))
+        train(
+            gaussian(),
+            config,
+            report=stop,
+            validate=validate,
+            checkpoint=TrainingCheckpoint(checkpoint),
+        )
     resumed = train(
         gaussian(),
         config,
         report=silent,
         validate=validate,
-        checkpoint=Checkpoint(checkpoint, resume=True),
+        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
     )
     assert same(whole[0], resumed[0])
     assert whole[1] == resumed[1]
@@ -215,13 +221,13 @@ def test_a_resumed_training_ends_at_the_same_bytes(tmp_path: Path, stop_at: int)
 
 def test_a_checkpoint_of_other_settings_or_poses_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=Checkpoint(checkpoint))
+    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     with pytest.raises(ModelFileError, match="the same settings"):
         train(
             gaussian(),
             replace(CONFIG, K=3, seed=1),
             report=silent,
-            checkpoint=Checkpoint(checkpoint, resume=True),
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
         )
     with pytest.raises(ModelFileError, match="the same use of validation"):
         train(
@@ -229,27 +235,35 @@ def test_a_checkpoint_of_other_settings_or_poses_is_refused(tmp_path: Path) -> N
             CONFIG,
             report=silent,
             validate=lambda weights, epoch: 0.0,
-            checkpoint=Checkpoint(checkpoint, resume=True),
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
         )
     with pytest.raises(ModelFileError, match="the same poses"):
         train(
             gaussian(digest="x"),
             CONFIG,
             report=silent,
-            checkpoint=Checkpoint(checkpoint, resume=True),
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
         )
     with pytest.raises(ModelFileError, match="cannot be read"):
         train(
-            gaussian(), CONFIG, report=silent, checkpoint=Checkpoint(tmp_path / "none", resume=True)
+            gaussian(),
+            CONFIG,
+            report=silent,
+            checkpoint=TrainingCheckpoint(tmp_path / "none", resume=True),
         )
 
 
 def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=Checkpoint(checkpoint))
+    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(ModelFileError, match=r"expected a \.safetensors file"):
-        train(gaussian(), CONFIG, report=silent, checkpoint=Checkpoint(checkpoint, resume=True))
+        train(
+            gaussian(),
+            CONFIG,
+            report=silent,
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
+        )
 
 
 def test_training_takes_denormals_for_zero_and_leaves_the_arithmetic_as_it_was() -> None:
@@ -311,12 +325,12 @@ def test_a_training_without_validation_resumes_to_the_same_bytes(
 
     whole = train(gaussian(), config, report=silent)
     with pytest.raises(StoppedError):
-        train(gaussian(), config, report=stop, checkpoint=Checkpoint(checkpoint))
+        train(gaussian(), config, report=stop, checkpoint=TrainingCheckpoint(checkpoint))
     resumed = train(
         gaussian(),
         config,
         report=lambda progress: steps.append(progress.done),
-        checkpoint=Checkpoint(checkpoint, resume=True),
+        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
     )
     assert same(whole[0], resumed[0])
     assert whole[1] == resumed[1]
@@ -327,8 +341,10 @@ def test_a_training_without_validation_resumes_to_the_same_bytes(
 
 def test_a_finished_training_resumes_to_what_it_was(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    whole = train(gaussian(), CONFIG, report=silent, checkpoint=Checkpoint(checkpoint))
-    again = train(gaussian(), CONFIG, report=silent, checkpoint=Checkpoint(checkpoint, resume=True))
+    whole = train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
+    again = train(
+        gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint, resume=True)
+    )
     assert same(whole[0], again[0])
     assert whole[1] == again[1] == 4
 
@@ -346,13 +362,19 @@ def test_the_best_weights_survive_a_break(tmp_path: Path) -> None:
 
     whole, _ = train(gaussian(), CONFIG, report=silent, validate=validate)
     with pytest.raises(StoppedError):
-        train(gaussian(), CONFIG, report=stop, validate=validate, checkpoint=Checkpoint(checkpoint))
+        train(
+            gaussian(),
+            CONFIG,
+            report=stop,
+            validate=validate,
+            checkpoint=TrainingCheckpoint(checkpoint),
+        )
     resumed, _ = train(
         gaussian(),
         CONFIG,
         report=silent,
         validate=validate,
-        checkpoint=Checkpoint(checkpoint, resume=True),
+        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
     )
     assert same(whole, resumed)
 

@@ -84,7 +84,7 @@ def score(
     fitted, sha256 = baselines.load_with_digest(model)
     rules = None if events is None else rules_for(model, None, camera, sha256)[0]
     detector = on_engine(fitted, engine, verbose=verbose)
-    where = eventlines.Origin.of(model, sha256, poses, camera=camera)
+    where = eventlines.FoundWith.of(model, sha256, poses, camera=camera)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []

@@ -47,7 +47,7 @@ class FoundEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class FoundWith:
     """What events are found with: the same for all of a run."""
 
     model: str
@@ -58,13 +58,15 @@ class Origin:
     @classmethod
     def of(
         cls, model: Path, sha256: str, poses: Sequence[Path], *, camera: str | None = None
-    ) -> Origin:
+    ) -> FoundWith:
         """A model file and pose files, wherever the reader of the lines will be."""
         files = tuple(str(path.resolve()) for path in poses)
         return cls(model=str(model.resolve()), model_sha256=sha256, poses=files, camera=camera)
 
 
-def find(clip: Clip, scores: Scores, fps: float, rules: Rules, origin: Origin) -> list[FoundEvent]:
+def find(
+    clip: Clip, scores: Scores, fps: float, rules: Rules, origin: FoundWith
+) -> list[FoundEvent]:
     """The events of a scored clip, with all that is needed to see them again."""
     return [
         FoundEvent(

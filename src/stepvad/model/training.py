@@ -88,7 +88,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class TrainingCheckpoint:
     """A file that keeps the state of a training as it goes."""
 
     path: Path
@@ -102,7 +102,7 @@ def train(
     *,
     report: Report,
     validate: Callable[[Weights, int], float] | None = None,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: TrainingCheckpoint | None = None,
     compute: Compute = Compute(),
 ) -> tuple[Weights, int]:
     """The averaged weights at the end, or at the best validation; and the epochs trained.
