@@ -9,7 +9,7 @@ from itertools import product
 from stepvad.benchmark import intervals, protocol
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.intervals import Interval
-from stepvad.benchmark.protocol import Method, ScoredClip, Selection, View
+from stepvad.benchmark.protocol import FrameView, Method, ScoredClip, Selection
 from stepvad.model.scoring import Placement
 
 SELECTIONS: tuple[Selection, ...] = ("all", "covered", "one-person")
@@ -35,7 +35,7 @@ def sure_rows(
     """Intervals of the AUROC over clips, with the floor of the data set as a whole."""
     rows = []
     for placement, smoothed, frames in product(placements, (False, True), SELECTIONS):
-        view = View(placement, smoothed, frames)
+        view = FrameView(placement, smoothed, frames)
         scores = protocol.frame_scores(clips, dataset, view, method=method)
         sure = intervals.over_clips(scores)
         rows.append(SureRow(placement, smoothed, frames, sure, scores.by_class()))

@@ -105,7 +105,7 @@ def compare(
     """A line for each method, the trivial ones last; leads are those of the first method."""
 
     def chosen(run: Run, scored: Scored = "detector") -> FrameScores:
-        view = protocol.View(placement, smoothed, frames)
+        view = protocol.FrameView(placement, smoothed, frames)
         return protocol.frame_scores(run.clips, dataset, view, method=scored)
 
     sets = {

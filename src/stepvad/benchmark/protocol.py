@@ -244,7 +244,7 @@ def _row(
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class FrameView:
     """How window scores become frame scores, and which frames are measured."""
 
     placement: Placement = "latest"
@@ -256,7 +256,7 @@ class View:
 def frame_scores(
     clips: Sequence[ScoredClip],
     dataset: Dataset,
-    view: View = View(),  # noqa: B008  frozen
+    view: FrameView = FrameView(),  # noqa: B008  frozen
     *,
     method: Method = "detector",
 ) -> FrameScores:

@@ -12,7 +12,7 @@ from stepvad.benchmark.datasets import Dataset, Split
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
-from stepvad.benchmark.protocol import Selection, View
+from stepvad.benchmark.protocol import FrameView, Selection
 from stepvad.benchmark.runs import Run
 from stepvad.benchmark.sweep import Place, sweep
 from stepvad.config import Aggregation, Compute, Config
@@ -23,7 +23,7 @@ from stepvad.plots.curves import Scale
 from stepvad.progress import Progress, Report, silent
 
 METHODS = ("step", "raw", "knn")
-ONLINE = View(smoothed=False)
+ONLINE = FrameView(smoothed=False)
 AGGREGATIONS: tuple[Aggregation, ...] = ("max", "sum", "top2", "top3")
 PROTOCOLS: Mapping[str, Placement] = {"online": "latest", "backtrack": "backtrack"}
 JITTERS = (0.0, 0.1, 0.2, 0.5, 1.0)
@@ -129,7 +129,7 @@ class Fits:
 
 
 def run(
-    study: Study, scope: Scope, fits: Fits, view: View = ONLINE, *, report: Report = silent
+    study: Study, scope: Scope, fits: Fits, view: FrameView = ONLINE, *, report: Report = silent
 ) -> list[Line]:
     """Every case on every data set; what already has a result is not run again."""
     lines: list[Line] = []
@@ -158,7 +158,7 @@ def run(
 def _frame_scores(
     case: Case, runs: Sequence[Run], dataset: Dataset, frames: Selection
 ) -> FrameScores:
-    view = View(case.placement or "latest", bool(case.smoothed), frames)
+    view = FrameView(case.placement or "latest", bool(case.smoothed), frames)
     return FrameScores.of_seeds([protocol.frame_scores(run.clips, dataset, view) for run in runs])
 
 

@@ -75,7 +75,7 @@ def study(
     over clips. What is already in the directory of --results is not run again.
     """
     from stepvad.benchmark import studies
-    from stepvad.benchmark.protocol import View
+    from stepvad.benchmark.protocol import FrameView
 
     chosen = next(study for study in studies.STUDIES if study.name == name)
     scope = studies.Scope(
@@ -99,7 +99,7 @@ def study(
                 executor=run.executor,
                 compute=Compute(runtime=run.runtime),
             ),
-            View(view.placement, view.smoothed, view.frames),
+            FrameView(view.placement, view.smoothed, view.frames),
             report=report,
         )
     _show(chosen, lines, output)
