@@ -94,8 +94,11 @@ class Detector:
             fit.config,
             report=report,
             validate=keep_best and (lambda w, epochs: keep_best(fit.finish(w, epochs))),
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-            resume=resume,
+            checkpoint=(
+                None
+                if checkpoint is None
+                else training.TrainingCheckpoint(Path(checkpoint), resume)
+            ),
             compute=compute,
         )
         return fit.finish(weights, epochs)

@@ -17,6 +17,7 @@ from stepvad import Detector
 from stepvad.archive import layout, manifest, scoring, shards
 from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts, ScoreIdentity
 from stepvad.archive.scorefile import read_facts
+from stepvad.archive.scoring import ScoreOptions
 from stepvad.archive.storage import Place, Stored
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
@@ -53,7 +54,7 @@ def everything(url: str) -> dict[str, bytes]:
 def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
     poses: Path, clips: list[Clip], model: Path, in_memory: str
 ) -> None:
-    summary = scoring.score(str(poses), in_memory, model, energies=True)
+    summary = scoring.score(str(poses), in_memory, model, ScoreOptions(energies=True))
     assert (summary.shards, summary.kept, summary.failed) == (6, 0, {})
     detector = Detector.load(model, threads=1)
     place = Place.at(in_memory)
@@ -147,7 +148,7 @@ def test_another_model_does_not_mix(
         scoring.score(str(poses), in_memory, other)
     assert refused.value.hint == "choose another directory for other scores"
     with pytest.raises(StepvadError, match="with energies = True, got some with False"):
-        scoring.score(str(poses), in_memory, model, energies=True)
+        scoring.score(str(poses), in_memory, model, ScoreOptions(energies=True))
     assert everything(in_memory) == before
     Place.at(in_memory).delete("manifest.json")  # the files themselves say whose they are
     assert scoring.score(str(poses), in_memory, other).kept == 0
@@ -264,7 +265,7 @@ def test_poses_and_scores_may_both_be_in_memory_and_a_broken_result_is_made_agai
         temporary.write_bytes(before[name][:-20])
     assert scoring.score(source.url, target, model).kept == 5
     assert everything(target) == before
-    assert scoring.score(source.url, target, model, quick=True).kept == 6
+    assert scoring.score(source.url, target, model, ScoreOptions(quick=True)).kept == 6
 
 
 def test_quick_believes_names_and_sizes_and_nothing_else(
@@ -276,10 +277,10 @@ def test_quick_believes_names_and_sizes_and_nothing_else(
     data = bytearray(file.read_bytes())
     data[2000] ^= 1
     file.write_bytes(data)
-    assert scoring.score(str(tmp_path), in_memory, model, quick=True).kept == 1
+    assert scoring.score(str(tmp_path), in_memory, model, ScoreOptions(quick=True)).kept == 1
     assert scoring.score(str(tmp_path), in_memory, model).kept == 0
     file.write_bytes(data + b"x")
-    assert scoring.score(str(tmp_path), in_memory, model, quick=True).kept == 0
+    assert scoring.score(str(tmp_path), in_memory, model, ScoreOptions(quick=True)).kept == 0
 
 
 def test_progress_counts_megabytes_and_windows(

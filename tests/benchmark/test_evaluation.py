@@ -10,6 +10,7 @@ import pytest
 from stepvad import skeletons, windows
 from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.benchmark.protocol import (
+    FrameView,
     Method,
     ScoredClip,
     Selection,
@@ -91,15 +92,8 @@ def test_the_frames_behind_a_row_give_its_figures(
     clips = score_clips(AnkleSpeed(Config()), street)
     table = tabulate_dataset(clips, street, floor="per_clip")
     row = table.row(method=method, placement="backtrack", smoothed=smoothed, frames=frames)
-    behind = frame_scores(
-        clips,
-        street,
-        method=method,
-        placement="backtrack",
-        smoothed=smoothed,
-        frames=frames,
-        floor="per_clip",
-    )
+    view = FrameView("backtrack", smoothed, frames, "per_clip")
+    behind = frame_scores(clips, street, view, method=method)
     figures = [behind.measure(metric) for metric in ("auroc", "ap", "eer")]
     assert figures == [row.auroc, row.ap, row.eer]
     assert (len(behind.abnormal), behind.abnormal.sum()) == (row.n_frames, row.n_abnormal)

@@ -14,6 +14,7 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.metrics import auroc
 from stepvad.benchmark.protocol import (
     Evaluation,
+    FrameView,
     ScoredClip,
     frame_scores,
     reaggregate,
@@ -299,7 +300,7 @@ def test_the_frames_behind_a_row_know_their_clip_and_class(clips: list[ScoredCli
     hit = replace(clips[1].labels, classes={"fall": clips[1].labels.abnormal})
     pair = [replace(clips[0], labels=named), replace(clips[1], labels=hit)]
     street = Dataset("street", list, list, {}, {}, 0.0, 0.0, "filled")
-    found = frame_scores(pair, street, frames="covered")
+    found = frame_scores(pair, street, FrameView(frames="covered"))
     assert found.clips == ("crowd", "loner")
     assert found.clip.tolist() == [0, 0, 0, 0, 1, 1]
     assert found.score.tolist() == [[1, 2, 4, 5, 3, 0]]

@@ -11,7 +11,7 @@ import pytest
 from stepvad.benchmark import studies
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.intervals import difference
-from stepvad.benchmark.protocol import frame_scores, score_clips
+from stepvad.benchmark.protocol import FrameView, frame_scores, score_clips
 from stepvad.benchmark.studies import STUDIES, Case, Scope, Study
 from stepvad.config import Config
 from stepvad.errors import ConfigError
@@ -113,12 +113,12 @@ def test_a_study_measures_each_case_and_pairs_the_difference(
 
     study = Study("two", "two methods", lambda given, own: iter(two(given, own)))
     given = scope(walker_dataset)
-    lines = studies.run(study, given, tmp_path, smoothed=False)
+    lines = studies.run(study, given, studies.Fits(results=tmp_path))
     dataset = open_dataset(walker_dataset)
     by_hand = []
     for case in two(given, walker_dataset):
         sets = [
-            frame_scores(score_clips(one.fit(dataset), dataset), dataset, smoothed=False)
+            frame_scores(score_clips(one.fit(dataset), dataset), dataset, FrameView(smoothed=False))
             for one in case.experiments
         ]
         by_hand.append(type(sets[0]).of_seeds(sets))

@@ -162,7 +162,7 @@ def test_a_bad_video_does_not_stop_the_others(
         (["a.avi", "--frames", "9:5"], "--frames: expected A:B with A below B"),
         (["a.avi", "--duration", "5"], "expected a camera, got video files only"),
         (["rtsp://h/a", "--frames", ":5"], "expected video files only, got a camera"),
-        (["rtsp://h/a", "rtsp://h/b", "--jobs", "1"], "--jobs: expected at least 2"),
+        (["rtsp://h/a", "rtsp://h/b", "--jobs", "1"], "jobs: expected at least 2"),
         (["rtsp://u:canary-Zq7@/a"], "expected rtsp://"),
         (["rtps://u:canary-Zq7@h/a"], "expected rtsp://"),
         (["my door=rtsp://u:canary-Zq7@h/a"], "expected rtsp://"),

@@ -83,7 +83,7 @@ def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(
         rated.extend(clip.name for clip, _ in dataset.test_clips())
         return evaluate(detector, dataset)
 
-    monkeypatch.setattr("stepvad.benchmark.protocol.evaluate", recording)
+    monkeypatch.setattr("stepvad.benchmark.validation.evaluate", recording)
     fit = ("fit", people, "-o", tmp_path / "m.safetensors", *QUICK)
     assert "test clips choose" not in stepvad(*fit, "--validation", root).err
     assert set(rated) == {"01_0001", "02_0002", "03_0003"}

@@ -128,7 +128,7 @@ def test_what_cannot_be_is_refused_and_an_old_page_stays(
     run = stepvad("report", own, clip, "-o", old, "--threshold", "-1")
     assert "threshold: expected a number above 0, got -1" in run.err
     run = stepvad("report", own, clip, "-o", old, "--threshold", "1", "--camera", "roof")
-    assert "--camera: expected a camera of the calibration, got 'roof'" in run.err
+    assert "camera: expected a camera of the calibration, got 'roof'" in run.err
     run = stepvad("report", own, clip, "-o", tmp_path / "page.pdf", "--threshold", "1")
     assert "expected a name that ends in .html" in run.err
     run = stepvad("report", own, clip, "-o", tmp_path / "no" / "a.html", "--threshold", "1")

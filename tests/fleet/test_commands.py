@@ -24,8 +24,11 @@ def run(dsn: str, directory: Path, *words: str, text: str = "") -> tuple[int, st
     settings = directory / "fleet.toml"
     settings.write_text('[events]\ndsn = "env:DSN"\n' + text)
     verb, *more = words
+    command = ["fleet", verb, str(settings)]
+    if verb in ("delete", "mark"):
+        command = ["events", verb, "--fleet", str(settings)]
     done = subprocess.run(
-        [sys.executable, "-m", "stepvad", "fleet", verb, str(settings), *more],
+        [sys.executable, "-m", "stepvad", *command, *more],
         capture_output=True,
         text=True,
         env=os.environ | {"DSN": dsn},
@@ -44,18 +47,52 @@ async def left(dsn: str) -> list[str]:
         return [one.id for one in await kept.events(Wanted())]
 
 
-def test_events_are_forgotten_by_site_camera_and_time(dsn: str, tmp_path: Path) -> None:
-    code, words = run(dsn, tmp_path, "events", "--migrate")
+async def marked(dsn: str) -> list[str]:
+    async with connect(dsn) as kept:
+        return [*await kept.marked()]
+
+
+def filled(dsn: str, directory: Path) -> list[Record]:
+    """The database with three events that are over and one that goes on."""
+    code, words = run(dsn, directory, "events", "--migrate")
     assert (code, "after 2 steps" in words) == (0, True), words
-    yard, gate, far = over(event(1)), over(event(2, "north/gate")), over(event(3, "south/yard"))
-    asyncio.run(fill(dsn, yard, gate, far, event(9)))
-    code, words = run(dsn, tmp_path, "forget", "--yes")
-    assert (code, "expected --site, --camera, --since or --until" in words) == (1, True), words
-    code, words = run(
-        dsn, tmp_path, "forget", "--site", "north", "--until", "1h", "--yes", "--scrub"
-    )
-    assert (code, "2 events deleted, 1 stay because they go on" in words) == (0, True), words
-    assert asyncio.run(left(dsn)) == [event(9).id, far.id]
+    events = [over(event(1)), over(event(2, "north/gate")), over(event(3, "south/yard")), event(9)]
+    asyncio.run(fill(dsn, *events))
+    return events
+
+
+def test_events_are_deleted_by_site_camera_and_time(dsn: str, tmp_path: Path) -> None:
+    _, gate, far, open_ = filled(dsn, tmp_path)
+    code, words = run(dsn, tmp_path, "delete", "--yes")
+    assert (code, "expected ids, --camera, --since, --until or --all" in words) == (1, True), words
+    code, words = run(dsn, tmp_path, "delete", gate.id, "--yes")
+    assert (code, "events deleted: 1" in words) == (0, True), words
+    whole = ("--camera", "north/", "--until", "1h", "--yes", "--scrub")
+    code, words = run(dsn, tmp_path, "delete", *whole)
+    assert (code, "events deleted: 1" in words, "1 go on and stay" in words) == (0, True, True)
+    assert asyncio.run(left(dsn)) == [open_.id, far.id]
+    code, words = run(dsn, tmp_path, "delete", "--all", "--include-open", "--yes")
+    assert (code, asyncio.run(left(dsn))) == (0, []), words
+
+
+def test_the_old_verb_deletes_too_and_warns(dsn: str, tmp_path: Path) -> None:
+    *_, far, open_ = filled(dsn, tmp_path)
+    code, words = run(dsn, tmp_path, "forget", "--site", "north", "--until", "1h", "--yes")
+    assert (code, "events deleted: 2" in words) == (0, True), words
+    assert "`fleet forget` is deprecated since 0.1" in words
+    assert asyncio.run(left(dsn)) == [open_.id, far.id]
+    code, words = run(dsn, tmp_path, "forget", "--site", "north", "--camera", "south/yard", "--yes")
+    assert (code, "expected one of site north, got south/yard" in words) == (1, True), words
+
+
+def test_an_event_of_a_fleet_is_marked_as_normal_and_back(dsn: str, tmp_path: Path) -> None:
+    yard, *_ = filled(dsn, tmp_path)
+    assert run(dsn, tmp_path, "mark", yard.id)[0] == 0
+    assert asyncio.run(marked(dsn)) == [yard.id]
+    assert run(dsn, tmp_path, "mark", yard.id, "--not-normal")[0] == 0
+    assert asyncio.run(marked(dsn)) == []
+    code, words = run(dsn, tmp_path, "mark", "nobody")
+    assert (code, "expected the id of a stored event" in words) == (1, True), words
 
 
 @pytest.mark.parametrize(

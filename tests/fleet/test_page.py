@@ -21,7 +21,7 @@ from stepvad.fleet.events.postgres import Events, connect
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.settings import Settings
 from stepvad.intake.status import Board
-from stepvad.web import create_app, serve
+from stepvad.web import Running, create_app, serve
 from tests.browser import CHROMIUM, browser
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import PostgresServer, needs_postgres
@@ -54,7 +54,7 @@ def app(shelf: EventReader) -> FastAPI:
 
 
 def app_of(shelf: EventReader) -> FastAPI:
-    return create_app(Settings(), shelf, Board(), TOKEN, explain=shelf.explanation, mark=shelf.mark)
+    return create_app(Running(Settings(), shelf, Board(), shelf.explanation, shelf.mark), TOKEN)
 
 
 @pytest.fixture

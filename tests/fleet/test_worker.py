@@ -18,7 +18,7 @@ from stepvad.fleet.settings import ModelSettings, Settings, WorkerSettings, load
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.owned_shard import OwnedShard, key_of, take
+from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, key_of, take
 from stepvad.fleet.worker.scoring import Scorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.worker import Worker
@@ -173,11 +173,13 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
                         bus,
                         "ours",
                         shard,
+                        Outlets(
+                            subject=SUBJECTS.events(0),
+                            dead="stepvad.dead",
+                            lost=lambda owned: None,
+                            announced=lambda letter: None,
+                        ),
                         alive=lambda name: alive,
-                        subject=SUBJECTS.events(0),
-                        dead="stepvad.dead",
-                        lost=lambda owned: None,
-                        announced=lambda letter: None,
                     )
 
                 assert await taken(alive=True) is None

@@ -56,7 +56,7 @@ def _put(directory: Path, reader: str, name: str, data: bytes) -> None:
 
 def _models(directory: Path) -> None:
     from stepvad import baselines
-    from stepvad.model.training import TrainingSet, train
+    from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
     from stepvad.progress import silent
 
     places = {
@@ -73,7 +73,7 @@ def _models(directory: Path) -> None:
     (directory / "training checkpoint").mkdir()
     config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
     checkpoint = directory / "training checkpoint" / "a.safetensors"
-    train(points, config, report=silent, checkpoint=checkpoint)
+    train(points, config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     windows = WindowScores(
         np.zeros(40, np.int64),
         np.arange(40) * 40,

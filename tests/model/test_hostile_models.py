@@ -19,7 +19,7 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ModelFileError, StepvadError
 from stepvad.model.modelfile import FORMAT, read_tensors, write_tensors
-from stepvad.model.training import TrainingSet, train
+from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
 from stepvad.poses import Clip, Track
 from stepvad.progress import silent
 from stepvad.skeletons import of_size
@@ -173,19 +173,22 @@ SPOILT: dict[str, Callable[[Tensors, dict[str, Any]], object]] = {
 def test_a_checkpoint_that_is_not_whole_is_refused(tmp_path: Path, fault: str) -> None:
     checkpoint = tmp_path / "checkpoint"
     config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
-    train(points(), config, report=silent, checkpoint=checkpoint)
+    train(points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     rewritten(checkpoint, checkpoint, SPOILT[fault])
     with pytest.raises(ModelFileError) as error:
-        train(points(), config, report=silent, checkpoint=checkpoint, resume=True)
+        train(
+            points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint, resume=True)
+        )
     assert error.value.hint
 
 
 def test_a_checkpoint_without_a_version_is_resumed_and_a_newer_one_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
     config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
-    train(points(), config, report=silent, checkpoint=checkpoint)
+    train(points(), config, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
+    again = TrainingCheckpoint(checkpoint, resume=True)
     rewritten(checkpoint, checkpoint, lambda _, meta: meta.pop("version"))
-    train(points(), config, report=silent, checkpoint=checkpoint, resume=True)
+    train(points(), config, report=silent, checkpoint=again)
     rewritten(checkpoint, checkpoint, lambda _, meta: meta.update(version=2))
     with pytest.raises(ModelFileError, match="checkpoint: expected version 1 or older, got 2"):
-        train(points(), config, report=silent, checkpoint=checkpoint, resume=True)
+        train(points(), config, report=silent, checkpoint=again)

@@ -14,6 +14,7 @@ from stepvad.model.energy import Energy
 from stepvad.model.training import (
     Batch,
     State,
+    TrainingCheckpoint,
     TrainingSet,
     ema_decay,
     learning_rate,
@@ -200,9 +201,19 @@ def test_a_resumed_training_ends_at_the_same_bytes(tmp_path: Path, stop_at: int)
 
     whole = train(gaussian(), config, report=silent, validate=validate)
     with pytest.raises(StoppedError):
-        train(gaussian(), config, report=stop, validate=validate, checkpoint=checkpoint)
+        train(
+            gaussian(),
+            config,
+            report=stop,
+            validate=validate,
+            checkpoint=TrainingCheckpoint(checkpoint),
+        )
     resumed = train(
-        gaussian(), config, report=silent, validate=validate, checkpoint=checkpoint, resume=True
+        gaussian(),
+        config,
+        report=silent,
+        validate=validate,
+        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
     )
     assert same(whole[0], resumed[0])
     assert whole[1] == resumed[1]
@@ -210,14 +221,13 @@ def test_a_resumed_training_ends_at_the_same_bytes(tmp_path: Path, stop_at: int)
 
 def test_a_checkpoint_of_other_settings_or_poses_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint)
+    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     with pytest.raises(ModelFileError, match="the same settings"):
         train(
             gaussian(),
             replace(CONFIG, K=3, seed=1),
             report=silent,
-            checkpoint=checkpoint,
-            resume=True,
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
         )
     with pytest.raises(ModelFileError, match="the same use of validation"):
         train(
@@ -225,21 +235,35 @@ def test_a_checkpoint_of_other_settings_or_poses_is_refused(tmp_path: Path) -> N
             CONFIG,
             report=silent,
             validate=lambda weights, epoch: 0.0,
-            checkpoint=checkpoint,
-            resume=True,
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
         )
     with pytest.raises(ModelFileError, match="the same poses"):
-        train(gaussian(digest="x"), CONFIG, report=silent, checkpoint=checkpoint, resume=True)
+        train(
+            gaussian(digest="x"),
+            CONFIG,
+            report=silent,
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
+        )
     with pytest.raises(ModelFileError, match="cannot be read"):
-        train(gaussian(), CONFIG, report=silent, checkpoint=tmp_path / "none", resume=True)
+        train(
+            gaussian(),
+            CONFIG,
+            report=silent,
+            checkpoint=TrainingCheckpoint(tmp_path / "none", resume=True),
+        )
 
 
 def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint)
+    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
     with pytest.raises(ModelFileError, match=r"expected a \.safetensors file"):
-        train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint, resume=True)
+        train(
+            gaussian(),
+            CONFIG,
+            report=silent,
+            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
+        )
 
 
 def test_training_takes_denormals_for_zero_and_leaves_the_arithmetic_as_it_was() -> None:
@@ -301,13 +325,12 @@ def test_a_training_without_validation_resumes_to_the_same_bytes(
 
     whole = train(gaussian(), config, report=silent)
     with pytest.raises(StoppedError):
-        train(gaussian(), config, report=stop, checkpoint=checkpoint)
+        train(gaussian(), config, report=stop, checkpoint=TrainingCheckpoint(checkpoint))
     resumed = train(
         gaussian(),
         config,
         report=lambda progress: steps.append(progress.done),
-        checkpoint=checkpoint,
-        resume=True,
+        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
     )
     assert same(whole[0], resumed[0])
     assert whole[1] == resumed[1]
@@ -318,8 +341,10 @@ def test_a_training_without_validation_resumes_to_the_same_bytes(
 
 def test_a_finished_training_resumes_to_what_it_was(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c"
-    whole = train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint)
-    again = train(gaussian(), CONFIG, report=silent, checkpoint=checkpoint, resume=True)
+    whole = train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
+    again = train(
+        gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint, resume=True)
+    )
     assert same(whole[0], again[0])
     assert whole[1] == again[1] == 4
 
@@ -337,9 +362,19 @@ def test_the_best_weights_survive_a_break(tmp_path: Path) -> None:
 
     whole, _ = train(gaussian(), CONFIG, report=silent, validate=validate)
     with pytest.raises(StoppedError):
-        train(gaussian(), CONFIG, report=stop, validate=validate, checkpoint=checkpoint)
+        train(
+            gaussian(),
+            CONFIG,
+            report=stop,
+            validate=validate,
+            checkpoint=TrainingCheckpoint(checkpoint),
+        )
     resumed, _ = train(
-        gaussian(), CONFIG, report=silent, validate=validate, checkpoint=checkpoint, resume=True
+        gaussian(),
+        CONFIG,
+        report=silent,
+        validate=validate,
+        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
     )
     assert same(whole, resumed)
 

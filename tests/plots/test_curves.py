@@ -8,7 +8,7 @@ from matplotlib.image import imread
 
 from stepvad.errors import DataError
 from stepvad.plots import style
-from stepvad.plots.curves import Series, draw_curves, draw_panels
+from stepvad.plots.curves import AxisLabels, Series, draw_curves, draw_panels
 
 
 def share_of(picture: Path, colour: str, *, half: str = "all") -> float:
@@ -35,7 +35,11 @@ def test_a_method_has_its_colour_and_the_same_bytes_every_time(
     step: Series, tmp_path: Path
 ) -> None:
     for name in "ab":
-        draw_curves({"STEP": step}, tmp_path / f"{name}.png", "T", "AUROC (%)", xscale="log2")
+        draw_curves(
+            {"STEP": step},
+            tmp_path / f"{name}.png",
+            AxisLabels("T", "AUROC (%)", "log2"),
+        )
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert share_of(tmp_path / "a.png", style.BLUE) > 0.003
     assert share_of(tmp_path / "a.png", style.VERMILION) == 0
@@ -43,8 +47,10 @@ def test_a_method_has_its_colour_and_the_same_bytes_every_time(
 
 def test_the_papers_line_is_thin_and_dashed(step: Series, tmp_path: Path) -> None:
     paper = Series(step.x, step.mean, 0 * step.spread, "step", quoted=True)
-    draw_curves({"STEP": step}, tmp_path / "ours.png", "T", "AUROC (%)")
-    draw_curves({"the paper": paper}, tmp_path / "paper.png", "T", "AUROC (%)", title="walkers")
+    draw_curves({"STEP": step}, tmp_path / "ours.png", AxisLabels("T", "AUROC (%)"))
+    draw_curves(
+        {"the paper": paper}, tmp_path / "paper.png", AxisLabels("T", "AUROC (%)"), title="walkers"
+    )
     ours, theirs = (share_of(tmp_path / f"{who}.png", style.BLUE) for who in ("ours", "paper"))
     assert 0 < theirs < ours
 
@@ -52,7 +58,7 @@ def test_the_papers_line_is_thin_and_dashed(step: Series, tmp_path: Path) -> Non
 def test_each_data_set_has_a_panel(step: Series, tmp_path: Path) -> None:
     raw = Series.of({6: [80.0], 12: [70.0]}, look=style.Look(style.VERMILION))
     panels = {"left": {"STEP": step}, "right": {"anything": raw}}
-    draw_panels(panels, tmp_path / "two.png", "T", "AUROC (%)")
+    draw_panels(panels, tmp_path / "two.png", AxisLabels("T", "AUROC (%)"))
     rows = np.asarray(imread(tmp_path / "two.png")).shape[0]
     assert rows < 700
     assert share_of(tmp_path / "two.png", style.VERMILION, half="right") > 0.002
@@ -62,8 +68,8 @@ def test_each_data_set_has_a_panel(step: Series, tmp_path: Path) -> None:
 def test_many_points_a_gap_and_nothing_at_all_are_drawn_too(tmp_path: Path) -> None:
     x = np.arange(1.0, 200.0)
     gap = Series(x, np.where(x == 50, np.nan, 1 / x), np.zeros_like(x))
-    draw_curves({"gap": gap}, tmp_path / "gap.png", "K", "error", xscale="log2", yscale="log")
-    draw_curves({}, tmp_path / "empty.png", "K", "error")
+    draw_curves({"gap": gap}, tmp_path / "gap.png", AxisLabels("K", "error", "log2", "log"))
+    draw_curves({}, tmp_path / "empty.png", AxisLabels("K", "error"))
     assert share_of(tmp_path / "gap.png", style.BLUE) > 0.002
     assert (tmp_path / "empty.png").stat().st_size > 1000
 

@@ -122,6 +122,6 @@ def case_of(detector: Detector, clip: Clip, *, most: int = 20, **changes: Any) -
         model_sha256="0123456789abcdef" * 4,
         rules=rules,
         threshold=None,
-        incidents=investigate(detector, clip, scores, rules, fps=25.0, most=most),
+        incidents=investigate(detector, clip, scores, rules, most=most),
     )
     return replace(case, **changes)

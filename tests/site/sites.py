@@ -122,7 +122,7 @@ class Running:
         found = {"supervisor": self.process.pid}
         for pid in _descendants(self.process.pid):
             words = _command(pid)
-            if "stepvad.cli.site" in words:
+            if "stepvad.services.site" in words:
                 found["site"] = pid
             elif "stepvad.supervision.process" in words:
                 found[words[-1]] = pid

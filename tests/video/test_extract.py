@@ -20,7 +20,15 @@ from stepvad.progress import Progress
 from stepvad.skeletons import COCO17
 from stepvad.video import parts as parts_module
 from stepvad.video.camera import Camera, CameraCounts
-from stepvad.video.extract import Extraction, extract_camera, extract_file, follow, video_digest
+from stepvad.video.extract import (
+    Extraction,
+    FrameRange,
+    Looking,
+    extract_camera,
+    extract_file,
+    follow,
+    video_digest,
+)
 from stepvad.video.parts import Origin, Parts, Seen
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
@@ -100,8 +108,8 @@ def test_a_walker_becomes_a_track(tmp_path: Path) -> None:
 
 def test_a_part_of_a_video_keeps_the_numbers_of_the_video(tmp_path: Path) -> None:
     path = write_walker(tmp_path / "a.mkv")
-    head = finished(path, tmp_path / "head", end=10)
-    rest = finished(path, tmp_path / "rest", first=10)
+    head = finished(path, tmp_path / "head", frames=FrameRange(end=10))
+    rest = finished(path, tmp_path / "rest", frames=FrameRange(10))
     assert head.clip.tracks[0].frames.tolist() == list(range(10))
     assert rest.clip.tracks[0].frames.tolist() == list(range(10, N_FRAMES))
     assert (head.clip.n_frames, rest.clip.n_frames) == (10, N_FRAMES)
@@ -112,7 +120,7 @@ def test_a_part_of_a_video_keeps_the_numbers_of_the_video(tmp_path: Path) -> Non
 def test_frames_that_a_video_does_not_have_are_refused(tmp_path: Path) -> None:
     path = write_walker(tmp_path / "a.mkv")
     with pytest.raises(DataError, match="expected frames from 99, got a video of 30"):
-        extracted(path, tmp_path / "parts", first=99)
+        extracted(path, tmp_path / "parts", frames=FrameRange(99))
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 7, N_FRAMES])
@@ -123,7 +131,7 @@ def test_a_stopped_extraction_goes_on_to_the_same_result(
     path = write_walker(tmp_path / "a.mkv")
     whole = finished(path, tmp_path / "whole")
     first = Counting(stop_at)
-    assert extracted(path, tmp_path / "parts", first, stop=first.stop) is None
+    assert extracted(path, tmp_path / "parts", first, looking=Looking(stop=first.stop)) is None
     second = Counting()
     result = finished(path, tmp_path / "parts", estimator=second)
     assert (first.seen, second.seen) == (stop_at, N_FRAMES - stop_at)
@@ -143,7 +151,7 @@ def test_a_damaged_part_and_all_after_it_are_looked_at_again(
     whole = finished(path, tmp_path / "parts")
     (tmp_path / "parts" / "000002.npz").write_bytes(damage)
     first, second = Counting(stop_at=3), Counting()  # stopped before it replaces the later parts
-    assert extracted(path, tmp_path / "parts", first, stop=first.stop) is None
+    assert extracted(path, tmp_path / "parts", first, looking=Looking(stop=first.stop)) is None
     assert same(finished(path, tmp_path / "parts", estimator=second).clip, whole.clip)
     assert (first.seen, second.seen) == (3, N_FRAMES - 13)
 
@@ -228,7 +236,8 @@ def test_frames_that_do_not_decode_are_counted(tmp_path: Path) -> None:
 def test_progress_tells_frames_of_all_frames(tmp_path: Path) -> None:
     reports: list[Progress] = []
     path = write_video(tmp_path / "a.avi")
-    extracted(path, tmp_path / "parts", first=10, end=25, report=reports.append)
+    looking = Looking(report=reports.append)
+    extracted(path, tmp_path / "parts", frames=FrameRange(10, 25), looking=looking)
     assert [report.done for report in reports] == list(range(1, 16))
     assert {(report.stage, report.total) for report in reports} == {("a", 15)}
 
@@ -252,7 +261,7 @@ def test_a_camera_is_recorded_until_it_is_stopped(tmp_path: Path) -> None:
     estimator = Counting(stop_at=45)
     with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
         camera = Camera("door", address, buffer=1000)
-        result = extract_camera(camera, estimator, parts, stop=estimator.stop)
+        result = extract_camera(camera, estimator, parts, Looking(stop=estimator.stop))
     assert result.summary.frames >= 45
     assert isinstance(result.summary.counts, CameraCounts)
     assert result.summary.counts.reconnects >= 1
@@ -272,7 +281,7 @@ def test_a_clock_that_is_set_does_not_change_the_lag(
     estimator = Counting(stop_at=10)
     with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
         camera = Camera("door", address, buffer=1000)
-        result = extract_camera(camera, estimator, parts, stop=estimator.stop)
+        result = extract_camera(camera, estimator, parts, Looking(stop=estimator.stop))
     assert result.summary.lag_s is not None
     assert 0 <= result.summary.lag_s < 60
 
@@ -284,7 +293,9 @@ def test_what_a_killed_recording_kept_comes_before_the_next(tmp_path: Path) -> N
             parts.add(seen(i, i))
     estimator = Counting(stop_at=10)
     with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
-        result = extract_camera(Camera("door", address), estimator, parts, stop=estimator.stop)
+        result = extract_camera(
+            Camera("door", address), estimator, parts, Looking(stop=estimator.stop)
+        )
     numbers = result.times.number.tolist()
     assert numbers[:20] == list(range(20))
     assert numbers == sorted(set(numbers))

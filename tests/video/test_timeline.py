@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.video.drawing import LIGHT, Image, Scale, track_colours
-from stepvad.video.timeline import PAPER, TRUTH, Spot, Timeline, clock
+from stepvad.video.timeline import PAPER, TRUTH, Spot, Stretch, Timeline, clock
 from tests.video.scored import N_FRAMES, T, clip, scored, track
 
 pytest.importorskip("cv2")
@@ -26,14 +26,11 @@ def timeline(
     windows = scored(footage, dict(enumerate(scores))).windows
     return Timeline(
         windows,
+        Stretch(frames, 10.0, abnormal, name),
         SCALE,
-        frames,
         COLOURS,
-        name=name,
         width=width,
         unit=1.0,
-        seconds=0.1,
-        abnormal=abnormal,
     )
 
 
@@ -129,17 +126,7 @@ def test_a_track_with_gaps_has_no_line_across_them() -> None:
         windows.E[keep],
         windows.A[keep],
     )
-    strip = Timeline(
-        parts,
-        SCALE,
-        range(N_FRAMES),
-        COLOURS,
-        name="",
-        width=WIDTH,
-        unit=1.0,
-        seconds=0.1,
-        abnormal=None,
-    )
+    strip = Timeline(parts, Stretch(range(N_FRAMES), 10.0), SCALE, COLOURS, width=WIDTH, unit=1.0)
     row = on_line(drawn(strip, N_FRAMES - 1), strip.row(3.0), 0)
     assert row[strip.column(8)]
     assert row[strip.column(20)]
@@ -166,7 +153,5 @@ def test_times_read_as_on_a_clock() -> None:
 def test_one_frame_and_nobody_scored_can_be_drawn() -> None:
     footage = clip(track(0, (0.0, 0.0), range(2)))
     windows = scored(footage, {0: 1.0}).windows
-    strip = Timeline(
-        windows, SCALE, range(5, 6), COLOURS, name="", width=WIDTH, unit=1.0, seconds=0.1
-    )
+    strip = Timeline(windows, Stretch(range(5, 6), 10.0), SCALE, COLOURS, width=WIDTH, unit=1.0)
     assert cursor(drawn(strip, 5), strip) == [strip.column(5)]

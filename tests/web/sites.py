@@ -19,7 +19,7 @@ from stepvad.intake.status import Board
 from stepvad.poses import Pose
 from stepvad.settings.file import CameraSettings, Settings, Web
 from stepvad.site.store.eventstore import Store
-from stepvad.web import create_app
+from stepvad.web import Running, create_app
 
 TOKEN = "a-token-of-this-test-0123456789"
 HERE = "http://127.0.0.1:8080"
@@ -72,8 +72,8 @@ class Site:
         self.store.mark(id, "normal" if normal else None, time.time())
 
     def app(self, token: str = TOKEN, **options: Any) -> FastAPI:
-        parts = self.settings, self.store, self.board, token
-        return create_app(*parts, explain=self.explain, mark=self.mark, **options)
+        site = Running(self.settings, self.store, self.board, self.explain, self.mark)
+        return create_app(site, token, **options)
 
 
 @contextmanager

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from stepvad.archive import manifest
 from stepvad.archive.layout import SUFFIX, camera_of, date_of, directory
 from stepvad.archive.scorefacts import ClipWindows
 from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
 from stepvad.archive.storage import Place
+from stepvad.calibration import RULES, file
 from stepvad.errors import DataError, StepvadError
 from stepvad.incidents.events import Event, Rules, find
 from stepvad.model.scoring import WindowScores
@@ -68,6 +71,26 @@ class Side:
 
     place: Place
     rules_of: RulesOf
+
+    @classmethod
+    def by_threshold(cls, place: Place, threshold: float) -> Side:
+        """One threshold for all cameras."""
+        rules = replace(RULES, threshold=threshold)
+        return cls(place, lambda camera: rules)
+
+    @classmethod
+    def by_calibration(cls, place: Place, calibration: Path) -> Side:
+        """The thresholds of the model's calibration, which has to be of the model that scored."""
+        made = file.read(calibration)
+        facts = manifest.read(place)
+        scored_by = made.model_sha256 if facts is None else facts.identity.model_sha256
+        if scored_by != made.model_sha256:
+            raise StepvadError(
+                f"{calibration}: expected the calibration of model {scored_by[:12]}, "
+                f"got that of {made.model_sha256[:12]}",
+                hint="give the calibration beside the model that the scores are of",
+            )
+        return cls(place, made.rules_of)
 
 
 def compare(

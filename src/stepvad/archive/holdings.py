@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,33 @@ class Scored:
     """Shards that the poses make; None where no poses were given to compare with."""
     windows: int
     failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Poses by camera and scores by model."""
+
+    poses: list[Footage]
+    scores: list[Scored]
+
+
+def look(places: Sequence[str]) -> Holdings:
+    """What is in some places: poses in one of them at most, and scores of them in any others."""
+    found = [Place.at(text) for text in places]
+    of_scores = [place for place in found if manifest.read(place) is not None]
+    poses = [place for place in found if place not in of_scores]
+    if len(poses) > 1:
+        raise StepvadError(
+            f"expected poses in one place, got {len(poses)} without scores",
+            hint="name one directory of poses, and those that archive score wrote",
+        )
+    there = [line for place in poses for line in footage(place)]
+    if poses and not there:
+        raise StepvadError(
+            f"{poses[0].url}: expected poses or scores, got neither",
+            hint="poses are .parquet files; scores are what archive score wrote",
+        )
+    return Holdings(there, [scored(place, poses[0] if poses else None) for place in of_scores])
 
 
 def footage(poses: Place) -> list[Footage]:

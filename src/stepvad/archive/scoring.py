@@ -38,16 +38,28 @@ class Summary:
     """Pose files without scores, and why."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreOptions:
+    """What is kept of scores, and what computes them."""
+
+    runtime: Runtime = "auto"
+    energies: bool = False
+    """Keep the energy at each noise scale, too."""
+    quick: bool = False
+    """Take poses of the same name and size for the same."""
+    jobs: int = 1
+    executor: Executor = "processes"
+
+
+DEFAULTS = ScoreOptions()
+
+
 def score(
     poses: str,
     scores: str,
     model: Path,
+    options: ScoreOptions = DEFAULTS,
     *,
-    runtime: Runtime = "auto",
-    energies: bool = False,
-    quick: bool = False,
-    jobs: int = 1,
-    executor: Executor = "processes",
     report: Report = silent,
 ) -> Summary:
     """Score all poses below a path or URL into another, `jobs` shards at a time.
@@ -56,10 +68,11 @@ def score(
     on, and what it leaves is to the byte what one without an interruption leaves. Executor `ray`
     runs on the cluster that is there; all its machines have to see poses, scores and model.
     """
-    executors.check(executor, jobs)
-    detector = Detector.load(model, runtime=runtime, threads=1)  # what cannot score is refused here
+    executors.check(options.executor, options.jobs)
+    # What cannot score is refused here.
+    detector = Detector.load(model, runtime=options.runtime, threads=1)
     config, engine = detector.config, detector.network.engine
-    job = _job(poses, scores, model, engine, energies=energies, quick=quick)
+    job = _job(poses, scores, model, engine, options)
     plan = shards_of(job.poses.files(SUFFIX))
     if not plan:
         raise StepvadError(
@@ -70,7 +83,7 @@ def score(
     job.scores.remove_leftovers()
     there = {stored.name for stored in job.scores.files(SUFFIX)}
     looked = [shard for shard in plan if shard.name in there]
-    run = _runner(job, jobs, executor)
+    run = _runner(job, options.jobs, options.executor)
     kept = [done for done in _follow(run, shards.look, looked, "checking", report) if done.facts]
     names = {outcome.shard.name for outcome in kept}
     rest = [shard for shard in plan if shard.name not in names]
@@ -86,9 +99,7 @@ def score(
     return Summary(len(plan), len(kept), total, scored, dict(sorted(failed.items())))
 
 
-def _job(
-    poses: str, scores: str, model: Path, engine: Engine, *, energies: bool, quick: bool
-) -> Job:
+def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOptions) -> Job:
     """What all shards of a run share, named so that other processes find it."""
     source, target = Place.at(poses), Place.at(scores)
     if f"{target.url}/".startswith(f"{source.url}/"):
@@ -102,8 +113,8 @@ def _job(
         model=model.absolute(),
         model_sha256=modelfile.sha256(model),
         engine=engine,
-        energies=energies,
-        quick=quick,
+        energies=options.energies,
+        quick=options.quick,
     )
 
 

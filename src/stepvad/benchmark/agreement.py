@@ -63,7 +63,7 @@ def _score(
     """Scores of all windows, AUROC over all frames, and the seconds that both took."""
     started = time.perf_counter()
     clips = protocol.score_clips(replace(detector, runtime=engine), dataset, report=report)
-    frames = protocol.frame_scores(clips, dataset, smoothed=False)
+    frames = protocol.frame_scores(clips, dataset, protocol.FrameView(smoothed=False))
     A = np.concatenate([clip.scores.A for clip in clips])
     return A, frames.measure("auroc"), time.perf_counter() - started
 

@@ -17,8 +17,8 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
+from stepvad.benchmark.protocol import FrameView, ScoredClip, Selection
 from stepvad.benchmark.protocol import Method as Scored
-from stepvad.benchmark.protocol import ScoredClip, Selection
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
@@ -145,7 +145,7 @@ def compare(
         for title, one in zip(titles, entries, strict=True)
     }
     trivial = built_in[names[0]][0] if names else unscored(dataset, config)
-    return table(scored, trivial, dataset, placement=placement, smoothed=smoothed, frames=frames)
+    return table(scored, trivial, dataset, FrameView(placement, smoothed, frames))
 
 
 def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
@@ -218,17 +218,12 @@ def table(
     scored: Mapping[str, Sequence[Sequence[ScoredClip]]],
     trivial: Sequence[ScoredClip],
     dataset: Dataset,
-    *,
-    placement: Placement = "latest",
-    smoothed: bool = False,
-    frames: Selection = "all",
+    view: FrameView,
 ) -> list[Line]:
     """A line for each title with the test clips as each seed scored them, then the trivial ones."""
 
     def chosen(clips: Sequence[ScoredClip], method: Scored = "detector") -> FrameScores:
-        return protocol.frame_scores(
-            clips, dataset, method=method, placement=placement, smoothed=smoothed, frames=frames
-        )
+        return protocol.frame_scores(clips, dataset, view, method=method)
 
     sets = {
         title: FrameScores.of_seeds([chosen(clips) for clips in several])

@@ -9,7 +9,7 @@ from pathlib import Path
 from stepvad.benchmark.comparison import VARIANTS
 from stepvad.benchmark.studies import Line, Study
 from stepvad.plots import style
-from stepvad.plots.curves import Series, draw_panels
+from stepvad.plots.curves import AxisLabels, Series, draw_panels
 from stepvad.plots.dots import Dot, draw_dots
 from stepvad.plots.heatmap import Grid, draw_heatmaps
 
@@ -25,7 +25,7 @@ def draw(study: Study, lines: Sequence[Line], directory: Path) -> None:
         draw_dots(dots, path, "AUROC (%), interval over clips")
         return
     panels = {data: _series(some) for data, some in by_data.items()}
-    draw_panels(panels, path, study.axis, "AUROC (%)", xscale=study.scale)
+    draw_panels(panels, path, AxisLabels(study.axis, "AUROC (%)", study.scale))
     if len(_every_K(lines)) > 1:
         draw_heatmaps(_maps(lines), directory / f"{study.name}-maps.png")
 

@@ -159,14 +159,13 @@ def measure(
     config: Config,
     *,
     fps: float | None = None,
-    seed: int = 0,
     compute: Compute = Compute(),
     report: Report = silent,
 ) -> Measured:
     """Fit on the training clips, or on half of them where there is no other normal footage."""
     train = [*dataset.train_clips()]
     if normal is None:
-        order = np.random.default_rng(seed).permutation(len(train))
+        order = np.random.default_rng(config.seed).permutation(len(train))
         half = len(train) // 2
         normal, train = ([train[i] for i in some] for some in (order[:half], order[half:]))
     detector = Detector.fit(train, config, report=report, compute=compute)

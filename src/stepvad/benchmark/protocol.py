@@ -257,15 +257,22 @@ def _row(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class FrameView:
+    """How window scores become frame scores, and which frames are measured."""
+
+    placement: Placement = "latest"
+    smoothed: bool = True
+    frames: Selection = "all"
+    floor: Floor = "global"
+
+
 def frame_scores(
     clips: Sequence[ScoredClip],
     dataset: Dataset,
+    view: FrameView = FrameView(),  # noqa: B008  frozen
     *,
     method: Method = "detector",
-    placement: Placement = "latest",
-    smoothed: bool = True,
-    frames: Selection = "all",
-    floor: Floor = "global",
 ) -> FrameScores:
     """The frames behind one row of the table of a data set, with their scores.
 
@@ -273,9 +280,10 @@ def frame_scores(
     that of another method, `FrameScores.by_class` which anomalies it finds, and
     `FrameScores.of_seeds` makes one of the same row of several fits.
     """
-    sigmas = (dataset.person_sigma, dataset.frame_sigma) if smoothed else (0.0, 0.0)
-    choice = _Choice(placement, *sigmas, floor, dataset.smoothing)
-    return _all_frames(method, clips, choice).select(_selections(clips, placement)[frames])
+    sigmas = (dataset.person_sigma, dataset.frame_sigma) if view.smoothed else (0.0, 0.0)
+    choice = _Choice(view.placement, *sigmas, view.floor, dataset.smoothing)
+    chosen = _selections(clips, view.placement)[view.frames]
+    return _all_frames(method, clips, choice).select(chosen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,12 +185,8 @@ def _figures(cell: Cell) -> Sequence[Figure | None]:
 
 def _measure(run: Run, cells: Sequence[Cell], dataset: Dataset) -> list[float]:
     """The metrics of one run, in percent."""
-    frames = protocol.frame_scores(
-        [*_of_split(run.clips, dataset)],
-        dataset,
-        placement=cells[0].placement,
-        smoothed=cells[0].smoothed,
-    )
+    view = protocol.FrameView(cells[0].placement, cells[0].smoothed)
+    frames = protocol.frame_scores([*_of_split(run.clips, dataset)], dataset, view)
     return [100 * frames.measure(cell.metric) for cell in cells]
 
 

@@ -12,7 +12,7 @@ from stepvad.benchmark.datasets import Dataset, Split
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
-from stepvad.benchmark.protocol import Selection
+from stepvad.benchmark.protocol import FrameView, Selection
 from stepvad.benchmark.runs import Run
 from stepvad.benchmark.sweep import Place, sweep
 from stepvad.config import Aggregation, Compute, Config
@@ -23,6 +23,7 @@ from stepvad.plots.curves import Scale
 from stepvad.progress import Progress, Report, silent
 
 METHODS = ("step", "raw", "knn")
+ONLINE = FrameView(smoothed=False)
 AGGREGATIONS: tuple[Aggregation, ...] = ("max", "sum", "top2", "top3")
 PROTOCOLS: Mapping[str, Placement] = {"online": "latest", "backtrack": "backtrack"}
 JITTERS = (0.0, 0.1, 0.2, 0.5, 1.0)
@@ -51,6 +52,7 @@ class Scope:
     """Those of the studies of several methods."""
     data: tuple[Path, ...]
     """All data sets of the study."""
+    split: Split = "full"
 
     def __post_init__(self) -> None:
         """Refuse methods that no study compares."""
@@ -116,38 +118,37 @@ class Line:
     eer: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fits:
+    """Where the results of fits are kept, and how fits run."""
+
+    results: Path
+    jobs: int = 1
+    executor: Executor = "processes"
+    compute: Compute = Compute()
+
+
 def run(
-    study: Study,
-    scope: Scope,
-    results: Path,
-    *,
-    placement: Placement = "latest",
-    smoothed: bool = False,
-    frames: Selection = "all",
-    split: Split = "full",
-    jobs: int = 1,
-    executor: Executor = "processes",
-    compute: Compute = Compute(),
-    report: Report = silent,
+    study: Study, scope: Scope, fits: Fits, view: FrameView = ONLINE, *, report: Report = silent
 ) -> list[Line]:
-    """Every case on every data set; what is already in `results` is not run again."""
+    """Every case on every data set; what already has a result is not run again."""
     lines: list[Line] = []
     for directory in scope.data:
-        place = Place(data=directory, results=results, split=split, compute=compute)
+        place = Place(data=directory, results=fits.results, split=scope.split, compute=fits.compute)
         cases = [*study.cases(scope, directory)]
         every = [experiment for case in cases for experiment in case.experiments]
-        found = iter(sweep(every, place, jobs=jobs, executor=executor, report=report))
+        found = iter(sweep(every, place, jobs=fits.jobs, executor=fits.executor, report=report))
         dataset = place.open()
         seen: dict[str, Resampled] = {}
         for done, case in enumerate(cases):
             report(Progress("measuring", done, len(cases), case.label))
             chosen = replace(
                 case,
-                placement=case.placement or placement,
-                smoothed=smoothed if case.smoothed is None else case.smoothed,
+                placement=case.placement or view.placement,
+                smoothed=view.smoothed if case.smoothed is None else case.smoothed,
             )
             several = [next(found) for _ in case.experiments]
-            scores = _frame_scores(chosen, several, dataset, frames)
+            scores = _frame_scores(chosen, several, dataset, view.frames)
             seen[case.label] = intervals.resample(scores)
             lines.append(_line(dataset.name, chosen, scores, seen))
         report(Progress("measuring", len(cases), len(cases)))
@@ -157,18 +158,8 @@ def run(
 def _frame_scores(
     case: Case, runs: Sequence[Run], dataset: Dataset, frames: Selection
 ) -> FrameScores:
-    return FrameScores.of_seeds(
-        [
-            protocol.frame_scores(
-                run.clips,
-                dataset,
-                placement=case.placement or "latest",
-                smoothed=bool(case.smoothed),
-                frames=frames,
-            )
-            for run in runs
-        ]
-    )
+    view = FrameView(case.placement or "latest", bool(case.smoothed), frames)
+    return FrameScores.of_seeds([protocol.frame_scores(run.clips, dataset, view) for run in runs])
 
 
 def _line(data: str, case: Case, scores: FrameScores, seen: Mapping[str, Resampled]) -> Line:

@@ -17,11 +17,12 @@ from stepvad.cli.events import events
 from stepvad.cli.explain import explain
 from stepvad.cli.export import export
 from stepvad.cli.extract import extract
-from stepvad.cli.feedback import feedback
 from stepvad.cli.fit import fit
 from stepvad.cli.fleet import fleet
+from stepvad.cli.former import former
 from stepvad.cli.inspect import inspect
 from stepvad.cli.overlay import overlay
+from stepvad.cli.recalibrate import recalibrate
 from stepvad.cli.report import report
 from stepvad.cli.score import score
 from stepvad.cli.terminal import say_error
@@ -59,7 +60,7 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
 
 VERBS = (
-    *(extract, fit, calibrate, score, overlay, evaluate, explain, report, feedback),
+    *(extract, fit, calibrate, score, overlay, evaluate, explain, report, recalibrate),
     *(watch, convert, inspect, export, distill),
 )
 """In the order of their use."""
@@ -69,6 +70,7 @@ WAITING_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
+app.command(hidden=True)(former(recalibrate, "feedback", "recalibrate"))
 app.add_typer(events, name="events")
 app.add_typer(archive, name="archive")
 app.add_typer(benchmark, name="benchmark")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepvad.cli.engine import RuntimeName
+from stepvad.cli.options import ExecutorName, Fps
 from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.archive.diff import Changed, Difference, RulesOf
+    from stepvad.archive.diff import Changed, Difference, Side
+    from stepvad.archive.holdings import Footage, Scored
 
 archive = typer.Typer(no_args_is_help=True, help="Stored poses: score, compare models, count.")
 
@@ -21,6 +23,8 @@ Scores = Annotated[str, typer.Argument(help="Scores that archive score wrote: a 
 Threshold = Annotated[float | None, typer.Option(help="A threshold for all cameras.")]
 Calibration = Annotated[Path | None, typer.Option(help="The calibration beside its model.")]
 
+POSES = ("camera", "from", "to", "files", "MB")
+SCORES = ("scores", "model", "runtime", "last run", "shards", "windows", "files failed")
 CHANGES = ("change", "date", "camera", "clip", "from", "to", "peak", "tracks")
 
 
@@ -36,9 +40,7 @@ def score(
     model: Annotated[Path, typer.Option("-m", "--model", help="A model file.")],
     *,
     jobs: Annotated[int, typer.Option(min=1, help="Shards at a time, one core each.")] = 1,
-    executor: Annotated[
-        Literal["processes", "ray"], typer.Option(help="Where shards run: here, or on a cluster.")
-    ] = "processes",
+    executor: ExecutorName = "processes",
     runtime: RuntimeName = "auto",
     energies: Annotated[
         bool, typer.Option("--energies", help="Keep the energy at each noise scale, too.")
@@ -68,11 +70,9 @@ def score(
                 poses,
                 output,
                 model,
-                runtime=runtime,
-                energies=energies,
-                quick=quick,
-                jobs=jobs,
-                executor=executor,
+                scoring.ScoreOptions(
+                    runtime=runtime, energies=energies, quick=quick, jobs=jobs, executor=executor
+                ),
                 report=report,
             )
     except KeyboardInterrupt:
@@ -99,7 +99,7 @@ def diff(
     new_threshold: Threshold = None,
     old_calibration: Calibration = None,
     new_calibration: Calibration = None,
-    fps: Annotated[float | None, typer.Option(help="Where clips do not tell it.")] = None,
+    fps: Fps = None,
     within: Annotated[
         float, typer.Option(min=0, help="Seconds apart at which events are the same.")
     ] = 3.0,
@@ -117,16 +117,12 @@ def diff(
     Events of the same clip no farther apart than --within are the same. Clips that only one model
     scored are not compared.
     """
-    from stepvad.archive.diff import Side, compare
-    from stepvad.archive.storage import Place
+    from stepvad.archive.diff import compare
 
-    sides = [
-        Side(place := Place.at(scores), _rules_of(name, place.url, threshold, calibration))
-        for name, scores, threshold, calibration in (
-            ("old", old, old_threshold, old_calibration),
-            ("new", new, new_threshold, new_calibration),
-        )
-    ]
+    sides = (
+        _side("old", old, old_threshold, old_calibration),
+        _side("new", new, new_threshold, new_calibration),
+    )
     with progress_bars() as report:
         found = compare(*sides, fps=fps, within_s=within, report=report)
     if as_json:
@@ -145,81 +141,48 @@ def info(
 
     stepvad archive info poses scores-a scores-b
     """
-    from stepvad.archive import holdings, manifest
-    from stepvad.archive.storage import Place
+    from stepvad.archive import holdings
 
-    found = [Place.at(text) for text in places]
-    of_scores = [place for place in found if manifest.read(place) is not None]
-    poses = [place for place in found if place not in of_scores]
-    if len(poses) > 1:
-        raise StepvadError(
-            f"expected poses in one place, got {len(poses)} without scores",
-            hint="name one directory of poses, and those that archive score wrote",
-        )
-    footage = [line for place in poses for line in holdings.footage(place)]
-    if poses and not footage:
-        raise StepvadError(
-            f"{poses[0].url}: expected poses or scores, got neither",
-            hint="poses are .parquet files; scores are what archive score wrote",
-        )
-    scored = [holdings.scored(place, poses[0] if poses else None) for place in of_scores]
+    found = holdings.look(places)
     if as_json:
-        facts = {"poses": [*map(asdict, footage)], "scores": [*map(asdict, scored)]}
-        print_json(facts)
+        print_json(asdict(found))
         return
-    if poses:
-        rows = [
-            [
-                line.camera,
-                line.first_date,
-                line.last_date,
-                f"{line.files:,}",
-                _megabytes(line.bytes),
-            ]
-            for line in footage
-        ]
-        print_table("poses", ("camera", "from", "to", "files", "MB"), rows)
-    if of_scores:
-        rows = [
-            [
-                one.place,
-                f"{one.model} {one.model_sha256[:12]}",
-                one.engine,
-                one.state,
-                f"{one.shards:,}" + ("" if one.of is None else f" of {one.of:,}"),
-                f"{one.windows:,}",
-                f"{one.failed:,}",
-            ]
-            for one in scored
-        ]
-        columns = ("scores", "model", "runtime", "last run", "shards", "windows", "files failed")
-        print_table("scores", columns, rows)
+    if found.poses:
+        print_table("poses", POSES, [*map(_footage_row, found.poses)])
+    if found.scores:
+        print_table("scores", SCORES, [*map(_scored_row, found.scores)])
 
 
-def _rules_of(side: str, place: str, threshold: float | None, calibration: Path | None) -> RulesOf:
-    """How events of each camera are made: by a threshold, or by the model's calibration."""
-    from stepvad.archive import manifest
+def _footage_row(line: Footage) -> list[str]:
+    size = f"{line.bytes / 1e6:,.1f}"
+    return [line.camera, line.first_date, line.last_date, f"{line.files:,}", size]
+
+
+def _scored_row(one: Scored) -> list[str]:
+    return [
+        one.place,
+        f"{one.model} {one.model_sha256[:12]}",
+        one.engine,
+        one.state,
+        f"{one.shards:,}" + ("" if one.of is None else f" of {one.of:,}"),
+        f"{one.windows:,}",
+        f"{one.failed:,}",
+    ]
+
+
+def _side(name: str, scores: str, threshold: float | None, calibration: Path | None) -> Side:
+    from stepvad.archive.diff import Side
     from stepvad.archive.storage import Place
-    from stepvad.calibration import RULES, file
 
     if threshold is not None and calibration is None:
-        rules = replace(RULES, threshold=threshold)
-        return lambda camera: rules
-    if threshold is not None or calibration is None:
-        raise StepvadError(
-            f"expected either --{side}-threshold or --{side}-calibration, got "
-            + ("neither" if threshold is None else "both"),
-            hint="stepvad calibrate finds a threshold and writes it beside the model",
-        )
-    made = file.read(calibration)
-    facts = manifest.read(Place.at(place))
-    if facts is not None and facts.identity.model_sha256 != made.model_sha256:
-        raise StepvadError(
-            f"{calibration}: expected the calibration of model {facts.identity.model_sha256[:12]}, "
-            f"got that of {made.model_sha256[:12]}",
-            hint="give the calibration beside the model that the scores are of",
-        )
-    return made.rules_of
+        return Side.by_threshold(Place.at(scores), threshold)
+    if calibration is not None and threshold is None:
+        return Side.by_calibration(Place.at(scores), calibration)
+    raise StepvadError(
+        f"expected either --{name}-threshold or --{name}-calibration, got "
+        + ("neither" if threshold is None else "both"),
+        hint="stepvad calibrate finds a threshold and writes it beside the model",
+    )
 
 
 def _show(found: Difference) -> None:
@@ -248,7 +211,3 @@ def _row(change: Changed) -> list[str]:
         f"{event.peak:.2f}",
         ", ".join(map(str, event.tracks)),
     ]
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f}"

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.compare import compare
+from stepvad.cli.former import former
+from stepvad.cli.options import ContactSheet, DataSeed
 from stepvad.cli.pictures import PICTURES
 from stepvad.cli.promises import promises
 from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
-from stepvad.cli.studies import NAMES, former, study
+from stepvad.cli.studies import NAMES, study
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -40,10 +42,8 @@ def walkers(
     *,
     train_clips: Annotated[int, typer.Option(min=0, help="Clips of normal motion to fit on.")] = 20,
     test_clips: Annotated[int, typer.Option(min=0, help="Clips with anomalies to measure.")] = 14,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
-    contact_sheet: Annotated[
-        Path | None, typer.Option(help="Draw what these people do, as a PNG.")
-    ] = None,
+    seed: DataSeed = 0,
+    contact_sheet: ContactSheet = None,
 ) -> None:
     """Write a small synthetic data set: people who walk and stand, and some who do not.
 
@@ -75,7 +75,7 @@ def mocap(
     directory: Annotated[Path, typer.Argument(help="Where to write the data set.")],
     *,
     split: Annotated[int, typer.Option(min=1, max=2, help="Whose motions are tested on.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")] = 0,
+    seed: DataSeed = 0,
     size: Annotated[Literal["full", "small"], typer.Option(help="How many clips.")] = "full",
     train_clips: Annotated[
         int | None, typer.Option(min=1, help="More or fewer clips of normal motion.")
@@ -83,9 +83,7 @@ def mocap(
     archive: Annotated[
         Path | None, typer.Option(help="CMU's motions, if not below STEPVAD_DATA.")
     ] = None,
-    contact_sheet: Annotated[
-        Path | None, typer.Option(help="Draw an event of each class into this .png.")
-    ] = None,
+    contact_sheet: ContactSheet = None,
 ) -> None:
     """Write CMU's motion capture as virtual cameras see it, with known truth.
 
@@ -119,7 +117,8 @@ def mocap(
 benchmark.command()(compare)
 benchmark.command()(study)
 for name in NAMES:
-    benchmark.command(hidden=True)(former(name))
+    old = former(study, f"benchmark {name}", f"benchmark study {name}", name=name)
+    benchmark.command(hidden=True)(old)
 for picture in PICTURES:
     benchmark.command()(picture)
 benchmark.command()(promises)

@@ -3,30 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrated import camera_of, look_at
+from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import RuntimeName, load_detector
-from stepvad.cli.poses import Format, Poses
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import Fps
+from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
 
 if TYPE_CHECKING:
-    from stepvad.calibration import Calibration, Scored, Threshold
-    from stepvad.calibration.drift import BlockStats
+    from stepvad.calibration import Calibration, Threshold
 
 
+@dataclass(frozen=True, slots=True)
+class PromiseOptions:
+    """What a threshold has to promise."""
+
+    alerts_per_hour: Annotated[
+        float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
+    ]
+    confidence: Annotated[float, typer.Option(help="How sure the promise has to be.")] = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class EventOptions:
+    """When scores are an event."""
+
+    min_seconds: Annotated[
+        float, typer.Option(help="How long a person stays above before it counts.")
+    ] = 0.4
+    gap_seconds: Annotated[float, typer.Option(help="Silence after which an event is over.")] = 3.0
+
+
+USUAL_EVENTS = EventOptions()
+
+
+@grouped
 def calibrate(
     model: ModelFile,
     poses: Poses,
     *,
-    alerts_per_hour: Annotated[
-        float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
-    ],
-    confidence: Annotated[float, typer.Option(help="How sure the promise has to be.")] = 0.95,
+    promise: PromiseOptions,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Where it is kept; else beside the model."),
@@ -34,13 +56,8 @@ def calibrate(
     plot: Annotated[
         Path | None, typer.Option(help="Events per hour against the threshold, as .png.")
     ] = None,
-    fps: Annotated[
-        float | None, typer.Option(help="Frames per second, where pose files do not tell.")
-    ] = None,
-    min_seconds: Annotated[
-        float, typer.Option(help="How long a person stays above before it counts.")
-    ] = 0.4,
-    gap_seconds: Annotated[float, typer.Option(help="Silence after which an event is over.")] = 3.0,
+    fps: Fps = None,
+    events: EventOptions = USUAL_EVENTS,
     format: Format = "auto",
     runtime: RuntimeName = "auto",
     as_json: AsJson = False,
@@ -59,29 +76,23 @@ def calibrate(
 
     It promises nothing that the footage cannot carry, and says how much more is needed.
     """
-    from stepvad.calibration import RULES, calibrate_cameras, file
-    from stepvad.calibration.drift import BlockStats
+    from stepvad.calibration import RULES, file
+    from stepvad.calibration.footage import ScoredFootage
 
     where = output if output is not None else file.beside(model)
     for path in filter(None, (where, plot)):
         check_output(path)
-    fitted = replace(load_detector(model), runtime=runtime)
+    footage = ScoredFootage(replace(load_detector(model), runtime=runtime))
     with progress_bars() as report:
-        footage: dict[str, list[Scored]] = {}
-        looks: dict[str, BlockStats] = {}
         for path in poses:
-            name = camera_of(path)
-            clips, seen = look_at(fitted, path, format, fps, report)
-            footage[name] = footage.get(name, []) + clips
-            looks[name] = BlockStats.join([looks[name], seen]) if name in looks else seen
-        calibration = calibrate_cameras(
-            footage,
-            model_sha256=fitted.model.sha256,
-            alerts_per_hour=alerts_per_hour,
-            confidence=confidence,
-            rules=replace(RULES, min_s=min_seconds, gap_s=gap_seconds),
+            clips = read_poses([path], format, report, fps=fps)
+            footage.add(camera_of(path), clips, fps=fps, report=report)
+        calibration = footage.calibrate(
+            alerts_per_hour=promise.alerts_per_hour,
+            confidence=promise.confidence,
+            rules=replace(RULES, min_s=events.min_seconds, gap_s=events.gap_seconds),
         )
-    file.write(replace(calibration, looks=looks), where)
+    file.write(calibration, where)
     if plot is not None:
         from stepvad.plots.calibration import draw
 

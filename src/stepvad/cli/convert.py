@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.options import Fps
 from stepvad.cli.poses import Format, read_poses
 from stepvad.cli.terminal import AsJson, print_json, progress_bars
 from stepvad.errors import StepvadError
@@ -26,7 +27,7 @@ def convert(
     target: Target,
     *,
     format: Format = "auto",
-    fps: Annotated[float | None, typer.Option(help="Frames per second of the clips.")] = None,
+    fps: Fps = None,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite poses, most often as Parquet tracks: small, quick, readable by any Parquet tool.

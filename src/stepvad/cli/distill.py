@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from stepvad.cli.engine import RuntimeName, load_detector
+from stepvad.cli.options import ModelOutput
 from stepvad.cli.poses import Format, TrainingPoses, read_training_poses
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import MissingExtraError
@@ -18,9 +19,7 @@ from stepvad.errors import MissingExtraError
 def distill(
     model: ModelFile,
     poses: TrainingPoses,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")] = Path(
-        "student.safetensors"
-    ),
+    output: ModelOutput = Path("student.safetensors"),
     *,
     profile: Annotated[
         Literal["tiny", "small"], typer.Option(help="`tiny`: fastest; `small`: closest.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,22 +28,29 @@ Threads = Annotated[
 ]
 
 
-def on_runtime(
-    fitted: Fitted, runtime: RuntimeName, threads: int | None, *, verbose: bool
-) -> Fitted:
-    """A fitted method on the engine asked for; distances have no network and run on numpy."""
-    from dataclasses import replace
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What computes the energies, and on how many cores."""
 
+    runtime: RuntimeName = "auto"
+    threads: Threads = None
+
+
+DEFAULT_ENGINE = EngineOptions()
+
+
+def on_engine(fitted: Fitted, engine: EngineOptions, *, verbose: bool = False) -> Fitted:
+    """A fitted method on the engine asked for; distances have no network and run on numpy."""
     from stepvad.detector import Detector
 
     if isinstance(fitted, Detector):
-        if (runtime, threads) != ("auto", None):
-            fitted = replace(fitted, runtime=runtime, threads=threads)
+        if engine != DEFAULT_ENGINE:
+            fitted = replace(fitted, runtime=engine.runtime, threads=engine.threads)
         if verbose:
             say(f"scoring with {engine_words(fitted)}")
-    elif runtime != "auto":
+    elif engine.runtime != "auto":
         raise StepvadError(
-            f"--runtime: expected a model with a network for {runtime!r}, got distances",
+            f"--runtime: expected a model with a network for {engine.runtime!r}, got distances",
             hint="leave --runtime out",
         )
     return fitted

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.engine import RuntimeName, Threads, on_runtime
+from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
+from stepvad.cli.groups import grouped
 from stepvad.cli.options import SplitName
 from stepvad.cli.terminal import AsJson, ModelFile, print_json, print_table, progress_bars, say
 from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
+    from stepvad.benchmark.certainty import SureRow
     from stepvad.benchmark.datasets import Dataset
-    from stepvad.benchmark.intervals import Interval
-    from stepvad.benchmark.protocol import Evaluation, Method, Row, ScoredClip, Selection
+    from stepvad.benchmark.protocol import Evaluation, Method, Row
     from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -67,21 +67,31 @@ Smoothing = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class ProtocolOptions:
+    """How window scores become frame scores."""
+
+    placements: Placements = "latest,backtrack"
+    floor: Floor = "global"
+    aggregation: AggregationName = None
+    frame_sigma: FrameSigma = None
+    smoothing: Smoothing = None
+
+
+AS_THE_PAPER = ProtocolOptions()
+
+
+@grouped
 def evaluate(
     model: ModelFile,
     data: Data,
     *,
     split: SplitName = "full",
     layout: Layout = "auto",
-    placements: Placements = "latest,backtrack",
-    floor: Floor = "global",
-    aggregation: AggregationName = None,
-    frame_sigma: FrameSigma = None,
-    smoothing: Smoothing = None,
+    protocol: ProtocolOptions = AS_THE_PAPER,
     method: Scored = "model",
     intervals: Intervals = False,
-    runtime: RuntimeName = "auto",
-    threads: Threads = None,
+    engine: EngineOptions = DEFAULT_ENGINE,
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on labelled clips: AUROC, AP and EER, frames of all clips together.
@@ -98,26 +108,27 @@ def evaluate(
         stepvad evaluate model.safetensors people --intervals
     """
     from stepvad import baselines
-    from stepvad.benchmark import protocol
+    from stepvad.benchmark.certainty import sure_rows
     from stepvad.benchmark.datasets import open_dataset
+    from stepvad.benchmark.protocol import score_clips, tabulate_dataset
 
-    detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
+    detector = on_engine(baselines.load(model), engine)
     dataset = open_dataset(data, split=split, layout=layout)
     dataset = replace(
         dataset,
-        frame_sigma=dataset.frame_sigma if frame_sigma is None else frame_sigma,
-        smoothing=smoothing or dataset.smoothing,
+        frame_sigma=(dataset.frame_sigma if protocol.frame_sigma is None else protocol.frame_sigma),
+        smoothing=protocol.smoothing or dataset.smoothing,
     )
-    chosen, places = _aggregation(aggregation, detector.config), _placements(placements)
+    chosen = _aggregation(protocol.aggregation, detector.config)
+    places, floor = _placements(protocol.placements), protocol.floor
     with progress_bars() as report:
-        clips = protocol.score_clips(detector, dataset, aggregation=chosen, report=report)
+        clips = score_clips(detector, dataset, aggregation=chosen, report=report)
     other: Literal["global", "per_clip"] = "per_clip" if floor == "global" else "global"
     result, beside = (
-        protocol.tabulate_dataset(clips, dataset, placements=places, floor=each)
-        for each in (floor, other)
+        tabulate_dataset(clips, dataset, placements=places, floor=each) for each in (floor, other)
     )
     scored: Method = "detector" if method == "model" else method
-    sure = _intervals(clips, dataset, places, scored) if intervals else []
+    sure = sure_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
         print_json({floor: asdict(result), other: asdict(beside), **extra})
@@ -129,40 +140,7 @@ def evaluate(
     _say_what_stands_behind(dataset, result, floor)
 
 
-@dataclass(frozen=True, slots=True)
-class SureLine:
-    """How sure one row is, and what it makes of each anomaly."""
-
-    placement: Placement
-    smoothed: bool
-    frames: Selection
-    auroc: Interval
-    by_class: dict[str, float]
-
-
-def _intervals(
-    clips: list[ScoredClip], dataset: Dataset, places: list[Placement], method: Method
-) -> list[SureLine]:
-    """Intervals of the AUROC over clips, with the floor of the data set as a whole."""
-    from stepvad.benchmark import intervals, protocol
-
-    lines = []
-    selections: tuple[Selection, ...] = ("all", "covered", "one-person")
-    for placement, smoothed, frames in product(places, (False, True), selections):
-        scores = protocol.frame_scores(
-            clips,
-            dataset,
-            method=method,
-            placement=placement,
-            smoothed=smoothed,
-            frames=frames,
-        )
-        sure = intervals.over_clips(scores)
-        lines.append(SureLine(placement, smoothed, frames, sure, scores.by_class()))
-    return lines
-
-
-def _print_intervals(lines: list[SureLine]) -> None:
+def _print_intervals(lines: list[SureRow]) -> None:
     names = [*lines[0].by_class]
     rows = [
         [

@@ -22,10 +22,8 @@ from stepvad.errors import ConfigError, StepvadError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stepvad.detector import Detector
-    from stepvad.explain import Explanation, Place
+    from stepvad.explain import Explanation
     from stepvad.poses import Clip
-    from stepvad.progress import Report
 
 Picture = Annotated[
     Path | None, typer.Option("-o", "--output", help="Film strips of the windows, as .png.")
@@ -65,6 +63,7 @@ def explain(
     from stepvad import baselines
     from stepvad.detector import Detector
     from stepvad.explain import explain as explain_places
+    from stepvad.explain import explain_highest
 
     if (track is None) != (frame is None):
         raise StepvadError(
@@ -84,7 +83,7 @@ def explain(
         if track is not None and frame is not None:
             explained = explain_places(detector, _only(clips), [(track, frame)])
         else:
-            explained = _highest(detector, clips, top, report)
+            explained = explain_highest(detector, clips, top, report=report)
     if output is not None:
         from stepvad.plots.explanation import draw_explanations
 
@@ -95,30 +94,6 @@ def explain(
         return
     for explanation in explained:
         _print(explanation)
-
-
-def _highest(
-    detector: Detector, clips: Iterable[Clip], top: int, report: Report
-) -> list[Explanation]:
-    """The windows of all clips that score highest, the highest first."""
-    from stepvad.explain import explain, highest
-
-    best: list[tuple[float, Clip, Place]] = []
-    for clip in clips:
-        found = highest(detector.score(clip, report=report), top)
-        best = sorted([*best, *((score, clip, place) for score, place in found)], key=_falling)[
-            :top
-        ]
-    if not best:
-        raise StepvadError(
-            f"expected a person in {detector.config.T} consecutive frames, got none",
-            hint="explain footage that has scores",
-        )
-    return [explain(detector, clip, [place])[0] for _, clip, place in best]
-
-
-def _falling(found: tuple[float, Clip, Place]) -> float:
-    return -found[0]
 
 
 def _only(clips: Iterable[Clip]) -> Clip:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from stepvad.cli.engine import Threads
-from stepvad.cli.options import frame_range
-from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say, say_error
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import FramePart, frame_range
+from stepvad.cli.terminal import (
+    AsJson,
+    notes_of,
+    print_json,
+    print_table,
+    progress_bars,
+    say,
+    say_error,
+)
 
 if TYPE_CHECKING:
-    from stepvad.cli.recordings import Outcome
+    from stepvad.intake.recordings import Outcome
 
 Videos = Annotated[
     list[str],
@@ -26,9 +35,6 @@ DetectorName = Annotated[str, typer.Option(help="Finds people: a known name, or 
 PoseName = Annotated[str, typer.Option(help="Places joints: a known name, or an ONNX file.")]
 Engine = Annotated[
     Literal["onnxruntime", "openvino"], typer.Option(help="What computes the networks.")
-]
-Frames = Annotated[
-    str, typer.Option(metavar="A:B", help="Frames from A up to B only; `:500` are the first 500.")
 ]
 MinConfidence = Annotated[
     float,
@@ -60,21 +66,39 @@ TlsInsecure = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class NetworkOptions:
+    """What finds people and their joints."""
+
+    detector: DetectorName = "yolox-nano"
+    pose: PoseName = "rtmpose-s"
+    engine: Engine = "onnxruntime"
+    min_confidence: MinConfidence = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class CameraOptions:
+    """How cameras are reached, and when they end."""
+
+    duration: Duration = None
+    credentials: Credentials = None
+    tls_ca: TlsCa = None
+    tls_insecure: TlsInsecure = False
+
+
+USUAL_NETWORKS, USUAL_CAMERAS = NetworkOptions(), CameraOptions()
+
+
+@grouped
 def extract(
     videos: Videos,
     output: Output,
     *,
-    detector: DetectorName = "yolox-nano",
-    pose: PoseName = "rtmpose-s",
-    engine: Engine = "onnxruntime",
-    frames: Frames = ":",
-    min_confidence: MinConfidence = 0.25,
+    networks: NetworkOptions = USUAL_NETWORKS,
+    frames: FramePart = ":",
     jobs: Jobs = None,
     threads: Threads = None,
-    duration: Duration = None,
-    credentials: Credentials = None,
-    tls_ca: TlsCa = None,
-    tls_insecure: TlsInsecure = False,
+    cameras: CameraOptions = USUAL_CAMERAS,
     as_json: AsJson = False,
 ) -> None:
     """Find the people of videos, their joints and who is who; no picture is kept.
@@ -96,16 +120,26 @@ def extract(
     Repeat a command that was stopped: finished videos are skipped, an unfinished one goes on where
     it was. Ctrl-C ends cameras and keeps what they saw.
     """
-    from stepvad.cli.recordings import Settings, extract_all, open_sources
+    from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
+    from stepvad.video.extract import FrameRange
     from stepvad.video.tls import Tls
 
-    first, end = frame_range(frames)
-    tls = Tls(tls_ca, tls_insecure)
-    sources = open_sources(videos, credentials, first=first, end=end, duration_s=duration, tls=tls)
-    settings = Settings.of(
-        output, detector, pose, engine=engine, min_confidence=min_confidence, duration_s=duration
+    sources = open_sources(
+        videos,
+        cameras.credentials,
+        frames=FrameRange(*frame_range(frames)),
+        duration_s=cameras.duration,
+        tls=Tls(cameras.tls_ca, cameras.tls_insecure),
     )
-    with progress_bars() as report:
+    with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
+        settings = ExtractionSettings.of(
+            output,
+            networks.detector,
+            networks.pose,
+            engine=networks.engine,
+            min_confidence=networks.min_confidence,
+            duration_s=cameras.duration,
+        )
         outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)
     _print(outcomes, as_json=as_json)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]

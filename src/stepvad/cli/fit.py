@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
 
 import typer
 
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import Device, ModelOutput
 from stepvad.cli.poses import Format, FormatName, TrainingPoses, read_poses, read_training_poses
 from stepvad.cli.terminal import (
     AsJson,
     check_output,
     mended_words,
+    notes_of,
     print_json,
     progress_bars,
     say,
@@ -22,13 +25,10 @@ from stepvad.config import Compute, Config, DistanceMethod, Method
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from stepvad.baselines import Fitted
     from stepvad.detector import Detector
 
 Value = TypeVar("Value")
-Output = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
 Preset = Annotated[
     Literal["footage", "paper"],
     typer.Option(help="`footage`: minutes on two cores; `paper`: its full 400 epochs, hours."),
@@ -53,39 +53,65 @@ ProjectionPoses = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The windows, the projection and the network."""
+
+    T: Annotated[int | None, typer.Option("--T", help="Frames in a window.")] = None
+    K: Annotated[int | None, typer.Option("--K", help="Principal components kept.")] = None
+    width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
+    block_jitter: Annotated[float | None, typer.Option(help="Noise before every block.")] = None
+    profile: Annotated[
+        Literal["step", "stgnf"] | None, typer.Option(help="Preprocessing profile.")
+    ] = None
+    whiten: Annotated[bool, typer.Option(help="Whiten the components.")] = True
+    confidence: Annotated[bool, typer.Option(help="Weight by the pose confidence.")] = True
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How long training goes on, and which epoch is kept."""
+
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training windows.")] = None
+    max_steps: Annotated[int | None, typer.Option(help="Steps, whatever the epochs.")] = None
+    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None
+    projection_poses: ProjectionPoses = None
+    validation: Validation = None
+    patience: Annotated[int | None, typer.Option(help="Validations without a better one.")] = None
+    seed: Annotated[int, typer.Option(help="The same seed and poses give the same file.")] = 0
+    resume: Resume = False
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeOptions:
+    """Where and how torch computes."""
+
+    device: Device = "cpu"
+    precision: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="Of the large products.")
+    ] = "auto"
+    compiled: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile the step; else when it pays off."),
+    ] = None
+
+
+USUAL_MODEL, USUAL_TRAINING = ModelOptions(), TrainingOptions()
+USUAL_COMPUTE = ComputeOptions()
+
+
+@grouped
 def fit(
     poses: TrainingPoses,
-    output: Output = Path("model.safetensors"),
+    output: ModelOutput = Path("model.safetensors"),
     *,
     preset: Preset = "footage",
     method: MethodName = "step",
     format: Format = "auto",
-    T: Annotated[int | None, typer.Option("--T", help="Frames in a window.")] = None,
-    K: Annotated[int | None, typer.Option("--K", help="Principal components kept.")] = None,
-    width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training windows.")] = None,
-    max_steps: Annotated[int | None, typer.Option(help="Steps, whatever the epochs.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    block_jitter: Annotated[float | None, typer.Option(help="Noise before every block.")] = None,
-    profile: Annotated[
-        Literal["step", "stgnf"] | None, typer.Option(help="Preprocessing profile.")
-    ] = None,
-    whiten: Annotated[bool, typer.Option(help="Whiten the components.")] = True,
-    confidence: Annotated[bool, typer.Option(help="Weight by the pose confidence.")] = True,
+    model: ModelOptions = USUAL_MODEL,
     neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1,
-    projection_poses: ProjectionPoses = None,
-    validation: Validation = None,
-    patience: Annotated[int | None, typer.Option(help="Validations without a better one.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed and poses give the same file.")] = 0,
-    resume: Resume = False,
-    device: Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")] = "cpu",
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"], typer.Option(help="Of the large products.")
-    ] = "auto",
-    compiled: Annotated[
-        bool | None,
-        typer.Option("--compile/--no-compile", help="Compile the step; else when it pays off."),
-    ] = None,
+    training: TrainingOptions = USUAL_TRAINING,
+    compute: ComputeOptions = USUAL_COMPUTE,
     as_json: AsJson = False,
 ) -> None:
     """Learn normal motion from pose files that show nothing else.
@@ -106,23 +132,8 @@ def fit(
 
     Ctrl-C keeps the training so far; the same command with --resume goes on from there.
     """
-    base = Config() if preset == "paper" else Config.footage()
-    config = replace(
-        base,
-        T=_given(T, base.T),
-        K=_given(K, base.K),
-        width=_given(width, base.width),
-        epochs=_given(epochs, base.epochs),
-        max_steps=_given(max_steps, base.max_steps if epochs is None else None),
-        learning_rate=_given(learning_rate, base.learning_rate),
-        block_jitter=_given(block_jitter, base.block_jitter),
-        profile=_given(profile, base.profile),
-        whiten=whiten,
-        confidence=confidence,
-        patience=_given(patience, base.patience),
-        seed=seed,
-    )
-    if patience is not None and validation is None:
+    config = _config(preset, model, training)
+    if training.patience is not None and training.validation is None:
         raise StepvadError(
             "--patience: expected --validation beside it, got none",
             hint="name a labelled data set to validate on",
@@ -130,11 +141,11 @@ def fit(
     _refuse_idle(
         method,
         {
-            "--projection-poses": bool(projection_poses) and method in ("raw", *DISTANCES),
-            "--validation": validation is not None and method in DISTANCES,
-            "--resume": resume and method in DISTANCES,
+            "--projection-poses": bool(training.projection_poses) and method in ("raw", *DISTANCES),
+            "--validation": training.validation is not None and method in DISTANCES,
+            "--resume": training.resume and method in DISTANCES,
             "--neighbours": neighbours != 1 and method != "knn",
-            "--no-whiten": not whiten and method in ("raw", "mahalanobis"),
+            "--no-whiten": not model.whiten and method in ("raw", "mahalanobis"),
         },
     )
     check_output(output)
@@ -144,17 +155,31 @@ def fit(
     if baselines.is_distance(method):
         fitted: Fitted = _fit_distance(method, poses, output, config, format=format, k=neighbours)
     else:
-        fitted = _train(
-            poses,
-            output,
-            baselines.variant(method, config),
-            format=format,
-            projection_poses=projection_poses,
-            validation=validation,
-            resume=resume,
-            compute=Compute(device=device, precision=precision, compiled=compiled),
-        )
+        own = baselines.variant(method, config)
+        how = Compute(device=compute.device, precision=compute.precision, compiled=compute.compiled)
+        fitted = _train(poses, output, own, training, format=format, compute=how)
     _summary(fitted, output, time.monotonic() - started, as_json=as_json)
+
+
+def _config(preset: str, model: ModelOptions, training: TrainingOptions) -> Config:
+    """The settings of the preset, but for what the user gave."""
+    base = Config() if preset == "paper" else Config.footage()
+    steps = base.max_steps if training.epochs is None else None
+    return replace(
+        base,
+        T=_given(model.T, base.T),
+        K=_given(model.K, base.K),
+        width=_given(model.width, base.width),
+        epochs=_given(training.epochs, base.epochs),
+        max_steps=_given(training.max_steps, steps),
+        learning_rate=_given(training.learning_rate, base.learning_rate),
+        block_jitter=_given(model.block_jitter, base.block_jitter),
+        profile=_given(model.profile, base.profile),
+        whiten=model.whiten,
+        confidence=model.confidence,
+        patience=_given(training.patience, base.patience),
+        seed=training.seed,
+    )
 
 
 def _refuse_idle(method: str, given: dict[str, bool]) -> None:
@@ -189,32 +214,35 @@ def _train(
     poses: list[Path],
     output: Path,
     config: Config,
+    training: TrainingOptions,
     *,
     format: FormatName,
-    projection_poses: list[Path] | None,
-    validation: Path | None,
-    resume: bool,
     compute: Compute,
 ) -> Detector:
     from stepvad.detector import Detector
 
     checkpoint = output.with_name(output.name + ".checkpoint")
-    if resume and not checkpoint.exists():
+    if training.resume and not checkpoint.exists():
         raise StepvadError(
             f"{checkpoint}: expected the checkpoint of an interrupted fit, got no such file",
             hint="start anew without --resume",
         )
-    also = projection_poses or None
+    also, rating = training.projection_poses or None, None
+    if training.validation is not None:
+        from stepvad.benchmark.validation import auroc_on
+
+        with notes_of("stepvad.benchmark"):
+            rating = auroc_on(training.validation)
     try:
         with progress_bars() as report:
             detector = Detector.fit(
                 read_training_poses(poses, format, report),
                 config,
                 projection_clips=None if also is None else read_poses(also, format, report),
-                keep_best=_rating(validation),
+                keep_best=rating,
                 report=report,
                 checkpoint=checkpoint,
-                resume=resume,
+                resume=training.resume,
                 compute=compute,
             )
     except KeyboardInterrupt:
@@ -226,21 +254,6 @@ def _train(
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
     return detector
-
-
-def _rating(validation: Path | None) -> Callable[[Detector], float] | None:
-    """Online smoothed AUROC on a data set's validation clips, or on its test clips."""
-    if validation is None:
-        return None
-    from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.protocol import evaluate
-
-    dataset = open_dataset(validation)
-    if dataset.validation is None:
-        say(f"{dataset.name} has no validation clips: its test clips choose the epoch")
-    else:
-        dataset = dataset.validation()
-    return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
 
 
 def _summary(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> None:

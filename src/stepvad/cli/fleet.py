@@ -10,15 +10,16 @@ import typer
 
 from stepvad.cli.fleet_edge import edge
 from stepvad.cli.fleet_events import events, forget
-from stepvad.cli.terminal import check_fleet, say
+from stepvad.cli.terminal import AsJson, check_fleet, say
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import Settings
 
 fleet = typer.Typer(no_args_is_help=True, help="Many sites on one bus: a role in each process.")
 
-for verb in (edge, events, forget):
+for verb in (edge, events):
     fleet.command(verb.__name__, no_args_is_help=True)(verb)
+fleet.command(hidden=True, no_args_is_help=True)(forget)
 
 File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="The settings of the role.")]
 
@@ -33,7 +34,10 @@ def setup(settings: File) -> None:
     """
     import asyncio
 
-    asyncio.run(_setup(_load(settings)))
+    told = _load(settings)
+    from stepvad.fleet.broker.administration import set_up
+
+    asyncio.run(set_up(told.bus))
     say("the bus is ready")
 
 
@@ -62,7 +66,7 @@ def worker(settings: File) -> None:
 def lag(
     settings: File,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Messages that wait to be scored, by shard.
 
@@ -70,7 +74,10 @@ def lag(
     """
     import asyncio
 
-    found = asyncio.run(_lags(_load(settings)))
+    told = _load(settings)
+    from stepvad.fleet.broker.administration import lags
+
+    found = asyncio.run(lags(told.bus))
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -87,17 +94,3 @@ def _load(path: Path) -> Settings:
     settings = load(path)
     set_up(settings.logs)
     return settings
-
-
-async def _setup(settings: Settings) -> None:
-    from stepvad.fleet.broker.connection import connected_soon
-
-    async with connected_soon(settings.bus, "setup") as bus:
-        await bus.setup()
-
-
-async def _lags(settings: Settings) -> dict[str, int]:
-    from stepvad.fleet.broker.connection import connected_soon
-
-    async with connected_soon(settings.bus, "lag") as bus:
-        return await bus.lags()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -25,12 +24,6 @@ def edge(
     With publish = "poses" nothing is scored here; with "events" everything is.
     """
     check_fleet()
-    from stepvad.fleet.broker.login import login
-    from stepvad.fleet.settings import load_edge
-    from stepvad.supervision.logs import set_up
-    from stepvad.supervision.supervisor import supervise
+    from stepvad.services.edge import send
 
-    found = load_edge(settings)
-    set_up(found.logs)
-    login(found.fleet.bus)  # what is wrong with it is said before any camera is opened
-    raise typer.Exit(supervise([sys.executable, "-m", "stepvad.cli.edge", str(settings)]))
+    raise typer.Exit(send(settings))

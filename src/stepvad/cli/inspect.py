@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stepvad.cli.calibrated import calibration_needed, camera_of, look_at
+from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import engine_words, load_detector
+from stepvad.cli.options import Fps
 from stepvad.cli.poses import Format, FormatName, read_poses
-from stepvad.cli.terminal import AsJson, mended_words, print_json, progress_bars
+from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, progress_bars
 from stepvad.config import Config
 
 if TYPE_CHECKING:
     from stepvad.baselines import DistanceDetector, Fitted, Method
     from stepvad.detector import Detector
-    from stepvad.poses import Clip
+    from stepvad.formats.contents import PoseSummary
 
 PROFILES = {
     "step": "each window centred and divided by its spread in y",
@@ -47,9 +47,7 @@ def inspect(
         Path | None,
         typer.Option(help="Recent normal footage: has it changed since the calibration?"),
     ] = None,
-    fps: Annotated[
-        float | None, typer.Option(help="With --drift: frames per second, if poses do not tell.")
-    ] = None,
+    fps: Fps = None,
     format: Format = "auto",
     as_json: AsJson = False,
 ) -> None:
@@ -77,9 +75,11 @@ def inspect(
         facts = _model_facts(fitted, method, modelfile.sha256(path), modelfile.FORMAT)
         sentences = _model_sentences(fitted, method)
     else:
+        from stepvad.formats.contents import PoseSummary
+
         with progress_bars() as report:
-            facts = _pose_facts(read_poses([path], format, report))
-        sentences = _pose_sentences(facts)
+            found = PoseSummary.of(read_poses([path], format, report))
+        facts, sentences = asdict(found), _pose_sentences(found)
     if as_json:
         print_json(facts)
         return
@@ -92,23 +92,27 @@ def inspect(
 def _inspect_drift(
     model: Path, recent: Path, format: FormatName, fps: float | None, *, as_json: bool
 ) -> None:
-    from stepvad.calibration.drift import BlockStats, compare
+    from stepvad.calibration import beside
+    from stepvad.calibration.footage import ScoredFootage, check_drift
 
-    calibration = calibration_needed(model)
+    with notes_of("stepvad.calibration"):
+        calibration = beside.needed(model)
+    footage, camera = ScoredFootage(load_detector(model)), camera_of(recent)
     with progress_bars() as report:
-        _, now = look_at(load_detector(model), recent, format, fps, report)
-    camera = camera_of(recent)
-    own = calibration.looks.get(camera)
-    before = own if own is not None else BlockStats.join([*calibration.looks.values()])
-    found = compare(before, now)
+        clips = read_poses([recent], format, report, fps=fps)
+        footage.add(camera, clips, fps=fps, report=report)
+    checked = check_drift(calibration, camera, footage)
+    found = checked.drift
     if as_json:
         print_json(
             {"p": found.p, "changed": found.is_real, "changes": [*map(asdict, found.changes)]}
         )
         return
     verdict = "changed: calibrate again" if found.is_real else "no change beyond chance"
-    whose = f"camera {camera}" if own is not None else "all cameras"
-    typer.echo(f"{verdict} (p = {found.p:.2g}; {len(before)} blocks of {whose}, {len(now)} now)")
+    whose = f"{checked.blocks_before} blocks of " + (
+        f"camera {camera}" if checked.has_own else "all cameras"
+    )
+    typer.echo(f"{verdict} (p = {found.p:.2g}; {whose}, {checked.blocks_now} now)")
     for change in found.changes[: CHANGES if found.is_real else 0]:
         typer.echo(f"  {change.name}: {change.before:.3g} before, {change.now:.3g} now")
 
@@ -191,40 +195,15 @@ def _energy_sentences(detector: Detector) -> list[str]:
     ]
 
 
-def _pose_facts(clips: Iterable[Clip]) -> dict[str, Any]:
-    import numpy as np
-
-    facts: dict[str, Any] = {"clips": 0, "frames": 0, "frames_with_people": 0, "tracks": 0}
-    facts |= {"poses": 0, "nan_confidences": 0, "longest_track": 0, "skeletons": [], "fps": []}
-    confidence_sum = 0.0
-    for clip in clips:
-        persons = clip.persons_per_frame()
-        facts["clips"] += 1
-        facts["frames"] += clip.n_frames
-        facts["frames_with_people"] += int((persons > 0).sum())
-        facts["tracks"] += len(clip.tracks)
-        facts["poses"] += clip.n_poses
-        facts["skeletons"] = sorted({*facts["skeletons"], clip.skeleton.name})
-        if clip.fps is not None:
-            facts["fps"] = sorted({*facts["fps"], clip.fps})
-        for track in clip.tracks:
-            facts["longest_track"] = max(facts["longest_track"], len(track))
-            facts["nan_confidences"] += int(np.isnan(track.confidence).sum())
-            confidence_sum += float(np.nan_to_num(track.confidence).mean(axis=1).sum())
-    facts["mean_confidence"] = confidence_sum / max(facts["poses"], 1)
-    return facts
-
-
-def _pose_sentences(facts: dict[str, Any]) -> list[str]:
-    people = facts["poses"] / max(facts["frames_with_people"], 1)
-    rates = ", ".join(f"{fps:g}" for fps in facts["fps"]) or "unknown"
+def _pose_sentences(found: PoseSummary) -> list[str]:
+    people = found.poses / max(found.frames_with_people, 1)
+    rates = ", ".join(f"{fps:g}" for fps in found.fps) or "unknown"
     return [
-        f"Clips         {facts['clips']:,}, {facts['frames']:,} frames, frame rate {rates}",
-        f"People        {facts['tracks']:,} tracks, {facts['poses']:,} poses, {people:.1f} a frame "
-        f"where there are any ({facts['frames_with_people']:,} frames)",
-        f"Tracks        {facts['poses'] / max(facts['tracks'], 1):.0f} poses on average, "
-        f"{facts['longest_track']:,} at most",
-        f"Skeleton      {', '.join(facts['skeletons'])}",
-        f"Confidence    {facts['mean_confidence']:.2f} on average, "
-        f"{facts['nan_confidences']:,} missing",
+        f"Clips         {found.clips:,}, {found.frames:,} frames, frame rate {rates}",
+        f"People        {found.tracks:,} tracks, {found.poses:,} poses, {people:.1f} a frame "
+        f"where there are any ({found.frames_with_people:,} frames)",
+        f"Tracks        {found.poses / max(found.tracks, 1):.0f} poses on average, "
+        f"{found.longest_track:,} at most",
+        f"Skeleton      {', '.join(found.skeletons)}",
+        f"Confidence    {found.mean_confidence:.2f} on average, {found.nan_confidences:,} missing",
     ]

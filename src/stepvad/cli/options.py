@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from stepvad.cli.engine import RuntimeName
+from stepvad.config import Config
 from stepvad.errors import StepvadError
 
 PlacementName = Annotated[
@@ -23,14 +27,65 @@ SplitName = Annotated[
         "`validation`: the clips to choose settings with."
     ),
 ]
+Fps = Annotated[
+    float | None,
+    typer.Option(min=0.1, max=1000, help="Frames per second; needed if pose files do not tell."),
+]
+FramePart = Annotated[
+    str, typer.Option(metavar="A:B", help="Frames from A up to B only; `:500` are the first 500.")
+]
+Components = Annotated[int, typer.Option("--K", min=2, help="Components kept.")]
+DataSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
+Device = Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")]
+ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
+TableFile = Annotated[
+    Path | None, typer.Option("--table", help="The table as .csv, or else Markdown.")
+]
+ContactSheet = Annotated[
+    Path | None, typer.Option(help="Draw what these people do, as a picture that ends in .png.")
+]
 Width = Annotated[int, typer.Option(help="Hidden units of the network.")]
 MaxSteps = Annotated[int, typer.Option(help="Steps of training.")]
 LearningRate = Annotated[float, typer.Option(help="Peak learning rate.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")]
 Jobs = Annotated[int, typer.Option(min=1, help="Fits at a time.")]
 ExecutorName = Annotated[
-    Literal["processes", "ray"], typer.Option(help="Where fits run: here, or on a cluster.")
+    Literal["processes", "ray"], typer.Option(help="Where the work runs: here, or on a cluster.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class FitOptions:
+    """Size and training of a network that is fitted to be measured."""
+
+    width: Width = 256
+    max_steps: MaxSteps = 500
+    learning_rate: LearningRate = 1e-3
+
+    def applied(self, config: Config) -> Config:
+        """The same settings of a model but for these."""
+        return replace(
+            config, width=self.width, max_steps=self.max_steps, learning_rate=self.learning_rate
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ViewOptions:
+    """How window scores become frame scores, and on which frames they are measured."""
+
+    placement: PlacementName = "latest"
+    smoothed: Smoothed = False
+    frames: FrameNames = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """How many fits there are, and where they run."""
+
+    seeds: Seeds = 5
+    jobs: Jobs = 1
+    executor: ExecutorName = "processes"
+    runtime: RuntimeName = "auto"
 
 
 def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepvad.cli.calibrated import calibration_of
-from stepvad.cli.engine import RuntimeName, Threads, on_runtime
-from stepvad.cli.options import frame_range
-from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
-from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
+from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import FramePart, frame_range
+from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
+from stepvad.cli.terminal import ModelFile, check_output, notes_of, progress_bars, say
 from stepvad.errors import StepvadError
-from stepvad.progress import Progress
 
 if TYPE_CHECKING:
-    from stepvad.poses import Clip
-    from stepvad.video.drawing import Image
-    from stepvad.video.overlay import Overlay, Size
-    from stepvad.video.source import VideoFile
+    from stepvad.video.overlay import Size
 
 Output = Annotated[
     Path,
@@ -36,9 +32,6 @@ Stills = Annotated[
 ]
 At = Annotated[
     list[int] | None, typer.Option(min=0, help="A frame to keep as .png; may be given often.")
-]
-Frames = Annotated[
-    str, typer.Option(help="Frames to draw as A:B, from A up to before B; either may be left out.")
 ]
 Threshold = Annotated[
     float | None,
@@ -61,26 +54,41 @@ Fps = Annotated[
 
 DEFAULT_FPS = 25.0
 """Where nobody knows better."""
-APART_S = 1.0
-"""Least time between two stills of highest scores."""
 
 
+@dataclass(frozen=True, slots=True)
+class CanvasOptions:
+    """What is drawn on: a video, or black."""
+
+    video: Video = None
+    size: Pixels = None
+    fps: Fps = None
+
+
+@dataclass(frozen=True, slots=True)
+class StillOptions:
+    """Frames that are kept as pictures."""
+
+    stills: Stills = 0
+    at: At = None
+
+
+ON_BLACK, NO_STILLS = CanvasOptions(), StillOptions()
+
+
+@grouped
 def overlay(
     model: ModelFile,
     poses: PoseFile,
     output: Output,
     *,
-    video: Video = None,
+    canvas: CanvasOptions = ON_BLACK,
     labels: Labels = None,
-    frames: Frames = ":",
-    stills: Stills = 0,
-    at: At = None,
+    frames: FramePart = ":",
+    kept: StillOptions = NO_STILLS,
     threshold: Threshold = None,
-    size: Pixels = None,
-    fps: Fps = None,
     format: Format = "auto",
-    runtime: RuntimeName = "auto",
-    threads: Threads = None,
+    engine: EngineOptions = DEFAULT_ENGINE,
 ) -> None:
     """Draw everybody in the colour of their score, with all scores over time below.
 
@@ -99,50 +107,45 @@ def overlay(
         stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
     """
     from stepvad import baselines
+    from stepvad.benchmark.footage import read_truth
     from stepvad.formats import file_stem
     from stepvad.video import overlay as overlays
+    from stepvad.video import overlay_files
     from stepvad.video.drawing import opencv
     from stepvad.video.source import open_video
-    from stepvad.video.writing import write_png
+    from stepvad.video.timeline import Stretch
 
     opencv()
-    _check_output(output, stills, at)
-    detector = on_runtime(baselines.load(model), runtime, threads, verbose=False)
-    source = None if video is None else open_video(video)
-    with progress_bars() as report:
+    _check_output(output, kept)
+    detector = on_engine(baselines.load(model), engine)
+    source = None if canvas.video is None else open_video(canvas.video)
+    with progress_bars() as report, notes_of("stepvad.video"):
         clip = read_clip(poses, format, report)
         abnormal = None if labels is None else read_truth(labels, clip)
         if abnormal is not None:
             clip = clip.with_length(len(abnormal))
-        pixels = _size(size, clip, source)
+        pixels = overlay_files.frame_size(clip, source, _size(canvas))
         first, end = frame_range(frames, clip.n_frames)
         chosen = range(first, end or clip.n_frames)
-        rate = fps or (source and source.fps) or clip.fps or DEFAULT_FPS
+        rate = canvas.fps or (source and source.fps) or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
         scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
-        drawn = overlays.Overlay(
-            clip, scores, size=pixels, scale=scale, frames=chosen, fps=rate, abnormal=abnormal
-        )
-        kept = _kept(drawn, chosen, stills, at, round(APART_S * rate))
-        wanted = kept if output.is_dir() else chosen
-        name = output / file_stem(clip.name) if output.is_dir() else output.with_suffix("")
-        with _recording(output, drawn.picture_size, rate) as record:
-            for done, (frame, picture) in enumerate(overlays.pictures(drawn, wanted, source), 1):
-                record(picture)
-                if frame in kept:
-                    write_png(picture, name.with_name(f"{name.name}-{frame:06}.png"))
-                report(Progress("drawing", done, len(wanted)))
+        shown = Stretch(chosen, rate, abnormal)
+        drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
+        moments = overlay_files.Stills(kept.stills, tuple(kept.at or ())).of(drawn, chosen, rate)
+        target = overlay_files.Target(output, file_stem(clip.name))
+        overlay_files.write(drawn, target, chosen, moments, video=source, report=report)
     say(f"red from {scale.red:.3g}: {scale.meaning}")
-    for frame in kept:
-        typer.echo(name.with_name(f"{name.name}-{frame:06}.png"))
+    for frame in moments:
+        typer.echo(target.still(frame))
     if not output.is_dir():
         typer.echo(output)
 
 
-def _check_output(output: Path, stills: int, at: list[int] | None) -> None:
+def _check_output(output: Path, kept: StillOptions) -> None:
     """Refuse an output that could not be written, before the work and not after it."""
     if output.is_dir():
-        if not stills and not at:
+        if not kept.stills and not kept.at:
             raise StepvadError(
                 f"{output}: expected stills to put into a directory, got none",
                 hint="ask for --stills 3 or --at 120, or name a video that ends in .mp4",
@@ -159,26 +162,18 @@ def _check_output(output: Path, stills: int, at: list[int] | None) -> None:
     check_encoder()
 
 
-def _size(text: str | None, clip: Clip, video: VideoFile | None) -> Size:
-    """The size of a frame: the video's, the one asked for, or what the poses need."""
-    from stepvad.video import overlay as overlays
-
-    if text is not None and (video is not None or not re.fullmatch("[0-9]+x[0-9]+", text)):
+def _size(canvas: CanvasOptions) -> Size | None:
+    """The size of the black picture, if one is asked for."""
+    text = canvas.size
+    if text is None:
+        return None
+    if canvas.video is not None or not re.fullmatch("[0-9]+x[0-9]+", text):
         raise StepvadError(
             f"--size: expected a size like 1280x720, without --video, got {text}",
             hint="a video has a size of its own",
         )
-    if video is not None:
-        size = overlays.video_size(video)
-        overlays.check_video(clip, video, size)
-        if video.n_frames is not None and video.n_frames > clip.n_frames:
-            say(f"the poses end with frame {clip.n_frames - 1}, the video goes on and is not drawn")
-    elif text is not None:
-        width, _, height = text.partition("x")
-        size = int(width), int(height)
-    else:
-        size = overlays.canvas_size(clip)
-    return overlays.check_size(size, clip.name if video is None else str(video.path))
+    width, _, height = text.partition("x")
+    return int(width), int(height)
 
 
 def _positive(threshold: float | None) -> float | None:
@@ -193,32 +188,3 @@ def _positive(threshold: float | None) -> float | None:
 def _calibrated(model: Path) -> float | None:
     made = calibration_of(model)
     return None if made is None else made.threshold.value
-
-
-def _kept(
-    drawn: Overlay, frames: range, stills: int, at: list[int] | None, apart: int
-) -> list[int]:
-    """The frames to keep as pictures, in order."""
-    from stepvad.video.overlay import highest_moments
-
-    for frame in at or ():
-        if frame not in frames:
-            raise StepvadError(
-                f"--at: expected a frame from {frames[0]} to {frames[-1]}, got {frame}",
-                hint="frames count from 0; --frames limits them",
-            )
-    scores = drawn.cast.highest()[frames.start : frames.stop]
-    moments = [frames.start + moment for moment in highest_moments(scores, stills, apart)]
-    return sorted({*moments, *(at or ())})
-
-
-@contextmanager
-def _recording(path: Path, size: Size, fps: float) -> Iterator[Callable[[Image], None]]:
-    """Takes the pictures of a video; those for a directory are stills and go elsewhere."""
-    from stepvad.video.writing import recording
-
-    if path.is_dir():
-        yield lambda picture: None
-        return
-    with recording(path, size, fps) as record:
-        yield record

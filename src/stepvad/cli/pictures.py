@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stepvad.cli.options import Components, TableFile
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import (
     ModelFile,
@@ -40,7 +41,7 @@ def traversal(
     output: Picture = Path("traversal.png"),
     *,
     T: Frames = 12,
-    K: Annotated[int, typer.Option("--K", min=2, help="Components kept.")] = 48,
+    K: Components = 48,
 ) -> None:
     """Draw what the first two principal components do to a person who stands and one who moves.
 
@@ -126,7 +127,7 @@ def reconstruction(
     *,
     T: Frames = 12,
     seed: Seed = 0,
-    table: Annotated[Path | None, typer.Option(help="All figures as .csv, or Markdown.")] = None,
+    table: TableFile = None,
 ) -> None:
     """Draw how well K components give a window back, for noise of several sizes.
 
@@ -205,7 +206,7 @@ def _draw_errors(
     import numpy as np
 
     from stepvad.plots import style
-    from stepvad.plots.curves import Series, draw_curves
+    from stepvad.plots.curves import AxisLabels, Series, draw_curves
 
     places = np.arange(1.0, errors.shape[1] + 1)
     looks = [style.Look(style.OTHERS[number % len(style.OTHERS)]) for number in range(len(noises))]
@@ -215,14 +216,11 @@ def _draw_errors(
         )
         for size, error, look in zip(noises, errors, looks, strict=True)
     }
+    limits = float(errors[-1].min()) / 20, 1.5 * float(errors.max())
     draw_curves(
         series,
         path,
-        "components kept, K",
-        "mean squared error",
-        xscale="log2",
-        yscale="log",
-        ylim=(errors[-1].min() / 20, 1.5 * errors.max()),
+        AxisLabels("components kept, K", "mean squared error", "log2", "log", limits),
         title=f"{title} (dot: lowest error)",
     )
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.engine import RuntimeName
-from stepvad.cli.options import LearningRate, MaxSteps, Width, numbers
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import Components, FitOptions, Fps, numbers
 from stepvad.cli.poses import read_poses
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 COLUMNS = ("promised per hour", "kept", "observed", "95 %", "threshold", "by tail", "refused")
 
 
+SMALL_FIT = FitOptions()
+
+
+@grouped
 def promises(
     data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
     *,
@@ -34,13 +39,9 @@ def promises(
     share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Of the footage to calibrate with.")
     ] = 0.3,
-    fps: Annotated[
-        float | None, typer.Option(help="Frames per second, where pose files do not tell.")
-    ] = None,
-    K: Annotated[int, typer.Option("--K", help="Components kept.")] = 48,
-    width: Width = 256,
-    max_steps: MaxSteps = 500,
-    learning_rate: LearningRate = 1e-3,
+    fps: Fps = None,
+    K: Components = 48,
+    fitted: FitOptions = SMALL_FIT,
     runtime: RuntimeName = "auto",
 ) -> None:
     """Split normal footage at random, calibrate on a part and count false events on the rest.
@@ -55,9 +56,7 @@ def promises(
     from stepvad.benchmark.promises import keep_promises, measure
 
     promised = numbers("--rates", rates)
-    config = replace(
-        Config.footage(), K=K, width=width, max_steps=max_steps, learning_rate=learning_rate
-    )
+    config = fitted.applied(replace(Config.footage(), K=K))
     with progress_bars() as report:
         measured = measure(
             open_dataset(data),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from stepvad.cli.calibrated import Camera, rules_for
-from stepvad.cli.engine import RuntimeName, Threads, load_detector, on_runtime
-from stepvad.cli.poses import Format, Labels, PoseFile, read_clip, read_truth
+from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, load_detector, on_engine
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import Fps
+from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import StepvadError
 
@@ -21,12 +24,9 @@ ByHand = Annotated[
 Events = Annotated[
     int, typer.Option(min=0, max=200, help="Events to explain and animate, by their peak.")
 ]
-Fps = Annotated[
-    float | None,
-    typer.Option(min=0.1, max=1000, help="Frames per second, where the pose file does not tell."),
-]
 
 
+@grouped
 def report(
     model: ModelFile,
     poses: PoseFile,
@@ -38,8 +38,7 @@ def report(
     events: Events = 20,
     fps: Fps = None,
     format: Format = "auto",
-    runtime: RuntimeName = "auto",
-    threads: Threads = None,
+    engine: EngineOptions = DEFAULT_ENGINE,
 ) -> None:
     """Write a page on the events of a clip: when, who, what was unusual, and how it looked.
 
@@ -56,21 +55,23 @@ def report(
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
+    from stepvad.benchmark.footage import read_truth
     from stepvad.files.atomic import replacing
     from stepvad.report import Case, investigate, render
 
     _check_page(output)
     detector = load_detector(model)
     rules, promise = rules_for(model, threshold, camera, detector.model.sha256)
-    scorer = on_runtime(detector, runtime, threads, verbose=False)
+    scorer = on_engine(detector, engine)
     with progress_bars() as bars:
         clip = read_clip(poses, format, bars)
         rate = clip.rate(fps)
+        clip = replace(clip, fps=rate)
         abnormal = None if labels is None else read_truth(labels, clip)
         if abnormal is not None:
             clip = clip.with_length(len(abnormal))
         scores = scorer.score(clip, report=bars)
-        incidents = investigate(detector, clip, scores, rules, fps=rate, most=events, report=bars)
+        incidents = investigate(detector, clip, scores, rules, most=events, report=bars)
     page = render(
         Case(
             scores=scores,

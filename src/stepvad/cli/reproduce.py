@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.options import ExecutorName
+from stepvad.cli.options import Device, ExecutorName, Jobs, TableFile
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute
@@ -36,13 +36,13 @@ def reproduce(
         Path | None, typer.Option(help="Where results are kept; else NAME-results.")
     ] = None,
     runs: Annotated[int, typer.Option(min=1, help="Trainings; the paper has 20.")] = 20,
-    jobs: Annotated[int, typer.Option(min=1, help="Trainings at a time.")] = 1,
+    jobs: Jobs = 1,
     executor: ExecutorName = "processes",
-    device: Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")] = "cpu",
+    device: Device = "cpu",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and for how long, and stop.")
     ] = False,
-    table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,
+    table: TableFile = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Fewer than the paper's 400.")] = None,
     width: Annotated[int | None, typer.Option(min=1, help="Less than the paper's 1024.")] = None,
 ) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stepvad.cli.calibrated import Camera, rules_for
-from stepvad.cli.engine import RuntimeName, Threads, on_runtime
+from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import Fps
 from stepvad.cli.poses import Format, Poses, read_poses
 from stepvad.cli.terminal import (
     AsJson,
@@ -27,11 +26,7 @@ from stepvad.errors import MissingExtraError, StepvadError
 
 if TYPE_CHECKING:
     from stepvad.formats.eventlines import FoundEvent
-    from stepvad.incidents.events import Rules
     from stepvad.model.scoring import Scores
-    from stepvad.poses import Clip
-
-ROWS_AT_ONCE = 65_536
 
 Events = Annotated[
     Path | None,
@@ -44,6 +39,7 @@ Plot = Annotated[
 ]
 
 
+@grouped
 def score(
     model: ModelFile,
     poses: Poses,
@@ -52,12 +48,9 @@ def score(
     plot: Plot = None,
     events: Events = None,
     camera: Camera = None,
-    fps: Annotated[
-        float | None, typer.Option(help="With --events: frames per second, if poses do not tell.")
-    ] = None,
+    fps: Fps = None,
     format: Format = "auto",
-    runtime: RuntimeName = "auto",
-    threads: Threads = None,
+    engine: EngineOptions = DEFAULT_ENGINE,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Say what computes the energies.")
     ] = False,
@@ -82,7 +75,7 @@ def score(
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest -v
     """
     from stepvad import baselines
-    from stepvad.formats import eventlines
+    from stepvad.formats import eventlines, scoretable
 
     for path in filter(None, (output, events)):
         check_output(path)
@@ -90,17 +83,17 @@ def score(
         _check_plot(plot)
     fitted, sha256 = baselines.load_with_digest(model)
     rules = None if events is None else rules_for(model, None, camera, sha256)[0]
-    detector = on_runtime(fitted, runtime, threads, verbose=verbose)
-    where = Source(str(model.resolve()), sha256, tuple(str(path.resolve()) for path in poses))
+    detector = on_engine(fitted, engine, verbose=verbose)
+    where = eventlines.FoundWith.of(model, sha256, poses, camera=camera)
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []
-    with progress_bars() as report, _csv(output) as write_frames:
+    with progress_bars() as report, scoretable.writing(output) as write_frames:
         for number, clip in enumerate(read_poses(poses, format, report, distinct=True)):
             scores = detector.score(clip, report=report)
             write_frames(scores)
             if rules is not None:
-                found += _events(clip, scores, clip.rate(fps), rules, where, camera)
+                found += eventlines.find(clip, scores, clip.rate(fps), rules, where)
             if plot is not None:
                 _plot(scores, plot, number)
             moments.append(_moment(scores))
@@ -114,42 +107,6 @@ def score(
     else:
         columns = ["clip", "frames", "scored", "highest", "at frame", "track"]
         print_table("highest score of each clip", columns, moments)
-
-
-class Source(NamedTuple):
-    """What events are found with: the same for all of a run."""
-
-    model: str
-    model_sha256: str
-    poses: tuple[str, ...]
-
-
-def _events(
-    clip: Clip,
-    scores: Scores,
-    fps: float,
-    rules: Rules,
-    where: Source,
-    camera: str | None,
-) -> list[FoundEvent]:
-    """The events of a clip, with all that is needed to see them again."""
-    from stepvad.formats.eventlines import FoundEvent
-    from stepvad.incidents.events import event_id, find
-
-    return [
-        FoundEvent(
-            id=event_id(scores.clip, event, fps),
-            clip=scores.clip,
-            camera=camera,
-            model=where.model,
-            poses=where.poses,
-            fps=fps,
-            threshold=rules.threshold,
-            model_sha256=where.model_sha256,
-            event=event,
-        )
-        for event in find(scores.windows, fps, rules, clip)
-    ]
 
 
 def _moment(scores: Scores) -> list[str]:
@@ -175,28 +132,6 @@ def _as_json(scores: Scores) -> dict[str, object]:
             "score": windows.A.tolist(),
         },
     }
-
-
-@contextmanager
-def _csv(path: Path | None) -> Iterator[Callable[[Scores], None]]:
-    """A table of frame scores, an empty cell where nobody has one; whole or not at all."""
-    if path is None:
-        yield lambda scores: None
-        return
-    from stepvad.files.atomic import replacing
-
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["clip", "frame", "score"])
-        yield lambda scores: table.writerows(_frame_rows(scores))
-
-
-def _frame_rows(scores: Scores) -> Iterator[tuple[str, int, str]]:
-    """A row for each frame; however long the clip is, few of them at a time."""
-    frames = scores.frames
-    for first in range(0, len(frames), ROWS_AT_ONCE):
-        for frame, value in enumerate(frames[first : first + ROWS_AT_ONCE].tolist(), start=first):
-            yield scores.clip, frame, "" if value != value else f"{value:.6g}"
 
 
 def _check_plot(path: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import math
-import tempfile
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +19,9 @@ from stepvad.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from stepvad.benchmark.speed import Line
-    from stepvad.progress import Report
 
 COLUMNS = (
     *("threads", "people", "way", "ms", "low", "high", "windows/s", "of limit"),
@@ -65,11 +61,14 @@ def speed(
     the same precision.
     """
     from stepvad.benchmark.speed import PEOPLE, THREADS, run
+    from stepvad.benchmark.speed.files import usual_model, write_csv
 
     for path in (output, plot):
         if path is not None:
             check_output(path)
-    with progress_bars() as report, _fitted(model, report) as fitted:
+    if model is None:
+        say("no --model: fitting one of the paper's size on walkers")
+    with progress_bars() as report, usual_model(model, report) as fitted:
         lines = run(
             fitted,
             people=people or PEOPLE,
@@ -78,7 +77,7 @@ def speed(
             report=report,
         )
     if output is not None:
-        _write_csv(lines, output)
+        write_csv(lines, output)
     if plot is not None:
         _draw(lines, plot)
     if as_json:
@@ -86,25 +85,6 @@ def speed(
         return
     print_table("from raw windows to scores", COLUMNS, _rows(lines))
     _print_paper()
-
-
-@contextmanager
-def _fitted(model: Path | None, report: Report) -> Iterator[Path]:
-    """The model to time; weights that were trained, because random ones behave differently."""
-    if model is not None:
-        yield model
-        return
-    from stepvad.benchmark.walkers import make_clips
-    from stepvad.config import Config
-    from stepvad.detector import Detector
-
-    say("no --model: fitting one of the paper's size on walkers")
-    config = replace(Config.footage(), width=Config().width, max_steps=200)
-    clips = (clip for clip, _ in make_clips(20, seed=0))
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "model.safetensors"
-        Detector.fit(clips, config, report=report).save(path)
-        yield path
 
 
 def _rows(lines: Sequence[Line]) -> list[list[str]]:
@@ -137,16 +117,6 @@ def _times(line: Line) -> tuple[float, float, float]:
 
 def _number(value: float, places: int) -> str:
     return "-" if math.isnan(value) else f"{value:.{places}f}"
-
-
-def _write_csv(lines: Sequence[Line], path: Path) -> None:
-    from stepvad.files.atomic import replacing
-
-    rows = [asdict(line) for line in lines]
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
 
 
 def _draw(lines: Sequence[Line], path: Path) -> None:

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.engine import RuntimeName
-from stepvad.cli.options import (
-    ExecutorName,
-    FrameNames,
-    Jobs,
-    LearningRate,
-    MaxSteps,
-    PlacementName,
-    Seeds,
-    Smoothed,
-    SplitName,
-    Width,
-    whole_numbers,
-)
+from stepvad.cli.groups import grouped
+from stepvad.cli.options import FitOptions, SplitName, SweepOptions, ViewOptions, whole_numbers
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute, Config
@@ -54,6 +39,9 @@ StudyName = Literal[
 ]
 
 
+SMALL_FIT, ONLINE, FIVE_SEEDS = FitOptions(), ViewOptions(), SweepOptions()
+
+
 def study(
     name: Annotated[StudyName, typer.Argument(metavar="NAME", help="Which study.")],
     data: Annotated[
@@ -69,19 +57,12 @@ def study(
     methods: Annotated[
         str, typer.Option(help="Of a study of several methods, these alone; by commas.")
     ] = "step,raw,knn",
-    seeds: Seeds = 5,
     T: Annotated[str, typer.Option("--T", help="Frames in a window; several by commas.")] = "12",
     K: Annotated[str, typer.Option("--K", help="Components; several by commas.")] = "48",
-    width: Width = 256,
-    max_steps: MaxSteps = 500,
-    learning_rate: LearningRate = 1e-3,
-    placement: PlacementName = "latest",
-    smoothed: Smoothed = False,
-    frames: FrameNames = "all",
+    fitted: FitOptions = SMALL_FIT,
+    view: ViewOptions = ONLINE,
     split: SplitName = "full",
-    jobs: Jobs = 1,
-    executor: ExecutorName = "processes",
-    runtime: RuntimeName = "auto",
+    run: SweepOptions = FIVE_SEEDS,
 ) -> None:
     """Run one of the paper's studies.
 
@@ -94,17 +75,17 @@ def study(
     over clips. What is already in the directory of --results is not run again.
     """
     from stepvad.benchmark import studies
+    from stepvad.benchmark.protocol import FrameView
 
     chosen = next(study for study in studies.STUDIES if study.name == name)
     scope = studies.Scope(
-        base=replace(
-            Config.footage(), width=width, max_steps=max_steps, learning_rate=learning_rate
-        ),
-        seeds=tuple(range(seeds)),
+        base=fitted.applied(Config.footage()),
+        seeds=tuple(range(run.seeds)),
         T=whole_numbers("--T", T),
         K=whole_numbers("--K", K),
         methods=tuple(methods.split(",")),
         data=tuple(data),
+        split=split,
     )
     output.mkdir(parents=True, exist_ok=True)
     check_output(output / f"{name}.png")
@@ -112,14 +93,13 @@ def study(
         lines = studies.run(
             chosen,
             scope,
-            results,
-            placement=placement,
-            smoothed=smoothed,
-            frames=frames,
-            split=split,
-            jobs=jobs,
-            executor=executor,
-            compute=Compute(runtime=runtime),
+            studies.Fits(
+                results=results,
+                jobs=run.jobs,
+                executor=run.executor,
+                compute=Compute(runtime=run.runtime),
+            ),
+            FrameView(view.placement, view.smoothed, view.frames),
             report=report,
         )
     _show(chosen, lines, output)
@@ -128,24 +108,7 @@ def study(
 study.__doc__ = (study.__doc__ or "").replace(
     "{names}", "\n\n    ".join(f"`{name}`: {words}" for name, words in NAMES.items())
 )
-
-
-def former(name: str) -> Callable[..., None]:
-    """The verb that a study once had: the same options, and a warning."""
-
-    def verb(**options: Any) -> None:
-        say(
-            f"warning: `benchmark {name}` is deprecated since 0.1, removed in 0.3; "
-            f"use `benchmark study {name}`"
-        )
-        study(cast("StudyName", name), **options)
-
-    signature = inspect.signature(study, eval_str=True)
-    kept = [one for one in signature.parameters.values() if one.name != "name"]
-    verb.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]  # typer reads it
-    verb.__annotations__ = {one.name: one.annotation for one in kept}
-    verb.__name__, verb.__doc__ = name, f"Deprecated: use stepvad benchmark study {name}."
-    return verb
+study = grouped(study)
 
 
 def _show(study: Study, lines: list[Line], output: Path) -> None:

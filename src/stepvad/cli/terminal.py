@@ -172,6 +172,7 @@ def _strict(value: Any) -> Any:
 def notes_of(part: str, *, once: bool = False) -> Iterator[None]:
     """What a part of the library notices goes to stderr; if asked, each kind of thing once."""
     logger, handler = logging.getLogger(part), logging.StreamHandler()
+    handler.setFormatter(_Note())
     if once:
         handler.addFilter(_Once())
     level = logger.level
@@ -182,6 +183,15 @@ def notes_of(part: str, *, once: bool = False) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
+
+
+class _Note(logging.Formatter):
+    """What the library noticed, and whether it is a warning."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message; its level only if it is one to heed."""
+        text = super().format(record)
+        return f"warning: {text}" if record.levelno >= logging.WARNING else text
 
 
 class _Once(logging.Filter):

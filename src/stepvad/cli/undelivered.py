@@ -31,7 +31,8 @@ def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -
 
         stepvad events resend site.toml --all
     """
-    from stepvad.cli.events import open_store
+    from stepvad.settings.file import data_of
+    from stepvad.site.store.access import open_store
 
     with open_store(data_of(site)) as store:
         refused = store.dead_letters(sink)
@@ -69,7 +70,8 @@ def resend(
 
         stepvad events resend site.toml --sink webhook:pager --all
     """
-    from stepvad.cli.events import open_store
+    from stepvad.settings.file import data_of
+    from stepvad.site.store.access import open_store
 
     if bool(ids) == all:
         raise ConfigError(
@@ -86,15 +88,6 @@ def resend(
                 )
         count = store.outbox.resend(sink=sink, seqs=ids or None)
     say(f"messages queued again: {count}")
-
-
-def data_of(site: Path) -> Path:
-    """The data directory of a site, named by itself or by the settings."""
-    if site.suffix != ".toml":
-        return site
-    from stepvad.settings.file import load
-
-    return load(site).data
 
 
 def _facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -54,30 +53,19 @@ def watch(
     if check:
         _check(settings)
         return
-    from stepvad.settings.file import load
-    from stepvad.supervision.logs import set_up
-    from stepvad.supervision.supervisor import supervise
+    from stepvad.services import site
 
-    set_up(load(settings).logs)
-    raise typer.Exit(supervise([*_site(), str(settings)]))
-
-
-def _site() -> list[str]:
-    return [sys.executable, "-m", "stepvad.cli.site"]
+    raise typer.Exit(site.watch(settings))
 
 
 def _demo(port: int, *, exact: bool) -> int:
-    import stepvad.settings  # noqa: F401  says which extra is missing, before anything starts
-    from stepvad.supervision.logs import set_up
-    from stepvad.supervision.supervisor import supervise
+    from stepvad.services.site import watch_demo
 
-    set_up("text")
     with tempfile.TemporaryDirectory(prefix="stepvad-demo-") as data:
         say(
             "a synthetic scene: people walk, and every half a minute somebody falls; Ctrl-C ends it"
         )
-        chosen = port if exact or _is_free(port) else 0
-        return supervise([*_site(), "--demo", data, str(chosen)])
+        return watch_demo(Path(data), port if exact or _is_free(port) else 0)
 
 
 def _is_free(port: int) -> bool:

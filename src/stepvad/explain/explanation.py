@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import Scores
 from stepvad.payload import JsonObject
 from stepvad.poses import Clip
+from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import WindowIndex, cut, place
 
@@ -144,6 +145,23 @@ def highest(scores: Scores, n: int) -> list[tuple[float, Place]]:
         track = int(windows.track_id[row])
         found.setdefault(track, (float(windows.A[row]), (track, int(windows.frame[row]))))
     return list(found.values())
+
+
+def explain_highest(
+    detector: Detector, clips: Iterable[Clip], n: int = 1, *, report: Report = silent
+) -> list[Explanation]:
+    """The windows of the n people who score highest in all clips, the highest first."""
+    best: list[tuple[float, Clip, Place]] = []
+    for clip in clips:
+        found = highest(detector.score(clip, report=report), n)
+        best += ((score, clip, place) for score, place in found)
+        best = sorted(best, key=lambda one: -one[0])[:n]
+    if not best:
+        raise DataError(
+            f"expected a person in {detector.config.T} consecutive frames, got none",
+            hint="explain footage that has scores",
+        )
+    return [explain(detector, clip, [place])[0] for _, clip, place in best]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -219,9 +219,9 @@ def _batch(facts: dict[str, Any]) -> Batch:
 
 
 @lru_cache(maxsize=65_536, typed=True)  # its values are checked once, not with every message
-def _connection(
-    site: Any, camera: Any, epoch: Any, wall0: Any, rate: Any, width: Any, height: Any, joints: Any
-) -> Connection:
+def _connection(*stated: Any) -> Connection:
+    """The fields of a connection in the order of a message; each its own key of the cache."""
+    site, camera, epoch, wall0, rate, width, height, joints = stated
     skeleton = BUILT_IN.get(joints)
     if skeleton is None:
         raise UnreadableError(f"poses: expected a known skeleton, got {joints!r:.40}")

@@ -1,18 +1,23 @@
-"""Events of pose files as JSON lines, which anyone can read and `stepvad feedback` answers."""
+"""Events of pose files as JSON lines, which anyone can read and `stepvad recalibrate` answers."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from stepvad.calibration import Marked
+from stepvad.calibration.feedback import cut_out
+from stepvad.calibration.marks import Marks
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats import files, limits
-from stepvad.incidents.events import Event
-from stepvad.poses import MAX_FPS
+from stepvad.incidents import events
+from stepvad.incidents.events import Event, Rules, event_id
+from stepvad.model.scoring import Scores
+from stepvad.poses import MAX_FPS, Clip
 
 SCHEMA = 1
 
@@ -41,10 +46,48 @@ class FoundEvent:
         return json.dumps(facts | event, ensure_ascii=False)
 
 
-def write(events: Iterable[FoundEvent], path: Path) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundWith:
+    """What events are found with: the same for all of a run."""
+
+    model: str
+    model_sha256: str
+    poses: tuple[str, ...]
+    camera: str | None = None
+
+    @classmethod
+    def of(
+        cls, model: Path, sha256: str, poses: Sequence[Path], *, camera: str | None = None
+    ) -> FoundWith:
+        """A model file and pose files, wherever the reader of the lines will be."""
+        files = tuple(str(path.resolve()) for path in poses)
+        return cls(model=str(model.resolve()), model_sha256=sha256, poses=files, camera=camera)
+
+
+def find(
+    clip: Clip, scores: Scores, fps: float, rules: Rules, origin: FoundWith
+) -> list[FoundEvent]:
+    """The events of a scored clip, with all that is needed to see them again."""
+    return [
+        FoundEvent(
+            id=event_id(scores.clip, event, fps),
+            clip=scores.clip,
+            camera=origin.camera,
+            model=origin.model,
+            poses=origin.poses,
+            fps=fps,
+            threshold=rules.threshold,
+            model_sha256=origin.model_sha256,
+            event=event,
+        )
+        for event in events.find(scores.windows, fps, rules, clip)
+    ]
+
+
+def write(found: Iterable[FoundEvent], path: Path) -> None:
     """Write events, a line each; whole or not at all."""
     with replacing(path) as temporary:
-        text = "".join(f"{event.line()}\n" for event in events)
+        text = "".join(f"{event.line()}\n" for event in found)
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
@@ -61,6 +104,54 @@ def read(path: Path) -> dict[str, FoundEvent]:
             event = _event(line, f"{path}, line {number}")
             found[event.id] = event
     return found
+
+
+def chosen(found: Mapping[str, FoundEvent], ids: Sequence[str], path: Path) -> list[FoundEvent]:
+    """The events of a file with these ids."""
+    for id in ids:
+        if id not in found:
+            some = ", ".join([*found][:3]) or "none"
+            raise DataError(
+                f"{path}: expected an event {id}, got others, as {some}",
+                hint="copy the id from the file of events",
+            )
+    return [found[id] for id in ids]
+
+
+def model_of(found: Mapping[str, FoundEvent], path: Path) -> Path:
+    """The model that found the events of a file."""
+    if not found:
+        raise DataError(f"{path}: expected events, got none", hint="there is nothing to mark")
+    model = Path(next(iter(found.values())).model)
+    if not model.exists():
+        raise DataError(
+            f"{model}: expected the model that found the events, got no file",
+            hint="name its --model",
+        )
+    return model
+
+
+def marks(
+    normal: Sequence[FoundEvent], not_normal: Sequence[str], clips: Iterable[Clip], window: int
+) -> Marks:
+    """What somebody said of events, with their poses from `clips`.
+
+    `window` is the number of frames in a window of the model.
+    """
+    cut: dict[str, Clip] = {}
+    for clip in clips:
+        for event in normal:
+            if event.clip == clip.name:
+                own = cut_out(clip, event.event, event.fps, window)
+                cut[event.id] = replace(own, name=event.id, fps=event.fps)
+    missing = [event.id for event in normal if event.id not in cut or not cut[event.id].n_poses]
+    if missing:
+        raise DataError(
+            f"{missing[0]}: expected its poses in the footage, got none",
+            hint="name the --poses that were scored",
+        )
+    alerts = {one.id: Marked(camera=one.camera or "", peak=one.event.peak) for one in normal}
+    return Marks(normal=alerts, clips=cut, not_normal=not_normal)
 
 
 def _event(line: str, place: str) -> FoundEvent:

@@ -57,7 +57,7 @@ class Intake:
         pictures = [capture.camera.name for capture in self.captures]
         self.states.need_poses(pictures)
         self.workers = [
-            PoseWorker(n, settings.pose, settings.logs, self.frames, self.states, board, pictures)
+            PoseWorker(n, settings, self.frames, self.states, board, pictures)
             for n in range(settings.pose.workers if pictures else 0)
         ]
 

@@ -22,9 +22,9 @@ from stepvad.intake.child_messages import (
 )
 from stepvad.intake.frame_queues import Frame, FrameQueues
 from stepvad.intake.status import Board
-from stepvad.settings.sections import PoseSettings
+from stepvad.settings.sections import PoseSettings, Settings
 from stepvad.supervision.backoff import Backoff
-from stepvad.supervision.logs import Form, Repeats, repeated
+from stepvad.supervision.logs import Repeats, repeated
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.video.people import People
 from stepvad.video.pixels import Image
@@ -85,8 +85,7 @@ class PoseWorker:
     def __init__(
         self,
         number: int,
-        settings: PoseSettings,
-        form: Form,
+        settings: Settings,
         frames: FrameQueues,
         states: CameraStates,
         board: Board,
@@ -94,8 +93,10 @@ class PoseWorker:
     ) -> None:
         """`cameras` are those whose images it processes."""
         self.number = number
-        self.process = SupervisedProcess(f"poses-{number}", form, self, find_people, settings)
-        self._settings, self._frames = settings, frames
+        self.process = SupervisedProcess(
+            f"poses-{number}", settings.logs, self, find_people, settings.pose
+        )
+        self._settings, self._frames = settings.pose, frames
         self._states, self._board, self._cameras = states, board, cameras
         self._refusals = Backoff(FIRST_REFUSAL_S, LONGEST_REFUSAL_S)
 

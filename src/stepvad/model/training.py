@@ -90,14 +90,22 @@ class State:
         return cls(f, ema, optimiser, generator, gradient.fastest(config, compute, n_steps))
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingCheckpoint:
+    """A file that keeps the state of a training as it goes."""
+
+    path: Path
+    resume: bool = False
+    """Whether to go on from there."""
+
+
 def train(
     data: TrainingSet,
     config: Config,
     *,
     report: Report,
     validate: Callable[[Weights, int], float] | None = None,
-    checkpoint: Path | None = None,
-    resume: bool = False,
+    checkpoint: TrainingCheckpoint | None = None,
     compute: Compute = Compute(),
 ) -> tuple[Weights, int]:
     """Return the averaged weights, at the end or at the best validation, and the epochs trained.
@@ -107,12 +115,12 @@ def train(
     """
     state = State.start(config, compute, data.n_steps(config))
     state.validated = validate is not None
-    if resume and checkpoint is not None:
-        load_checkpoint(state, data, config, checkpoint)
+    if checkpoint is not None and checkpoint.resume:
+        load_checkpoint(state, data, config, checkpoint.path)
 
     def save() -> None:
         if checkpoint is not None:
-            save_checkpoint(state, data, config, checkpoint)
+            save_checkpoint(state, data, config, checkpoint.path)
 
     while state.step < data.n_steps(config) and not _out_of_patience(state, config):
         with _denormals_as_zero():

@@ -75,30 +75,29 @@ class Series:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AxisLabels:
+    """What the axes of a figure show, on which scale."""
+
+    x: str
+    y: str
+    xscale: Scale = "linear"
+    yscale: Scale = "linear"
+    ylim: tuple[float, float] | None = None
+
+
 def draw_curves(
-    series: Mapping[str, Series],
-    path: Path,
-    xlabel: str,
-    ylabel: str,
-    *,
-    xscale: Scale = "linear",
-    yscale: Scale = "linear",
-    ylim: tuple[float, float] | None = None,
-    title: str = "",
+    series: Mapping[str, Series], path: Path, labels: AxisLabels, *, title: str = ""
 ) -> None:
     """Write a PNG with one panel: a line per series, by label, and a band for its spread."""
-    draw_panels({title: series}, path, xlabel, ylabel, xscale=xscale, yscale=yscale, ylim=ylim)
+    draw_panels({title: series}, path, labels)
 
 
 def draw_panels(
     panels: Mapping[str, Mapping[str, Series]],
     path: Path,
-    xlabel: str,
-    ylabel: str,
+    labels: AxisLabels,
     *,
-    xscale: Scale = "linear",
-    yscale: Scale = "linear",
-    ylim: tuple[float, float] | None = None,
     share_y: bool = True,
 ) -> None:
     """Write a PNG with a panel per data set or split, by title, and one legend below."""
@@ -113,14 +112,14 @@ def draw_panels(
         for label, line in lines.items():
             look = line.look or style.look(line.method or label, numbers[label])
             _draw_line(axes, label, line, look)
-        _set_scale(axes, lines, xscale, yscale)
-        axes.set_xlabel(xlabel, parse_math=False)
+        _set_scale(axes, lines, labels.xscale, labels.yscale)
+        axes.set_xlabel(labels.x, parse_math=False)
         axes.set_title(title, loc="left", parse_math=False)
         axes.grid(color="#DDDDDD", linewidth=0.6)
         style.open_axes(axes)
-    if ylim is not None:
-        every[0].set_ylim(*ylim)
-    every[0].set_ylabel(ylabel, parse_math=False)
+    if labels.ylim is not None:
+        every[0].set_ylim(*labels.ylim)
+    every[0].set_ylabel(labels.y, parse_math=False)
     _add_legend(figure, every, columns)
     style.save(figure, path, dpi=130)
 

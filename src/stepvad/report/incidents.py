@@ -29,15 +29,15 @@ def investigate(
     scores: Scores,
     rules: Rules,
     *,
-    fps: float,
     most: int,
     report: Report = silent,
 ) -> list[Incident]:
     """All events of a clip in chronological order; the `most` with the highest peaks are explained.
 
-    Only poses near a peak are cut into windows again, so an hour of footage takes no more memory
-    than its scores.
+    The clip must have a frame rate. Only poses near a peak are cut into windows again, so an hour
+    of footage takes no more memory than its scores.
     """
+    fps = clip.rate()
     found = events.find(scores.windows, fps, rules, clip)
     highest = sorted(range(len(found)), key=lambda n: -found[n].peak)[:most]
     incidents = [Incident(number, event) for number, event in enumerate(found, start=1)]

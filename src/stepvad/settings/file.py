@@ -62,6 +62,11 @@ def load(path: Path | str) -> Settings:
     return read(path, Settings, f"stepvad watch --demo needs none; {GUIDE}")
 
 
+def data_of(site: Path) -> Path:
+    """The data directory of a site, named by itself or by the settings."""
+    return load(site).data if site.suffix == ".toml" else site
+
+
 def read(path: Path | str, model: type[Model], hint: str) -> Model:
     """Load settings of any kind from a TOML file; `hint` says where to find an example."""
     path = Path(path)

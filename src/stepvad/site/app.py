@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -39,19 +40,21 @@ Explain: TypeAlias = "Callable[[str], EventExplanation]"
 Mark = Callable[[str, bool], None]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PageParts:
+    """What a page shows of a site, and what it can ask of it."""
+
+    settings: Settings
+    store: Store
+    board: Board
+    explain: Explain
+    mark: Mark
+
+
 class Serve(Protocol):
     """Creates the web page of a site; the supervisor provides its health."""
 
-    def __call__(
-        self,
-        settings: Settings,
-        store: Store,
-        board: Board,
-        token: str,
-        explain: Explain,
-        mark: Mark,
-        supervisor: Supervisor,
-    ) -> Page:
+    def __call__(self, shown: PageParts, token: str, supervisor: Supervisor) -> Page:
         """Return a page that is already listening, to be run as a stage."""
         ...
 
@@ -114,15 +117,9 @@ class Site:
     def _page(self) -> Page | None:
         if self._serve is None or not self.settings.web.enabled:
             return None
-        page = self._serve(
-            self.settings,
-            self.store,
-            self.board,
-            token_of(self.settings),
-            self.pipeline.explainer.explanation,
-            self.mark,
-            self._supervisor,
-        )
+        explain = self.pipeline.explainer.explanation
+        shown = PageParts(self.settings, self.store, self.board, explain, self.mark)
+        page = self._serve(shown, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
         return page

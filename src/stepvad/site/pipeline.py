@@ -32,7 +32,7 @@ from stepvad.site.drifting import Drifting
 from stepvad.site.event_writer import ChangeQueue, EventWriter
 from stepvad.site.explainer import ExplainedQueue, Explainer
 from stepvad.site.recorder import Recorder
-from stepvad.site.scoring import Scorer
+from stepvad.site.scoring import Scorer, ScoringQueues
 from stepvad.site.store.eventstore import Store
 from stepvad.site.watcher import Watcher
 from stepvad.skeletons import COCO17
@@ -57,12 +57,9 @@ class Pipeline:
         self.frames = self.intake.frames
         self.drifting = self._all_drifting()
         self.scorer = Scorer(
-            self.frames,
+            ScoringQueues(self.frames, self.changes, self.tasks, explained),
             self.watchers,
             board,
-            self.changes,
-            self.tasks,
-            explained,
             recorders=self._recorders(),
             drifting=self.drifting,
         )

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from stepvad.incidents.camera import Changed
 from stepvad.incidents.record import EndedBy, Record
@@ -34,30 +35,39 @@ WAIT_S = 0.2
 Work = tuple[Watcher, Frame, Sequence[Pose]]
 
 
+class ScoringQueues(NamedTuple):
+    """Where frames come from, and where what follows from them goes."""
+
+    frames: FrameQueues
+    changes: ChangeQueue
+    """Changes of events."""
+    tasks: TaskQueue
+    """Recorded clips, and looks at how the footage drifts."""
+    explained: ExplainedQueue
+    """Explanations of events that go on, which come back."""
+
+
 class Scorer:
     """The stage that scores frames; cameras that share a detector are scored in one call.
 
-    It has exclusive ownership of the watchers. Event changes go to `changes`; recorded clips and
-    drift checks go to `tasks`; explanations of open events come back in `explained`.
+    It has exclusive ownership of the watchers.
     """
 
     name = "scoring"
 
     def __init__(
         self,
-        frames: FrameQueues,
+        queues: ScoringQueues,
         watchers: Mapping[str, Watcher],
         board: Board,
-        changes: ChangeQueue,
-        tasks: TaskQueue,
-        explained: ExplainedQueue,
         *,
         recorders: Mapping[str, Recorder] | None = None,
         drifting: Sequence[Drifting] = (),
     ) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
-        self._frames, self._watchers, self._board = frames, watchers, board
-        self._changes, self._tasks, self._explained = changes, tasks, explained
+        self._watchers, self._board = watchers, board
+        self._frames, self._changes = queues.frames, queues.changes
+        self._tasks, self._explained = queues.tasks, queues.explained
         self._recorders = recorders or {}
         self._drifting = drifting
         self._drift_at = time.monotonic() + EVERY_S

@@ -29,6 +29,32 @@ EDGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
+class FrameRange:
+    """Frames of a video from `first` up to before `end`."""
+
+    first: int = 0
+    end: int | None = None
+    """None: as long as the video goes on."""
+
+    def __str__(self) -> str:
+        """As `A:B`."""
+        return f"{self.first}:{'' if self.end is None else self.end}"
+
+
+ALL_FRAMES = FrameRange()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looking:
+    """How footage is gone through: who is left out, what ends it, who hears of it."""
+
+    min_confidence: float = MIN_CONFIDENCE
+    """Mean confidence of the joints of a person; those below are left out."""
+    stop: threading.Event = field(default_factory=threading.Event)
+    report: Report = silent
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Statistics of an extraction: what it found, what it discarded, and the networks' speed."""
 
@@ -81,19 +107,17 @@ def extract_file(
     video: VideoFile,
     estimator: PoseEstimator,
     parts: Parts,
+    looking: Looking | None = None,
     *,
-    first: int = 0,
-    end: int | None = None,
-    min_confidence: float = MIN_CONFIDENCE,
-    stop: threading.Event | None = None,
-    report: Report = silent,
+    frames: FrameRange = ALL_FRAMES,
 ) -> Extraction | None:
-    """Extract the poses of frames `first` up to `end`, numbered as in the video.
+    """Extract the poses of some frames, numbered as in the video.
 
     Frames already in `parts` are decoded but not passed to the networks again. If `stop` is set,
     returns None; `parts` then holds the frames processed so far.
     """
-    stop = stop or threading.Event()
+    looking = looking or Looking()
+    first, end, stop = frames.first, frames.end, looking.stop
     total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
     known = -1 if parts.latest is None else parts.latest.number
 
@@ -105,7 +129,7 @@ def extract_file(
                 yield frame
 
     def progress(frame: Frame) -> None:
-        report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
+        looking.report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
 
     frames_per_s = _look(wanted(), estimator, parts, progress)
     if stop.is_set():
@@ -115,7 +139,7 @@ def extract_file(
             f"{video.path}: expected frames from {first}, got a video of {video.counts.decoded}",
             hint="choose frames that it has",
         )
-    tracked = follow(parts, video.camera, fps=video.fps, min_confidence=min_confidence)
+    tracked = follow(parts, video.camera, fps=video.fps, min_confidence=looking.min_confidence)
     summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
     return replace(tracked, summary=summary)
 
@@ -124,19 +148,19 @@ def extract_camera(
     camera: Camera,
     estimator: PoseEstimator,
     parts: Parts,
+    looking: Looking | None = None,
     *,
     duration_s: float | None = None,
-    min_confidence: float = MIN_CONFIDENCE,
-    stop: threading.Event | None = None,
-    report: Report = silent,
 ) -> Extraction:
     """Extract the poses of a camera until `stop` is set or `duration_s` has elapsed.
 
     Frames already in `parts` come first, as an earlier connection.
     """
-    stop = stop or threading.Event()
+    looking = looking or Looking()
     before = parts.latest
-    threading.Thread(target=_stop_later, args=(camera, stop, duration_s), daemon=True).start()
+    threading.Thread(
+        target=_stop_later, args=(camera, looking.stop, duration_s), daemon=True
+    ).start()
     lag_s: list[float | None] = []
 
     def frames() -> Iterator[Frame]:
@@ -151,7 +175,7 @@ def extract_camera(
         lag_s[:] = [frame.age_s]
         counts = camera.counts
         note = f"{counts.dropped} dropped, {counts.reconnects} reconnects"
-        report(Progress(camera.name, frame.number + 1, 0, note))
+        looking.report(Progress(camera.name, frame.number + 1, 0, note))
 
     frames_per_s = _look(frames(), estimator, parts, progress)
     if parts.latest is None:
@@ -159,7 +183,7 @@ def extract_camera(
             f"camera {camera.name}: expected frames, got none",
             hint="check its address, its credentials and the network",
         )
-    tracked = follow(parts, camera.name, fps=None, min_confidence=min_confidence)
+    tracked = follow(parts, camera.name, fps=None, min_confidence=looking.min_confidence)
     summary = replace(
         tracked.summary, frames_per_s=frames_per_s, lag_s=(lag_s or [None])[0], counts=camera.counts
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from stepvad.poses import Clip
 from stepvad.video import drawing
 from stepvad.video.drawing import Image, Scale, chip, ink_on, paste, track_colours
 from stepvad.video.source import VideoFile
-from stepvad.video.timeline import Spot, Timeline
+from stepvad.video.timeline import Spot, Stretch, Timeline
 
 RED_QUANTILE = 0.999
 """Quantile of a clip's window scores at which red begins if no threshold is given."""
@@ -102,27 +103,23 @@ class Overlay:
         self,
         clip: Clip,
         scores: Scores,
+        shown: Stretch,
         *,
         size: Size,
         scale: Scale,
-        frames: range,
-        fps: float,
-        abnormal: NDArray[np.bool_] | None = None,
     ) -> None:
         self.cast, self._scale, self._size = Cast(clip, scores), scale, size
+        self.fps = shown.fps
         width = size[0] + size[0] % 2
         self._unit = max(max(size) / 900, 1.0)
         self._colours = track_colours(clip.tracks)
         self._timeline = Timeline(
             scores.windows,
+            replace(shown, name=clip.name),
             scale,
-            frames,
             self._colours,
-            name=clip.name,
             width=width,
             unit=min(self._unit, max(width / 560, 0.6)),
-            seconds=1 / fps,
-            abnormal=abnormal,
         )
         self._height = size[1] + size[1] % 2
         self.picture_size: Size = (width, self._height + self._timeline.height)

@@ -50,28 +50,38 @@ class Spot:
     score: float
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stretch:
+    """The frames of a clip that are shown, and what is known of them."""
+
+    frames: range
+    fps: float
+    abnormal: NDArray[np.bool_] | None = None
+    """The truth, `(n_frames,)`."""
+    name: str = ""
+    """Of the clip."""
+
+
 class Timeline:
     """The timeline of one clip; static parts are drawn once.
 
-    `unit` is the width of a fine line in pixels, `frames` the range shown, `colours` the colours
-    of the tracks, `seconds` the duration of one frame, `abnormal` the ground truth, `(n_frames,)`.
+    `unit` is the width of a fine line in pixels, `colours` the colours of the tracks.
     """
 
     def __init__(
         self,
         windows: WindowScores,
+        shown: Stretch,
         scale: Scale,
-        frames: range,
         colours: Mapping[int, Colour],
         *,
-        name: str,
         width: int,
         unit: float,
-        seconds: float,
-        abnormal: NDArray[np.bool_] | None = None,
     ) -> None:
+        frames = shown.frames
         self._scale, self._frames, self._colours, self._unit = scale, frames, colours, unit
-        self._name, self._seconds = name.encode("ascii", "replace").decode(), seconds
+        self._name = shown.name.encode("ascii", "replace").decode()
+        self._seconds = 1 / shown.fps
         self.height = 2 * round(78 * unit)
         self._text = round(20 * unit)
         self._left, self._right = round(60 * unit), width - 1 - round(14 * unit)
@@ -79,7 +89,7 @@ class Timeline:
         self._tall = self._bottom - self._top
         self._low, self._high = _limits(windows.A, scale.red)
         self._behind = np.full((self.height, width, 3), PAPER, np.uint8)
-        self._draw_behind(abnormal)
+        self._draw_behind(shown.abnormal)
         inside = (windows.frame >= frames.start) & (windows.frame < frames.stop)
         runs = list(_runs(windows, inside))
         self._past = self._with_lines(runs, 1.0)

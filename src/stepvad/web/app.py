@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -11,8 +11,6 @@ from fastapi import FastAPI, HTTPException, WebSocket
 from fastapi.responses import Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from stepvad.explain.eventexplanation import EventExplanation
-from stepvad.intake.status import Board
 from stepvad.report.page import house_style, player
 from stepvad.web.attempts import Attempts
 from stepvad.web.failures import ErrorLog, add_error_answers
@@ -23,7 +21,7 @@ from stepvad.web.operations import add_operations
 from stepvad.web.routes import Running, add_routes
 from stepvad.web.security import Guard, own_names
 from stepvad.web.sessions import Sessions
-from stepvad.web.shown import Address, Place, Shown
+from stepvad.web.shown import Address
 from stepvad.web.token import Token
 
 KINDS = {
@@ -35,13 +33,9 @@ KINDS = {
 
 
 def create_app(
-    settings: Place,
-    store: Shown,
-    board: Board,
+    site: Running,
     token: str,
     *,
-    explain: Callable[[str], EventExplanation],
-    mark: Callable[[str, bool], None],
     health: HealthSource | None = None,
     session_file: Path | None = None,
 ) -> FastAPI:
@@ -50,7 +44,7 @@ def create_app(
     `health` reports whether the process behind the page hangs. Sessions survive a restart if
     `session_file` is set.
     """
-    number = version("stepvad")
+    number, settings = version("stepvad"), site.settings
     app = FastAPI(
         title=f"stepvad: {settings.name}",
         version=number,
@@ -58,12 +52,11 @@ def create_app(
         docs_url=None,
         redoc_url=None,
     )
-    site = Running(settings, store, board, explain, mark)
     sessions, errors = Sessions(token, session_file), ErrorLog()
     add_routes(app, site, number)
     _add_page(app)
     add_operations(app, site, number, health or AlwaysHealthy(), errors)
-    live = Live(board, store)
+    live = Live(site.board, site.store)
 
     @app.websocket("/ws/live")
     async def wall(socket: WebSocket) -> None:

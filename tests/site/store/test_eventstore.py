@@ -98,7 +98,7 @@ def test_epochs_never_repeat_whatever_the_clock_does(tmp_path: Path) -> None:
     assert seen == sorted(seen)
 
 
-def test_events_are_found_by_camera_time_label_and_state(store: Store) -> None:
+def test_events_are_found_by_camera_time_and_state(store: Store) -> None:
     for number in range(4):
         store.change("new", record("yard", number, label="fall" if number == 2 else "anomaly"))
     store.change("end", record("yard", 0).ended("calm", 1001.5))
@@ -110,7 +110,6 @@ def test_events_are_found_by_camera_time_label_and_state(store: Store) -> None:
     assert found() == [9, 3, 2, 1, 0]
     assert found(camera="yard") == [3, 2, 1, 0]
     assert found(since=1001.0, until=1003.0) == [2, 1]
-    assert found(label="fall") == [2]
     assert found(open=False) == [0]
     assert found(open=True, camera="yard", limit=2) == [3, 2]
     assert found(limit=2, before_id=record("yard", 2).id) == [1, 0]

@@ -37,13 +37,10 @@ def write_dataset(
     train_clips: int,
     test_clips: int,
     seconds: float = 12.0,
-    people: int = 4,
     report: Report = silent,
 ) -> None:
     """The data set of `make` in ShanghaiTech's layout, poses as AlphaPose writes them."""
-    dataset = make(
-        seed=seed, train_clips=train_clips, test_clips=test_clips, seconds=seconds, people=people
-    )
+    dataset = make(seed=seed, train_clips=train_clips, test_clips=test_clips, seconds=seconds)
     writing.write_dataset(dataset, directory, suffix=SUFFIX, report=report)
 
 

@@ -210,6 +210,7 @@ class Packing:
 
 def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     """The page of an edge: people and health, no events."""
+    from stepvad.site.app import PageParts
 
     def explain(id: str) -> EventExplanation:
         raise DataError(f"event {id}: expected an event of this site, got poses alone")
@@ -217,7 +218,8 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     def mark(id: str, normal: bool) -> None:
         explain(id)
 
-    page = serve(edge.settings, edge.store, edge.board, token, explain, mark, edge.supervisor)
+    shown = PageParts(edge.settings, edge.store, edge.board, explain, mark)
+    page = serve(shown, token, edge.supervisor)
     where = edge.settings.web.token or edge.settings.data / TOKEN
     logger.info("the page is at %s and asks for the token in %s", page.url, where)
     return page

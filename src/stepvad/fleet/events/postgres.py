@@ -96,6 +96,13 @@ class Wanted:
     open: bool | None = None
     ids: Sequence[str] | None = None
 
+    @staticmethod
+    def parts(camera: str | None) -> tuple[str | None, str | None]:
+        """The site, if `site/` names all of its cameras; else the camera."""
+        if camera is not None and camera.endswith("/"):
+            return camera[:-1], None
+        return None, camera
+
     def where(self) -> tuple[str, list[Any]]:
         """The condition, and its values."""
         site, _, camera = (self.camera or "").partition("/")

@@ -70,7 +70,7 @@ class EventReader:
         before_id: str | None = None,
     ) -> list[Record]:
         """Events, the newest first."""
-        site, camera = _parts(camera)
+        site, camera = Wanted.parts(camera)
         wanted = Wanted(site=site, camera=camera, since=since, until=until, open=open)
         return self._wait(self._events.events(wanted, limit=limit, before_id=before_id))
 
@@ -91,7 +91,7 @@ class EventReader:
         ids: Sequence[str] | None = None,
     ) -> Deleted:
         """Delete events that are over."""
-        site, camera = _parts(camera)
+        site, camera = Wanted.parts(camera)
         wanted = Wanted(site=site, camera=camera, until=before, ends_after=after, ids=ids)
         done = self._wait(self._events.delete(wanted))
         self._counted = 0.0, None
@@ -124,10 +124,3 @@ class EventReader:
             return self._thread.wait(work, WITHIN_S)
         except TimeoutError:
             raise NoDatabaseError("database: expected an answer in time, got none") from None
-
-
-def _parts(camera: str | None) -> tuple[str | None, str | None]:
-    """The site, if all of its cameras are meant; else the camera."""
-    if camera is not None and camera.endswith("/"):
-        return camera[:-1], None
-    return None, camera

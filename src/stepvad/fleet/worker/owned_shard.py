@@ -276,16 +276,25 @@ def _restored(shard: Shard, kept: ShardCheckpoint) -> ShardState | None:
     return state
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlets:
+    """Where messages of a shard go, and who hears of them."""
+
+    subject: str
+    """Of its events."""
+    dead: str
+    """Of messages that nobody can read."""
+    lost: Callable[[OwnedShard], None]
+    announced: Callable[[OutgoingMessage], None]
+
+
 async def take(
     bus: Bus,
     worker: str,
     shard: Shard,
+    outlets: Outlets,
     *,
     alive: Callable[[str], bool],
-    subject: str,
-    dead: str,
-    lost: Callable[[OwnedShard], None],
-    announced: Callable[[OutgoingMessage], None],
 ) -> OwnedShard | None:
     """Make a shard ours, unless a worker that is alive has it: state first, then the fence."""
     entry = await bus.read(key_of(shard.number))
@@ -303,9 +312,9 @@ async def take(
     except ConflictError:
         return None
     state = _restored(shard, kept)
-    claim = await bus.publish(subject, encode_claim(worker))
+    claim = await bus.publish(outlets.subject, encode_claim(worker))
     if state is not None:
-        shard.recall(await bus.said(subject, state.said))
+        shard.recall(await bus.said(outlets.subject, state.said))
     # a name of its own: a former owner that wakes up pulls nothing away from us
     consumer = await bus.poses(
         shard.number, f"shard-{shard.number}-{worker}-{revision}", shard.position
@@ -314,10 +323,10 @@ async def take(
         bus=bus,
         worker=worker,
         shard=shard,
-        subject=subject,
-        dead=dead,
-        lost=lost,
-        announced=announced,
+        subject=outlets.subject,
+        dead=outlets.dead,
+        lost=outlets.lost,
+        announced=outlets.announced,
         consumer=consumer,
         revision=revision,
         expect=claim.sequence,

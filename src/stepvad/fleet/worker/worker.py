@@ -17,7 +17,7 @@ from stepvad.fleet.settings import Settings
 from stepvad.fleet.subjects import shard_of
 from stepvad.fleet.tasks import end
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.owned_shard import OutgoingMessage, OwnedShard, take
+from stepvad.fleet.worker.owned_shard import OutgoingMessage, Outlets, OwnedShard, take
 from stepvad.fleet.worker.scoring import Scorer, Work
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
@@ -264,11 +264,13 @@ class Worker:
             self.bus,
             self.name,
             shard,
+            Outlets(
+                subject=self._subjects.events(number),
+                dead=self._subjects.dead("x").rpartition(".")[0],
+                lost=self._lost.append,
+                announced=self._said,
+            ),
             alive=alive.__contains__,
-            subject=self._subjects.events(number),
-            dead=self._subjects.dead("x").rpartition(".")[0],
-            lost=self._lost.append,
-            announced=self._said,
         )
         if holding is None:
             return False

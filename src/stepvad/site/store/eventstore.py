@@ -151,7 +151,6 @@ class Store:
         camera: str | None = None,
         since: float | None = None,
         until: float | None = None,
-        label: str | None = None,
         open: bool | None = None,
         limit: int | None = 100,
         before_id: str | None = None,
@@ -161,8 +160,6 @@ class Store:
         `before_id` is the last event of the previous page.
         """
         where, values = _where(camera=camera, before=until, starts_after=since)
-        if label is not None:
-            where, values = [*where, "label = ?"], [*values, label]
         if open is not None:
             where = [*where, f"end_time IS {'' if open else 'NOT '}NULL"]
         with self._database.read() as connection:

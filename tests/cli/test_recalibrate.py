@@ -46,7 +46,7 @@ def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
     before = file.read(file.beside(own)).threshold.value
     names = ids(events)
     marks = [word for name in names for word in ("--normal", name)]
-    run = stepvad("feedback", events, *marks)
+    run = stepvad("recalibrate", events, *marks)
     assert run.code == 0, run.err
     after = file.read(file.beside(own))
     assert f"events marked as normal: {len(names)}" in run.out
@@ -56,7 +56,7 @@ def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
     assert after.looks
     kept = own.with_suffix(".normal")
     assert {path.stem for path in kept.iterdir()} == {*names}
-    again = stepvad("feedback", events, "--not-normal", names[0])
+    again = stepvad("recalibrate", events, "--not-normal", names[0])
     assert again.code == 0, again.err
     assert {*file.read(file.beside(own)).marked} == {*names[1:]}
     assert {path.stem for path in kept.iterdir()} == {*names[1:]}
@@ -67,9 +67,9 @@ def test_a_model_is_fitted_anew_with_what_was_marked(
 ) -> None:
     from stepvad import Detector
 
-    assert stepvad("feedback", events, "--normal", ids(events)[0]).code == 0
+    assert stepvad("recalibrate", events, "--normal", ids(events)[0]).code == 0
     better = tmp_path / "better.safetensors"
-    run = stepvad("feedback", events, "--refit", people / "pose" / "train", "-o", better)
+    run = stepvad("recalibrate", events, "--refit", people / "pose" / "train", "-o", better)
     assert run.code == 0, run.err
     assert "calibrate it" in run.err
     old, new = Detector.load(own), Detector.load(better)
@@ -80,23 +80,23 @@ def test_a_model_is_fitted_anew_with_what_was_marked(
 def test_what_cannot_be_marked_is_said(
     stepvad: Command, own: Path, events: Path, people: Path, tmp_path: Path
 ) -> None:
-    run = stepvad("feedback", events, "--normal", "nobody")
+    run = stepvad("recalibrate", events, "--normal", "nobody")
     assert run.code == 1
     assert "expected an event nobody, got others" in run.err
-    run = stepvad("feedback", events, "--refit", people)
+    run = stepvad("recalibrate", events, "--refit", people)
     assert "expected training poses and -o MODEL" in run.err
     name = ids(events)[0]
     (tmp_path / "others").mkdir()
     some = next((people / "pose" / "train").iterdir())
     (tmp_path / "others" / "other.json").write_bytes(some.read_bytes())
-    run = stepvad("feedback", events, "--normal", name, "--poses", tmp_path / "others")
+    run = stepvad("recalibrate", events, "--normal", name, "--poses", tmp_path / "others")
     assert run.code == 1
     assert f"{name}: expected its poses in" in run.err
     own.rename(tmp_path / "moved.safetensors")
-    run = stepvad("feedback", events, "--normal", name)
+    run = stepvad("recalibrate", events, "--normal", name)
     assert "expected the model that found the events" in run.err
     (tmp_path / "none.jsonl").write_text("")
-    run = stepvad("feedback", tmp_path / "none.jsonl")
+    run = stepvad("recalibrate", tmp_path / "none.jsonl")
     assert "expected events, got none" in run.err
 
 
@@ -135,7 +135,7 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
             store.mark(id, "normal", 1.0)
         with store._database.write() as connection:
             connection.execute("DELETE FROM poses WHERE id <> ?", (ids[0],))
-    run = stepvad("feedback", own, "--site", site)
+    run = stepvad("recalibrate", own, "--site", site)
     assert run.code == 0, run.err
     assert "events marked as normal: 8" in run.out
     assert "of other models, left alone: 1" in run.err
@@ -150,12 +150,19 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
     assert kept.stem == ids[0]
     assert read_clip(kept).n_poses == one_person(6.0).n_poses
     assert stepvad("events", "mark", ids[0], "--not-normal", "-d", site).code == 0
-    assert stepvad("feedback", own, "--site", site).code == 0
+    assert stepvad("recalibrate", own, "--site", site).code == 0
     assert {*file.read(file.beside(own)).marked} == {*ids[1:]}, "a mark that was taken back"
     assert not [*own.with_suffix(".normal").iterdir()]
 
 
 def test_a_site_has_its_own_marks(stepvad: Command, own: Path, site: Path) -> None:
-    run = stepvad("feedback", own, "--site", site, "--normal", "a")
+    run = stepvad("recalibrate", own, "--site", site, "--normal", "a")
     assert run.code == 1
     assert "expected the marks and poses of the site" in run.err
+
+
+def test_the_old_verb_does_the_same_and_warns(stepvad: Command, own: Path, site: Path) -> None:
+    run = stepvad("feedback", own, "--site", site)
+    assert run.code == 0, run.err
+    assert "`feedback` is deprecated since 0.1, removed in 0.3; use `recalibrate`" in run.err
+    assert "feedback" not in stepvad("--help").out

@@ -1,22 +1,37 @@
-"""What the process of an edge runs, which `stepvad fleet edge` starts."""
+"""The process of an edge, which `stepvad fleet edge` supervises."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepvad.cli.site import run_process
+from stepvad.services.page import serve_page
+from stepvad.services.process import run_process
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite
     from stepvad.supervision.supervisor import HeartbeatPipe
 
 
+def send(settings: Path) -> int:
+    """Run the edge of some settings until SIGTERM or Ctrl-C; the exit code."""
+    from stepvad.fleet.broker.login import login
+    from stepvad.fleet.settings import load_edge
+    from stepvad.supervision.logs import set_up
+    from stepvad.supervision.supervisor import supervise
+
+    found = load_edge(settings)
+    set_up(found.logs)
+    login(found.fleet.bus)  # what is wrong with it is said before any camera is opened
+    return supervise([sys.executable, "-m", "stepvad.services.edge", str(settings)])
+
+
 def main() -> None:
     """Send what the settings say until SIGTERM; the exit code tells how it ended."""
-    parser = argparse.ArgumentParser(prog="stepvad.cli.edge")
+    parser = argparse.ArgumentParser(prog="stepvad.services.edge")
     parser.add_argument("--heartbeat-fd", type=int)
     parser.add_argument("place", type=Path, help="settings")
     run_process(_run, parser.parse_args())
@@ -39,7 +54,6 @@ def _run(
 def _send_poses(
     settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
 ) -> list[str]:
-    from stepvad.cli.site import serve_page
     from stepvad.fleet.edge.edge import Edge, page_of
     from stepvad.settings.token import token_of
     from stepvad.supervision.stages import Page
@@ -53,7 +67,6 @@ def _send_poses(
 def _send_events(
     settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
 ) -> list[str]:
-    from stepvad.cli.site import serve_page
     from stepvad.fleet.broker.bus_thread import BusThread
     from stepvad.fleet.edge.sink import FleetSink
     from stepvad.site.app import Site

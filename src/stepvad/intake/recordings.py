@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import logging
 import os
 import re
 import threading
@@ -15,7 +16,6 @@ from queue import SimpleQueue
 from typing import Literal
 from urllib.parse import urlsplit
 
-from stepvad.cli.terminal import notes_of, say
 from stepvad.errors import DataError, MissingExtraError, StepvadError
 from stepvad.files.atomic import replacing
 from stepvad.formats import file_stem, tracks
@@ -25,6 +25,8 @@ from stepvad.progress import Report
 from stepvad.video.camera import Camera
 from stepvad.video.extract import (
     Extraction,
+    FrameRange,
+    Looking,
     Summary,
     Times,
     extract_camera,
@@ -39,6 +41,8 @@ from stepvad.video.source import VideoFile
 from stepvad.video.tls import Tls
 from stepvad.video.url import Url
 
+logger = logging.getLogger(__name__)
+
 State = Literal["done", "finished before", "unfinished", "failed"]
 
 _CAMERA = re.compile(r"(?:([\w.-]+)=)?(.*://.*)", re.DOTALL)
@@ -51,13 +55,15 @@ class FileSource:
 
     name: str
     path: Path
-    first: int
-    end: int | None
+    frames: FrameRange = field(default_factory=FrameRange)
 
     def origin(self) -> Origin:
         """What tells its poses from those of another video."""
-        frames = f"{self.first}:{'' if self.end is None else self.end}"
-        return {"video": self.path.name, "digest": video_digest(self.path), "frames": frames}
+        return {
+            "video": self.path.name,
+            "digest": video_digest(self.path),
+            "frames": str(self.frames),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ExtractionSettings:
     """What all videos share: where the poses go, and what finds them."""
 
     output: Path
@@ -109,12 +115,11 @@ class Settings:
         engine: Runtime,
         min_confidence: float,
         duration_s: float | None,
-    ) -> Settings:
+    ) -> ExtractionSettings:
         """The settings with the networks' files, fetched if need be, and their checksums."""
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtraError("extract", "video")
-        with notes_of("stepvad.video"):
-            files = model_file(detector), model_file(pose)
+        files = model_file(detector), model_file(pose)
         origin: Origin = {
             "detector": modelfile.sha256(files[0]),
             "pose": modelfile.sha256(files[1]),
@@ -132,8 +137,7 @@ def open_sources(
     videos: Sequence[str],
     credentials: Path | None,
     *,
-    first: int,
-    end: int | None,
+    frames: FrameRange,
     duration_s: float | None,
     tls: Tls | None = None,
 ) -> list[Source]:
@@ -142,20 +146,20 @@ def open_sources(
     for video in videos:
         camera = _CAMERA.fullmatch(video)
         if camera is None:
-            sources.append(_file_source(Path(video), first, end))
+            sources.append(_file_source(Path(video), frames))
         else:
             url = Url(camera[2], credentials=credentials, tls=tls)
             sources.append(CameraSource(camera[1] or _camera_name(url), url))
     _check_names(sources)
     cameras = sum(isinstance(source, CameraSource) for source in sources)
-    if cameras and (first, end) != (0, None):
+    if cameras and frames != FrameRange():
         raise StepvadError(
-            "--frames: expected video files only, got a camera",
+            "frames: expected video files only, got a camera",
             hint="end a camera with --duration, or with Ctrl-C",
         )
     if not cameras and (duration_s is not None or credentials is not None):
         raise StepvadError(
-            "--duration and --credentials: expected a camera, got video files only",
+            "duration and credentials: expected a camera, got video files only",
             hint="choose a part of a video with --frames",
         )
     return sources
@@ -163,7 +167,7 @@ def open_sources(
 
 def extract_all(
     sources: Sequence[Source],
-    settings: Settings,
+    settings: ExtractionSettings,
     *,
     jobs: int | None,
     threads: int | None,
@@ -184,15 +188,14 @@ def extract_all(
                     settings.detector, settings.pose, runtime=settings.engine, threads=share
                 )
             )
-        with notes_of("stepvad.video"):
-            found = _in_threads(waiting, settings, estimators, at_once, report)
+        found = _in_threads(waiting, settings, estimators, at_once, report)
         outcomes |= {outcome.name: outcome for outcome in found}
     return [outcome for outcome in outcomes.values() if outcome is not None]
 
 
 def _in_threads(
     sources: Sequence[Source],
-    settings: Settings,
+    settings: ExtractionSettings,
     estimators: SimpleQueue[PoseEstimator],
     jobs: int,
     report: Report,
@@ -214,7 +217,7 @@ def _in_threads(
                 pass
         except KeyboardInterrupt:
             settings.stop.set()
-            say("stopping; what was seen is kept")
+            logger.info("stopping; what was seen is kept")
             wait(running)
         finally:
             settings.stop.set()
@@ -222,7 +225,7 @@ def _in_threads(
 
 
 def _outcome(
-    source: Source, settings: Settings, estimator: PoseEstimator, report: Report
+    source: Source, settings: ExtractionSettings, estimator: PoseEstimator, report: Report
 ) -> Outcome:
     file = settings.file(source.name)
     if settings.stop.is_set():
@@ -249,36 +252,22 @@ def _outcome(
 
 def _extract(
     source: Source,
-    settings: Settings,
+    settings: ExtractionSettings,
     estimator: PoseEstimator,
     parts: Parts,
     report: Report,
 ) -> Extraction | None:
+    looking = Looking(min_confidence=settings.min_confidence, stop=settings.stop, report=report)
     match source:
         case FileSource():
-            return extract_file(
-                VideoFile(source.path, camera=source.name),
-                estimator,
-                parts,
-                first=source.first,
-                end=source.end,
-                min_confidence=settings.min_confidence,
-                stop=settings.stop,
-                report=report,
-            )
+            video = VideoFile(source.path, camera=source.name)
+            return extract_file(video, estimator, parts, looking, frames=source.frames)
         case CameraSource():
-            return extract_camera(
-                Camera(source.name, source.url),
-                estimator,
-                parts,
-                duration_s=settings.duration_s,
-                min_confidence=settings.min_confidence,
-                stop=settings.stop,
-                report=report,
-            )
+            camera = Camera(source.name, source.url)
+            return extract_camera(camera, estimator, parts, looking, duration_s=settings.duration_s)
 
 
-def _finished(source: Source, settings: Settings) -> Outcome | None:
+def _finished(source: Source, settings: ExtractionSettings) -> Outcome | None:
     """A video whose poses are there already, of the same origin."""
     file = settings.file(source.name)
     if not file.exists():
@@ -302,18 +291,18 @@ def _jobs(sources: Sequence[Source], jobs: int | None) -> int:
         return max(min(len(sources), cores), cameras)
     if jobs < cameras:
         raise StepvadError(
-            f"--jobs: expected at least {cameras}, one for each camera, got {jobs}",
-            hint="leave --jobs out",
+            f"jobs: expected at least {cameras}, one for each camera, got {jobs}",
+            hint="leave it out",
         )
     return min(jobs, len(sources))
 
 
-def _file_source(path: Path, first: int, end: int | None) -> FileSource:
+def _file_source(path: Path, frames: FrameRange) -> FileSource:
     """A file; the name of a part of it tells which."""
     name = path.stem
-    if (first, end) != (0, None):
-        name += f"-{first}-{'end' if end is None else end}"
-    return FileSource(file_stem(name), path, first, end)
+    if frames != FrameRange():
+        name += f"-{frames.first}-{'end' if frames.end is None else frames.end}"
+    return FileSource(file_stem(name), path, frames)
 
 
 def _camera_name(url: Url) -> str:

@@ -1,0 +1,1 @@
+"""What the measuring scripts share; the product knows nothing of it."""

@@ -1,0 +1,40 @@
+"""The model that is timed, and the figures as a file."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from stepvad.benchmark.speed import Line
+from stepvad.benchmark.walkers import make_clips
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.files.atomic import replacing
+from stepvad.progress import Report, silent
+
+
+@contextmanager
+def usual_model(model: Path | None = None, report: Report = silent) -> Iterator[Path]:
+    """The model given, or one of the paper's size: trained, as random weights behave otherwise."""
+    if model is not None:
+        yield model
+        return
+    config = replace(Config.footage(), width=Config().width, max_steps=200)
+    clips = (clip for clip, _ in make_clips(20, seed=0))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "model.safetensors"
+        Detector.fit(clips, config, report=report).save(path)
+        yield path
+
+
+def write_csv(lines: Sequence[Line], path: Path) -> None:
+    """Write the lines as CSV; whole or not at all."""
+    rows = [asdict(line) for line in lines]
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)

@@ -1,0 +1,23 @@
+"""The figure that chooses an epoch: AUROC on clips that are not fitted on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from stepvad.benchmark.datasets import open_dataset
+from stepvad.benchmark.protocol import evaluate
+from stepvad.detector import Detector
+
+logger = logging.getLogger(__name__)
+
+
+def auroc_on(data: Path) -> Callable[[Detector], float]:
+    """Online smoothed AUROC on the validation clips of a data set, or else on its test clips."""
+    dataset = open_dataset(data)
+    if dataset.validation is None:
+        logger.info("%s has no validation clips: its test clips choose the epoch", dataset.name)
+    else:
+        dataset = dataset.validation()
+    return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc

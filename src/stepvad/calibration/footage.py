@@ -1,0 +1,72 @@
+"""Normal footage, scored camera by camera, becomes a calibration; recent footage a drift."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from stepvad.calibration import RULES, Calibration, Scored, calibrate_cameras
+from stepvad.calibration.drift import BlockStats, Drift, compare, look
+from stepvad.detector import Detector
+from stepvad.incidents.events import Rules
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFootage:
+    """The scored clips of each camera, and what they look like."""
+
+    detector: Detector
+    clips: dict[str, list[Scored]] = field(default_factory=dict)
+    looks: dict[str, BlockStats] = field(default_factory=dict)
+
+    def add(
+        self,
+        camera: str,
+        clips: Iterable[Clip],
+        *,
+        fps: float | None = None,
+        report: Report = silent,
+    ) -> None:
+        """Score more footage of a camera; `fps` is for clips that do not tell theirs."""
+        looks = [self.looks[camera]] if camera in self.looks else []
+        for clip in clips:
+            rate = clip.rate(fps)
+            scores, seen = look(self.detector, clip, rate, report=report)
+            scored = Scored(scores.windows, clip.n_frames, rate, clip.first_frame)
+            self.clips.setdefault(camera, []).append(scored)
+            looks.append(seen)
+        if looks:
+            self.looks[camera] = BlockStats.join(looks)
+
+    def calibrate(
+        self, *, alerts_per_hour: float, confidence: float = 0.95, rules: Rules = RULES
+    ) -> Calibration:
+        """The thresholds that promise at most so many false events per camera-hour."""
+        made = calibrate_cameras(
+            self.clips,
+            model_sha256=self.detector.model.sha256,
+            alerts_per_hour=alerts_per_hour,
+            confidence=confidence,
+            rules=rules,
+        )
+        return replace(made, looks=self.looks)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftCheck:
+    """Whether recent footage of a camera still looks as that of its calibration."""
+
+    drift: Drift
+    has_own: bool
+    """Compared with the camera's own footage; else with that of all cameras."""
+    blocks_before: int
+    blocks_now: int
+
+
+def check_drift(calibration: Calibration, camera: str, recent: ScoredFootage) -> DriftCheck:
+    """Compare recent footage of a camera with what it was calibrated on."""
+    own, now = calibration.looks.get(camera), recent.looks[camera]
+    before = own if own is not None else BlockStats.join([*calibration.looks.values()])
+    return DriftCheck(compare(before, now), own is not None, len(before), len(now))

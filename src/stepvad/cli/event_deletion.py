@@ -1,0 +1,135 @@
+"""stepvad events delete: events of a site or of a fleet, for good."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from stepvad.cli.event_options import (
+    AnyCamera,
+    Data,
+    Fleet,
+    Here,
+    Scrub,
+    Since,
+    Until,
+    Yes,
+    ask,
+    time_of,
+)
+from stepvad.cli.terminal import AsJson, check_fleet, print_json, say
+from stepvad.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from stepvad.incidents.stored import Deleted
+
+
+def delete(
+    ids: Annotated[list[str] | None, typer.Argument(help="The ids of events.")] = None,
+    *,
+    data: Data = Here,
+    fleet: Fleet = None,
+    camera: AnyCamera = None,
+    since: Since = None,
+    until: Until = None,
+    all: Annotated[bool, typer.Option("--all", help="All events of all cameras.")] = False,
+    include_open: Annotated[
+        bool, typer.Option("--include-open", help="Those that go on as well.")
+    ] = False,
+    scrub: Scrub = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete events with their poses, explanations and waiting messages, for good.
+
+    An event goes if any part of it lies between --since and --until. The files of the store keep
+    no trace of what was deleted. Backups, exports and what was sent elsewhere are not touched.
+
+    An hour of one camera, and everything without a question:
+
+        stepvad events delete --camera yard --since 2026-05-01T14:00 --until 2026-05-01T15:00
+
+        stepvad events delete --all --yes
+
+    Everything of one camera of a fleet, from its database:
+
+        stepvad events delete --fleet fleet.toml --camera north/yard --scrub
+    """
+    if not (ids or camera or since or until or all):
+        raise ConfigError(
+            "delete: expected ids, --camera, --since, --until or --all, got none of them",
+            hint="say which events to delete",
+        )
+    if scrub and fleet is None:
+        raise ConfigError(
+            "--scrub: expected --fleet beside it, got a site",
+            hint="leave it out: the files of a site keep no trace anyway",
+        )
+    span = time_of(since, "--since"), time_of(until, "--until")
+    chosen = Chosen(ids or None, camera, *span, include_open=include_open)
+    asked = yes or as_json
+    if fleet is None:
+        done = _delete_from_site(data, chosen, asked=asked)
+    else:
+        done = _delete_from_fleet(fleet, chosen, scrub=scrub, asked=asked)
+    if as_json:
+        print_json({"deleted": done.events, "kept_open": done.kept_open})
+        return
+    say(f"events deleted: {done.events}")
+    if done.kept_open:
+        say(f"{done.kept_open} go on and stay; --include-open deletes them too")
+
+
+class Chosen(NamedTuple):
+    """Which events are to go."""
+
+    ids: list[str] | None
+    camera: str | None
+    since: float | None
+    until: float | None
+    include_open: bool
+
+
+def _delete_from_site(data: Path, chosen: Chosen, *, asked: bool) -> Deleted:
+    from stepvad.site.store.access import open_store
+
+    with open_store(data) as store:
+        known = store.stored().cameras
+        if chosen.camera is not None and chosen.camera not in known:
+            raise DataError(
+                f"camera {chosen.camera}: expected one that has events, got another name",
+                hint=f"these have: {', '.join(known) or 'none'}",
+            )
+        if not asked:
+            ask("Delete these events, their poses and their messages for good?")
+        return store.delete(
+            camera=chosen.camera,
+            after=chosen.since,
+            before=chosen.until,
+            ids=chosen.ids,
+            include_open=chosen.include_open,
+        )
+
+
+def _delete_from_fleet(fleet: Path, chosen: Chosen, *, scrub: bool, asked: bool) -> Deleted:
+    check_fleet()
+    from stepvad.fleet.events import service
+    from stepvad.fleet.events.postgres import Wanted
+    from stepvad.fleet.settings import load
+
+    settings = load(fleet)
+    site, camera = Wanted.parts(chosen.camera)
+    wanted = Wanted(
+        site=site,
+        camera=camera,
+        until=chosen.until,
+        ends_after=chosen.since,
+        ids=chosen.ids,
+    )
+    if not asked:
+        ask("Delete these events for good?")
+    include_open = chosen.include_open
+    return asyncio.run(service.delete(settings, wanted, include_open=include_open, scrub=scrub))

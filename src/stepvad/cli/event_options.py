@@ -1,0 +1,63 @@
+"""Options of the verbs on events, at a site and in a fleet."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stepvad.errors import ConfigError
+
+AGO = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+"""Units of a time before now."""
+
+Data = Annotated[Path, typer.Option("--data", "-d", help="The data directory of the site.")]
+Here = Path("site-data")
+Fleet = Annotated[
+    Path | None,
+    typer.Option("--fleet", metavar="FLEET.toml", help="In the database of a fleet instead."),
+]
+Camera = Annotated[str | None, typer.Option(help="Only of this camera.")]
+AnyCamera = Annotated[
+    str | None,
+    typer.Option(
+        "--camera", help="Only of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it."
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(help="Only from this time on: 2026-05-01T14:00, or 2d, 3h, 10m, 30s before now."),
+]
+Until = Annotated[str | None, typer.Option(help="Only before this time, written as for --since.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Scrub = Annotated[
+    bool,
+    typer.Option(
+        "--scrub", help="In a fleet: write the table anew, so that its files keep no trace."
+    ),
+]
+Id = Annotated[str, typer.Argument(help="The id of an event.")]
+
+
+def time_of(text: str | None, option: str) -> float | None:
+    """A time in unix seconds, from a date or from how long ago it is."""
+    if text is None:
+        return None
+    amount, unit = text[:-1], text[-1:]
+    if unit in AGO and amount.replace(".", "", 1).isdecimal():
+        return (datetime.now(UTC) - timedelta(seconds=float(amount) * AGO[unit])).timestamp()
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ConfigError(
+            f"{option}: expected a time, got {text!r}",
+            hint="2026-05-01, 2026-05-01T14:00, or 2d, 3h, 10m, 30s before now",
+        ) from None
+
+
+def ask(question: str) -> None:
+    """Ask the person at the terminal, and end if the answer is no."""
+    if not typer.confirm(question, err=True):
+        raise typer.Abort

@@ -1,0 +1,23 @@
+"""The normal set beside a model: poses of events marked as normal, a file for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from stepvad.formats import file_stem, write_clip
+from stepvad.poses import Clip
+
+
+def beside(model: Path) -> Path:
+    """Where the normal set of a model is."""
+    return model.with_suffix(".normal")
+
+
+def update(directory: Path, clips: Mapping[str, Clip], dropped: Iterable[str]) -> None:
+    """Keep the poses of marked events by their ids, and drop those of others."""
+    for id, clip in clips.items():
+        directory.mkdir(exist_ok=True)
+        write_clip(clip, directory / f"{file_stem(id)}.parquet")
+    for id in dropped:
+        (directory / f"{file_stem(id)}.parquet").unlink(missing_ok=True)

@@ -1,0 +1,39 @@
+"""The page of a fleet's events, until SIGTERM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stepvad.errors import ConfigError
+from stepvad.files.secrets import secret
+from stepvad.fleet.events.reader import EventReader
+from stepvad.fleet.settings import Settings
+from stepvad.intake.status import Board
+from stepvad.services.process import stop_on_signals
+from stepvad.supervision.limits import raise_file_limit
+from stepvad.supervision.stages import Supervisor
+from stepvad.web import STOP_S, Running, bind, create_app
+
+
+def serve(settings: Settings, on_open: Callable[[str], None]) -> None:
+    """Show the events until SIGTERM or Ctrl-C; `on_open` hears the address of the page."""
+    if settings.web.token is None:
+        raise ConfigError(
+            "web.token: expected env:NAME or file:PATH, got none",
+            hint="make a token of at least 16 characters and name where it is",
+        )
+    stop = stop_on_signals()
+    raise_file_limit()
+    shelf, supervisor, web = EventReader(secret(settings.events.dsn)), Supervisor(), settings.web
+    try:
+        shelf.check()
+        site = Running(settings, shelf, Board(), shelf.explanation, shelf.mark)
+        app = create_app(site, secret(settings.web.token), health=supervisor)
+        page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
+        supervisor.start(page)
+        on_open(page.url)
+        while not stop.wait(1.0):
+            supervisor.check()
+        supervisor.stop([page], STOP_S)
+    finally:
+        shelf.close()

@@ -1,0 +1,52 @@
+"""A process whose supervisor can trust it to end."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from stepvad.errors import StepvadError
+from stepvad.site.store.errors import StoreError
+from stepvad.supervision.limits import raise_file_limit
+from stepvad.supervision.process import die_with_parent
+from stepvad.supervision.stages import STUCK
+from stepvad.supervision.supervisor import REFUSED, HeartbeatPipe
+
+logger = logging.getLogger(__name__)
+
+Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
+"""Runs until the event is set; the stages that did not end."""
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def run_process(run: Run, options: argparse.Namespace) -> None:
+    """Run a site or an edge; the exit code tells its supervisor how it ended."""
+    stop = stop_on_signals()
+    die_with_parent(signal.SIGTERM)  # without its supervisor a site ends, in order
+    raise_file_limit()
+    fd = options.heartbeat_fd
+    try:
+        left = run(options, stop, None if fd is None else HeartbeatPipe(fd))
+    except StepvadError as error:
+        hint = f"\n\nhint: {error.hint}" if error.hint else ""
+        sys.stderr.write(f"error: {error.problem}{hint}\n")
+        may_pass = isinstance(error, StoreError) and error.remedy != "give up"
+        sys.exit(STUCK if may_pass else REFUSED)
+    except Exception:
+        logger.exception("the site cannot go on")
+        left = ["main"]
+    if left:  # threads that hang must not keep the process
+        logging.shutdown()
+        os._exit(STUCK)

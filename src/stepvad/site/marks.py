@@ -1,0 +1,47 @@
+"""What operators of a site marked as normal, for the model that found it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from stepvad.calibration import Marked
+from stepvad.calibration.marks import Marks
+from stepvad.incidents.record import Record
+from stepvad.poses import Clip
+from stepvad.site.explainer import unpacked
+from stepvad.site.store.access import open_store
+
+logger = logging.getLogger(__name__)
+
+
+def marks_of(data: Path, model_sha256: str) -> Marks:
+    """The marks on events that this model found; the poses as far as they are kept."""
+    with open_store(data) as store:
+        found = [one for one in store.events(limit=None) if one.model_sha256 == model_sha256]
+        records = {one.id: one for one in found}
+        every = store.marked()
+        marked = [id for id in every if id in records]
+        bodies = {id: body for id in marked if (body := store.poses(id)) is not None}
+    if len(every) > len(marked):
+        logger.info("marked events of other models, left alone: %d", len(every) - len(marked))
+    if len(bodies) < len(marked):
+        old = len(marked) - len(bodies)
+        logger.info("marked events whose poses are too old to be kept: %d", old)
+    return Marks(
+        normal={id: Marked(camera=records[id].camera, peak=records[id].top_score) for id in marked},
+        clips=_clips(bodies, records),
+        not_normal=[id for id in records if id not in marked],
+    )
+
+
+def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[str, Clip]:
+    """The people of each event, or everybody who was seen if none of them was."""
+    clips = {}
+    for id, body in bodies.items():
+        clip = unpacked(body)
+        tracks = tuple(track for track in clip.tracks if track.id in records[id].tracks)
+        clips[id] = replace(clip, name=id, tracks=tracks or clip.tracks)
+    return clips
