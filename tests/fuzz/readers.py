@@ -29,6 +29,8 @@ from tests.fuzz.mutation import (
 from tests.fuzz.tables import by_parquet
 
 SUBJECTS = Subjects(shards=1)
+SPIN_S = 0.5
+"""Of a processor, that a reader takes which is too slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +311,7 @@ def _swallow(path: Path, shared: Path) -> None:
 
 def _spin(path: Path, shared: Path) -> None:
     begun = time.process_time()
-    while path.read_bytes() == b"fault" and time.process_time() - begun < 12:
+    while path.read_bytes() == b"fault" and time.process_time() - begun < SPIN_S:
         pass
 
 
