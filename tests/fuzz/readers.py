@@ -259,13 +259,21 @@ def _parts(path: Path, shared: Path) -> None:
             raise RefusalError("no frame")
 
 
+@cache
+def _command() -> Any:
+    """The whole command line; typer would build it for every file."""
+    from typer.main import get_command
+
+    from stepvad.cli import app
+
+    return get_command(app)
+
+
 def _cli(*words: str) -> Callable[[Path, Path], None]:
     def run(path: Path, shared: Path) -> None:
-        from stepvad.cli import app
-
         output = str(path.parent / "scores.csv")
         places = {"MODEL": str(shared / "model.safetensors"), "PATH": str(path), "CSV": output}
-        app([places.get(word, word) for word in words], standalone_mode=False)
+        _command()([places.get(word, word) for word in words], standalone_mode=False)
 
     return run
 
