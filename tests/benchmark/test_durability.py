@@ -15,24 +15,18 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from stepvad import executors
+from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.runs import KEY
+from stepvad.benchmark.sweep import Place, sweep
 from stepvad.benchmark.walkers import write_dataset
+from stepvad.config import Config
 from stepvad.files.atomic import LEFTOVER_S, remove_leftovers
+from tests.pages import ROOT
 from tests.processes import wait_until_nobody_is_left
 
 EXPERIMENTS = 10 if os.environ.get("STEPVAD_LONG_TESTS") else 4
 KILLS = 10 if os.environ.get("STEPVAD_LONG_TESTS") else 3
-PROGRAM = """
-from sys import argv
-from pathlib import Path
-from stepvad.benchmark.experiment import Experiment
-from stepvad.benchmark.sweep import Place, sweep
-from stepvad.config import Config
-
-settings = dict(K=12, width=16, max_steps=150, ema_warmup=True)
-experiments = [Experiment(config=Config(seed=seed, **settings)) for seed in range(int(argv[3]))]
-sweep(experiments, Place(data=Path(argv[1]), results=Path(argv[2])), jobs=2)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +36,19 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def start(people: Path, results: Path, experiments: int) -> subprocess.Popen[bytes]:
+def start(people: Path, results: Path) -> subprocess.Popen[bytes]:
     """A sweep in a process of its own, the first of its group."""
-    command = [sys.executable, "-c", PROGRAM, str(people), str(results), str(experiments)]
-    return subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    words = [people, results, EXPERIMENTS]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.benchmark.durable", *map(str, words)],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+    )
 
 
-def finish(people: Path, results: Path, experiments: int = EXPERIMENTS) -> None:
-    assert start(people, results, experiments).wait(timeout=300) == 0
+def finish(people: Path, results: Path) -> None:
+    assert start(people, results).wait(timeout=300) == 0
 
 
 def kept(results: Path) -> dict[str, tuple[int, bytes]]:
@@ -77,21 +76,20 @@ def test_kills_at_random_moments_lose_and_repeat_nothing(
     people: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     undisturbed, results = tmp_path / "undisturbed", tmp_path / "results"
-    started = time.monotonic()
-    first = start(people, undisturbed, EXPERIMENTS)
-    wait_for_more(first, undisturbed)
-    until_first_s = time.monotonic() - started
-    assert first.wait(timeout=300) == 0
+    finish(people, undisturbed)
     rng = random.Random(5)
     before: dict[str, tuple[int, bytes]] = {}
+    until_more_s = 0.0
     told = []
     for attempt in range(KILLS):
-        process = start(people, results, EXPERIMENTS)
-        if attempt % 2:  # about when results are written
+        started = time.monotonic()
+        process = start(people, results)
+        if attempt % 2:  # any time up to then
+            time.sleep(rng.uniform(0, min(0.6 * until_more_s, 10)))
+        else:  # about when results are written
             wait_for_more(process, results)
+            until_more_s = time.monotonic() - started
             time.sleep(rng.uniform(0, 0.3))
-        else:  # any time up to then
-            time.sleep(rng.uniform(0, min(0.6 * until_first_s, 10)))
         process.send_signal(signal.SIGKILL)
         killed = process.wait() == -signal.SIGKILL
         wait_until_nobody_is_left(process.pid)
@@ -113,13 +111,17 @@ def test_kills_at_random_moments_lose_and_repeat_nothing(
         sys.stdout.write(f"\nkilled, results after it: {told}\n")
 
 
-@pytest.mark.slow
-def test_one_more_seed_is_the_only_one_that_runs(people: Path, tmp_path: Path) -> None:
-    finish(people, tmp_path, 2)
+def test_one_more_seed_is_the_only_one_that_runs(
+    people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "run", lambda work, tasks, **_: map(work, tasks))
+    place = Place(data=people, results=tmp_path)
+    seeds = [Experiment(method="mahalanobis", config=Config(K=12, seed=seed)) for seed in range(3)]
+    sweep(seeds[:2], place)
     before = kept(tmp_path)
-    finish(people, tmp_path, 2)
+    sweep(seeds[:2], place)
     assert kept(tmp_path) == before
-    finish(people, tmp_path, 3)
+    sweep(seeds, place)
     after = kept(tmp_path)
     assert before.items() <= after.items()
     assert len(after) == 3

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import selectors
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count, takewhile
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
 from tests.fuzz.readers import READERS, mutated
+from tests.fuzz.worker import serve
 
 ROOT = Path(__file__).resolve().parents[2]
+IMPORTED = (
+    "stepvad.archive.diff",
+    "stepvad.archive.shards",
+    "stepvad.baselines",
+    "stepvad.benchmark.boxtracks",
+    "stepvad.benchmark.mocap.motions",
+    "stepvad.calibration",
+    "stepvad.cli.inspect",
+    "stepvad.cli.score",
+    "stepvad.fleet.worker.owned_shard",
+    "stepvad.formats.eventlines",
+    "stepvad.settings.file",
+    "stepvad.site.store.restore",
+    "stepvad.video.parts",
+    "tests.fuzz.seeds",
+)
+"""What readers import, but for torch, which one of them needs."""
 MEMORY = 1 << 30
 """Bytes by which reading a small file may not grow memory."""
 SECONDS = 10.0
@@ -85,20 +101,13 @@ class Worker:
     """A process that reads files for one reader."""
 
     def __init__(self, reader: str, seeds: Path, work: Path) -> None:
-        environment = {**os.environ, "TMPDIR": str(work), "OMP_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-        environment["MALLOC_ARENA_MAX"] = "2"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.worker", reader, str(seeds)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd=ROOT,
+        self._errors = work / "stderr"
+        self._connection, theirs = server().Pipe()
+        self._process = server().Process(
+            target=serve, args=(reader, seeds, work, self._errors, theirs), daemon=True
         )
-        self._selector = selectors.DefaultSelector()
-        assert self._process.stdout is not None
-        self._selector.register(self._process.stdout, selectors.EVENT_READ)
+        self._process.start()
+        theirs.close()
         ready = self._answer(START_S)
         if ready["end"] != "ready":
             self.close()
@@ -106,36 +115,50 @@ class Worker:
 
     def read(self, path: Path) -> dict[str, Any]:
         """What became of a file."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{path}\n".encode())
-        self._process.stdin.flush()
+        self._connection.send(path)
         return self._answer(HANGS_S)
 
     def close(self) -> None:
         """End the process."""
-        self._selector.close()
+        self._connection.close()
         self._process.kill()
-        self._process.communicate()
+        self._process.join()
 
     def _answer(self, within_s: float) -> dict[str, Any]:
         began = time.monotonic()
-        if not self._selector.select(within_s):
+        if not self._connection.poll(within_s):
             return {
                 "end": "hang",
                 "detail": "no answer",
                 "cpu_s": time.monotonic() - began,
                 "grown": 0,
             }
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line:
-            found: dict[str, Any] = json.loads(line)
-            return found
-        self._process.wait(timeout=10)
-        assert self._process.stderr is not None
-        words = self._process.stderr.read()[-800:].decode(errors="replace")
-        detail = f"exit code {self._process.returncode}: {words}"
-        return {"end": "crash", "detail": detail, "cpu_s": 0.0, "grown": 0}
+        try:
+            found: dict[str, Any] = self._connection.recv()
+        except (EOFError, ConnectionResetError):
+            self._process.join(timeout=10)
+            words = self._errors.read_bytes()[-800:].decode(errors="replace")
+            detail = f"exit code {self._process.exitcode}: {words}"
+            return {"end": "crash", "detail": detail, "cpu_s": 0.0, "grown": 0}
+        return found
+
+
+@cache
+def server() -> ForkServerContext:
+    """Forks processes that have imported all that readers need: it takes longer than they do."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["tests.fuzz.worker", *IMPORTED])
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    settings = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2", "PYTHONPATH": path}
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    forkserver.ensure_running()
+    for name, value in before.items():
+        if value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = value
+    return context
 
 
 def examined(reader: str, data: bytes, name: str, seeds: Path, work: Path) -> dict[str, Any]:
@@ -236,11 +259,19 @@ def run(
         whole = Path(directory) / "seeds"
         seeds.make(whole)
         tasks = [Task(reader, whole, seed, kept, each, seconds) for reader in chosen]
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            for done in as_completed([pool.submit(task.run) for task in tasks]):
-                rows.append(done.result())
-                report(table(rows[-1:]).splitlines()[-1])
+        for row in _done(tasks, jobs):
+            rows.append(row)
+            report(table([row]).splitlines()[-1])
     return sorted(rows, key=lambda row: chosen.index(row.reader))
+
+
+def _done(tasks: Sequence[Task], jobs: int) -> Iterator[Row]:
+    if jobs == 1:
+        yield from (task.run() for task in tasks)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(task.run) for task in tasks]):
+            yield done.result()
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -29,6 +29,8 @@ from tests.fuzz.mutation import (
 from tests.fuzz.tables import by_parquet
 
 SUBJECTS = Subjects(shards=1)
+SPIN_S = 0.5
+"""Of a processor, that a reader takes which is too slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,13 +259,21 @@ def _parts(path: Path, shared: Path) -> None:
             raise RefusalError("no frame")
 
 
+@cache
+def _command() -> Any:
+    """The whole command line; typer would build it for every file."""
+    from typer.main import get_command
+
+    from stepvad.cli import app
+
+    return get_command(app)
+
+
 def _cli(*words: str) -> Callable[[Path, Path], None]:
     def run(path: Path, shared: Path) -> None:
-        from stepvad.cli import app
-
         output = str(path.parent / "scores.csv")
         places = {"MODEL": str(shared / "model.safetensors"), "PATH": str(path), "CSV": output}
-        app([places.get(word, word) for word in words], standalone_mode=False)
+        _command()([places.get(word, word) for word in words], standalone_mode=False)
 
     return run
 
@@ -309,7 +319,7 @@ def _swallow(path: Path, shared: Path) -> None:
 
 def _spin(path: Path, shared: Path) -> None:
     begun = time.process_time()
-    while path.read_bytes() == b"fault" and time.process_time() - begun < 12:
+    while path.read_bytes() == b"fault" and time.process_time() - begun < SPIN_S:
         pass
 
 

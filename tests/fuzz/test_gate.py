@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzz import gate
 from tests.fuzz.gate import Row, examined, run, table
+from tests.fuzz.readers import SPIN_S
 
 pytestmark = pytest.mark.slow
 
@@ -34,13 +36,23 @@ def test_damaged_files_are_read_or_refused(tmp_path: Path) -> None:
         ("crash", "crash"),
         ("memory", "memory"),
         ("memory refused", "memory"),
-        ("time", "time"),
     ],
 )
 def test_the_gate_notices(reader: str, fault: str, tmp_path: Path) -> None:
+    assert noticed(reader, tmp_path) == [fault]
+
+
+def test_the_gate_notices_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "SECONDS", 0.9 * SPIN_S)
+    assert noticed("time", tmp_path) == ["time"]
+
+
+def noticed(reader: str, tmp_path: Path) -> list[str]:
+    """The faults that a faulty reader shows."""
     (tmp_path / "seeds" / reader).mkdir(parents=True)
     (tmp_path / "seeds" / reader / "whole").write_bytes(b"")
     facts = examined(reader, b"fault", "a", tmp_path / "seeds", tmp_path)
     row = Row(reader)
-    assert row.count(facts, 5) == [fault]
+    found = row.count(facts, 5)
     assert row.faults == 1
+    return found

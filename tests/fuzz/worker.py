@@ -1,23 +1,21 @@
 """Reads files one after the other, in a process of its own, and tells what each took.
 
-    python -m tests.fuzz.worker READER SEEDS < paths
-
-For every line with a path there is one line of JSON: how it ended, seconds of CPU, and bytes by
-which memory grew. A whole file is read first, so that nothing is counted that any file takes.
+For every path there is one answer: how it ended, seconds of CPU, and bytes by which memory grew. A
+whole file is read first, so that nothing is counted that any file takes.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import re
 import resource
-import sys
+import tempfile
 import time
 import warnings
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -30,35 +28,29 @@ BACKSTOP = 4 << 30
 """Bytes that a file may ask for before it gets none, so that the machine lives on."""
 
 
-def main() -> None:
-    """Read what stdin names."""
-    name, seeds = sys.argv[1], Path(sys.argv[2])
+def serve(name: str, seeds: Path, work: Path, errors: Path, asked: Connection) -> None:
+    """Read what comes through the connection, and answer there, until it is closed."""
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+    tempfile.tempdir = str(work)
     reader = (READERS | FAULTY)[name]
     logging.disable()
     warnings.simplefilter("ignore")
-    whole = sorted((seeds / name).iterdir())
-    work = Path(os.environ.get("TMPDIR", "/tmp")) / f"whole-{os.getpid()}"
-    work.mkdir()
-    for seed in whole:
-        copy = work / seed.name
+    whole = work / f"whole-{os.getpid()}"
+    whole.mkdir()
+    for seed in sorted((seeds / name).iterdir()):
+        copy = whole / seed.name
         copy.write_bytes(seed.read_bytes())
         facts = measured(lambda copy=copy: reader.read(copy, seeds / "shared"))
-        if facts["end"] != "accepted":
-            facts["end"] = f"whole file {seed.name}: {facts['end']}"
         copy.unlink()
         if facts["end"] != "accepted":
-            _say(facts)
+            asked.send(facts | {"end": f"whole file {seed.name}: {facts['end']}"})
             return
     _limit(resource.RLIMIT_AS, _memory("VmSize") + BACKSTOP)
-    _say({"end": "ready"})
-    for line in sys.stdin:
-        path = Path(line.rstrip("\n"))
-        _say(measured(lambda path=path: reader.read(path, seeds / "shared")))
-
-
-def _say(facts: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(facts) + "\n")
-    sys.stdout.flush()
+    asked.send({"end": "ready"})
+    with suppress(EOFError):
+        while True:
+            path = asked.recv()
+            asked.send(measured(lambda path=path: reader.read(path, seeds / "shared")))
 
 
 def measured(read: Any) -> dict[str, Any]:
@@ -109,7 +101,3 @@ def _reset_peak() -> None:
 def _limit(kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (most, hard))
-
-
-if __name__ == "__main__":
-    main()
