@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.settings import file as settings
 from stepvad.supervision.stages import Health, StageHealth
 from stepvad.web.metrics import render
@@ -159,7 +159,7 @@ def test_the_panels_of_the_dashboard_have_titles_and_do_not_overlap() -> None:
 
 
 def test_every_metric_of_the_dashboard_and_the_guide_is_one_that_a_site_has() -> None:
-    board = Board()
+    board = LiveStatus()
     board.camera("yard", rate=10.0, threshold=3.0, model="m", zones={})
     board.state("yard", "online", "", time.time())
     board.observe_latency("yard", 0.1)

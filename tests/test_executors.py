@@ -21,7 +21,8 @@ import pytest
 from stepvad import executors
 from stepvad.benchmark import comparison
 from stepvad.benchmark.experiment import Experiment
-from stepvad.benchmark.sweep import Place, sweep
+from stepvad.benchmark.protocol import FrameView
+from stepvad.benchmark.sweep import SweepPlace, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError, MissingExtraError
@@ -126,10 +127,12 @@ def test_ray_gives_the_table_and_the_scores_of_one_process(
     experiments = [experiment for several in chosen.values() for experiment in several]
     tables = []
     for name, executor, jobs in (("one", "processes", 1), ("ray", "ray", 2)):
-        place = Place(data=Path("people"), results=tmp_path / name)
+        place = SweepPlace(data=Path("people"), results=tmp_path / name)
         runs = iter(sweep(experiments, place, jobs=jobs, executor=executor))  # type: ignore[arg-type]  # a plain str
         scored = {method: [next(runs).clips for _ in several] for method, several in chosen.items()}
-        lines = comparison.table(scored, scored["step"][0], place.open(), frames="covered")
+        lines = comparison.table(
+            scored, scored["step"][0], place.open(), FrameView(smoothed=False, frames="covered")
+        )
         tables.append(lines)
     assert tables[0] == tables[1]
     files = sorted(file.name for file in (tmp_path / "one").iterdir())
@@ -199,7 +202,7 @@ def test_what_cannot_run_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    nowhere = Place(data=tmp_path / "nowhere", results=tmp_path / "results")
+    nowhere = SweepPlace(data=tmp_path / "nowhere", results=tmp_path / "results")
     with pytest.raises(MissingExtraError, match=r"executor ray needs the ray extra; .*\[ray\]"):
         sweep([Experiment()], nowhere, executor="ray")
     with pytest.raises(ConfigError, match="jobs: expected at least 1, got 0"):

@@ -12,9 +12,9 @@ import pytest
 
 from stepvad import Detector, read_clip
 from stepvad.calibration import file
-from stepvad.fleet.worker.camera import Camera
+from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
-from stepvad.incidents.camera import Subject
+from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
 from stepvad.site.explainer import unpacked as unpacked_poses
@@ -75,7 +75,7 @@ def test_an_old_checkpoint_goes_on_as_it_would_have(expected: dict[str, Any]) ->
     state = kept.shard_state()
     assert state is not None
     detector = Detector.load(OLD / "model.safetensors", runtime="numpy")
-    subject = Subject(
+    subject = CameraProfile(
         camera="s1/yard",
         rate=25.0,
         rules=Rules(threshold=expected["rules_threshold"], min_s=0.2, gap_s=1.0),
@@ -84,7 +84,7 @@ def test_an_old_checkpoint_goes_on_as_it_would_have(expected: dict[str, Any]) ->
         model_sha256="0" * 64,
         zones={},
     )
-    camera = Camera.restore(subject, state.cameras["s1/yard"], 1, 0.0)
+    camera = FleetCamera.restore(subject, state.cameras["s1/yard"], 1, 0.0)
     stream, follows = Stream(detector), []
     for slot, poses in read_clip(OLD / "clip.parquet").by_frame():
         windows = stream.update(slot, poses)

@@ -15,7 +15,7 @@ from stepvad.archive import scorefile
 from stepvad.archive.diff import Difference, Side, compare, gained_and_lost
 from stepvad.archive.scorefacts import ClipWindows, ScoreFacts, ScoreIdentity
 from stepvad.archive.scorefile import ClipScores
-from stepvad.archive.storage import Place
+from stepvad.archive.storage import Directory
 from stepvad.errors import DataError, StepvadError
 from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import WindowScores
@@ -92,7 +92,7 @@ def sides(tmp_path: Path) -> tuple[Path, Path]:
 
 def found_in(sides: tuple[Path, Path], within_s: float = 3.0) -> Difference:
     old, new = (
-        Side(Place.at(str(root)), lambda camera, t=threshold: Rules(threshold=t))  # type: ignore[misc]  # its own default
+        Side(Directory.at(str(root)), lambda camera, t=threshold: Rules(threshold=t))  # type: ignore[misc]  # its own default
         for root, threshold in zip(sides, (2.0, 5.0), strict=True)
     )
     return compare(old, new, within_s=within_s)
@@ -183,7 +183,7 @@ def test_scores_of_any_length_are_in_row_groups_of_one_size(
 
 def test_a_rate_nobody_knows_is_asked_for(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", {"a": [(1, 0, 30, 9.0)]}, fps=None)
-    side = Side(Place.at(str(tmp_path)), lambda camera: Rules(threshold=2.0))
+    side = Side(Directory.at(str(tmp_path)), lambda camera: Rules(threshold=2.0))
     with pytest.raises(DataError, match=r"clip 'a': expected to know its frames per second"):
         compare(side, side)
     (line,) = compare(side, side, fps=5.0).lines
@@ -192,7 +192,8 @@ def test_a_rate_nobody_knows_is_asked_for(tmp_path: Path) -> None:
 
 def test_places_without_scores_are_refused(tmp_path: Path, poses: Path) -> None:
     sides = [
-        Side(Place.at(str(root)), lambda camera: Rules(threshold=2.0)) for root in (tmp_path, poses)
+        Side(Directory.at(str(root)), lambda camera: Rules(threshold=2.0))
+        for root in (tmp_path, poses)
     ]
     with pytest.raises(StepvadError, match="expected scores of archive score, got none"):
         compare(sides[0], sides[0])

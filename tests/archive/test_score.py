@@ -18,7 +18,7 @@ from stepvad.archive import layout, manifest, scoring, shards
 from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts, ScoreIdentity
 from stepvad.archive.scorefile import read_facts
 from stepvad.archive.scoring import ScoreOptions
-from stepvad.archive.storage import Place, Stored
+from stepvad.archive.storage import Directory, StoredFile
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
 from stepvad.formats import read_clip, write_clip
@@ -28,14 +28,14 @@ from stepvad.progress import Progress
 from tests.archive.archives import contents, write_model
 
 
-def table_of(place: Place, name: str) -> Any:
+def table_of(place: Directory, name: str) -> Any:
     with place.open(name) as file:
         return pq.read_table(file)
 
 
-def in_memory_of(url: str, root: Path) -> Place:
+def in_memory_of(url: str, root: Path) -> Directory:
     """The same files in the memory of this process."""
-    place = Place.at(url)
+    place = Directory.at(url)
     for name, data in contents(root).items():
         with place.replacing(name) as temporary:
             temporary.write_bytes(data)
@@ -43,7 +43,7 @@ def in_memory_of(url: str, root: Path) -> Place:
 
 
 def everything(url: str) -> dict[str, bytes]:
-    place = Place.at(url)
+    place = Directory.at(url)
     return {
         stored.name: place.read(stored.name) or b""
         for suffix in (".parquet", ".json")
@@ -57,7 +57,7 @@ def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
     summary = scoring.score(str(poses), in_memory, model, ScoreOptions(energies=True))
     assert (summary.shards, summary.kept, summary.failed) == (6, 0, {})
     detector = Detector.load(model, threads=1)
-    place = Place.at(in_memory)
+    place = Directory.at(in_memory)
     files = {Path(stored.name).stem: stored.name for stored in place.files(".parquet")}
     assert len(files) == len(clips) == 6
     for clip in clips:
@@ -92,7 +92,7 @@ def test_row_groups_and_group_of_files_change_no_score(
     whole.unlink()
     summary = scoring.score(str(tmp_path), in_memory, model)
     assert summary.shards == 1
-    place = Place.at(in_memory)
+    place = Directory.at(in_memory)
     (stored,) = place.files(".parquet")
     table = table_of(place, stored.name)
     assert "E" not in table.column_names
@@ -131,8 +131,8 @@ def test_scores_of_a_file_that_shares_another_shard_now_are_removed(
     scoring.score(str(tmp_path), in_memory, model)
     write_clip(clips[0], tmp_path / "00.parquet")  # now the first of the shard
     scoring.score(str(tmp_path), in_memory, model)
-    assert [stored.name for stored in Place.at(in_memory).files(".parquet")] == ["00.parquet"]
-    found = manifest.read(Place.at(in_memory))
+    assert [stored.name for stored in Directory.at(in_memory).files(".parquet")] == ["00.parquet"]
+    found = manifest.read(Directory.at(in_memory))
     assert found is not None
     assert [*found.shards] == ["00.parquet"]
     assert found.totals["clips"] == 3
@@ -150,7 +150,7 @@ def test_another_model_does_not_mix(
     with pytest.raises(StepvadError, match="with energies = True, got some with False"):
         scoring.score(str(poses), in_memory, model, ScoreOptions(energies=True))
     assert everything(in_memory) == before
-    Place.at(in_memory).delete("manifest.json")  # the files themselves say whose they are
+    Directory.at(in_memory).delete("manifest.json")  # the files themselves say whose they are
     assert scoring.score(str(poses), in_memory, other).kept == 0
 
 
@@ -168,7 +168,7 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     summary = scoring.score(str(tmp_path / "poses"), in_memory, model)
     assert [*summary.failed] == ["yard/0.parquet", "yard/1.parquet", "yard/3.parquet"]
     assert all("expected a Parquet file of tracks" in text for text in summary.failed.values())
-    place = Place.at(in_memory)
+    place = Directory.at(in_memory)
     table = table_of(place, "yard/0.parquet")
     assert set(table["clip"].to_pylist()) == {clips[2].name}
     found = manifest.read(place)
@@ -185,16 +185,16 @@ def test_a_bad_file_is_told_of_and_does_not_stop_the_others(
     assert found.totals["clips"] == 2
 
 
-def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> shards.Task:
+def task_of(poses: Path, scores: Path, model: Path, names: list[str]) -> shards.ShardTask:
     """A shard of these files."""
     job = shards.Job(
-        poses=Place.at(str(poses)),
-        scores=Place.at(str(scores)),
+        poses=Directory.at(str(poses)),
+        scores=Directory.at(str(scores)),
         model=model,
         model_sha256=modelfile.sha256(model),
         engine="onnxruntime",
     )
-    return shards.Task(job, layout.Shard(tuple(Stored(name, 1) for name in names)))
+    return shards.ShardTask(job, layout.ArchiveShard(tuple(StoredFile(name, 1) for name in names)))
 
 
 def test_a_file_that_cannot_be_read_is_not_held_against_others(
@@ -259,7 +259,7 @@ def test_poses_and_scores_may_both_be_in_memory_and_a_broken_result_is_made_agai
     target = f"{in_memory}/scores"
     scoring.score(source.url, target, model)
     before = everything(target)
-    place = Place.at(target)
+    place = Directory.at(target)
     name = place.files(".parquet")[0].name
     with place.replacing(name) as temporary:
         temporary.write_bytes(before[name][:-20])
@@ -320,14 +320,14 @@ def test_a_model_that_changes_meanwhile_is_noticed(
     poses: Path, model: Path, in_memory: str
 ) -> None:
     job = shards.Job(
-        poses=Place.at(str(poses)),
-        scores=Place.at(in_memory),
+        poses=Directory.at(str(poses)),
+        scores=Directory.at(in_memory),
         model=model,
         model_sha256="0" * 64,
         engine="onnxruntime",
     )
     (first, *_) = layout.shards(job.poses.files(".parquet"))
-    outcome = shards.score(shards.Task(job, first))
+    outcome = shards.score(shards.ShardTask(job, first))
     assert outcome.facts is None
     assert "expected the model that the run began with" in next(iter(outcome.failed.values()))
 
@@ -336,7 +336,7 @@ def test_the_manifest_tells_model_settings_and_inputs(
     poses: Path, model: Path, in_memory: str
 ) -> None:
     scoring.score(str(poses), in_memory, model)
-    found = json.loads(Place.at(in_memory).read("manifest.json") or b"")
+    found = json.loads(Directory.at(in_memory).read("manifest.json") or b"")
     assert (found["model"], found["engine"], found["state"]) == (
         "model.safetensors",
         "onnxruntime",
@@ -382,7 +382,7 @@ def test_a_manifest_of_a_newer_format_or_a_damaged_one_is_refused(
         failed={"b": "why"},
     )
     facts = made.to_json(Config())
-    place = Place.at(in_memory)
+    place = Directory.at(in_memory)
     for told, expected in ((facts, made), (facts | change, None)):
         with place.replacing(manifest.NAME) as temporary:
             temporary.write_text(json.dumps(told), encoding="utf-8")

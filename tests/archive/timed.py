@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from stepvad.archive import shards
-from stepvad.archive.shards import Outcome, Task
+from stepvad.archive.shards import ShardOutcome, ShardTask
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.runtime import Network
 
@@ -48,7 +48,7 @@ class Times:
         return cls.sum(cls(**json.loads(line)) for line in lines if line.endswith("}"))
 
 
-def score(task: Task, *, root: Path) -> Outcome:
+def score(task: ShardTask, *, root: Path) -> ShardOutcome:
     """Score a shard as always, and note what it took."""
     spent = _clocks()
     spent[Network] = spent[PCSpace] = 0.0

@@ -22,7 +22,7 @@ from stepvad.benchmark import (
     evaluate,
     protocol,
 )
-from stepvad.benchmark.sweep import Place
+from stepvad.benchmark.sweep import SweepPlace
 from stepvad.benchmark.walkers import make
 
 TINY = Config(T=6, K=8)
@@ -264,7 +264,7 @@ def test_other_processes_find_data_of_ones_own_by_their_name(
 ) -> None:
     (tmp_path / "street_of_walkers.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    place = Place(data="street_of_walkers:street", results=tmp_path / "results")
+    place = SweepPlace(data="street_of_walkers:street", results=tmp_path / "results")
     lines = compare(["mahalanobis", SPEED], place, config=TINY)
     here = compare(["mahalanobis", SPEED], own, config=TINY)
     assert [(line.name, line.auroc.mean, line.lead) for line in lines] == [

@@ -18,7 +18,7 @@ import pytest
 from stepvad import executors
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.runs import KEY
-from stepvad.benchmark.sweep import Place, sweep
+from stepvad.benchmark.sweep import SweepPlace, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
 from stepvad.files.atomic import LEFTOVER_S, remove_leftovers
@@ -115,7 +115,7 @@ def test_one_more_seed_is_the_only_one_that_runs(
     people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "run", lambda work, tasks, **_: map(work, tasks))
-    place = Place(data=people, results=tmp_path)
+    place = SweepPlace(data=people, results=tmp_path)
     seeds = [Experiment(method="mahalanobis", config=Config(K=12, seed=seed)) for seed in range(3)]
     sweep(seeds[:2], place)
     before = kept(tmp_path)

@@ -15,7 +15,7 @@ from stepvad.benchmark import experiment as module
 from stepvad.benchmark import sweep as sweeps
 from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.benchmark.experiment import Experiment, without_unsure
-from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
+from stepvad.benchmark.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError
@@ -109,7 +109,7 @@ def test_the_name_of_a_result_covers_the_clips_fitted_on_and_not_where_they_are(
     moved, changed = tmp_path / "moved", tmp_path / "changed"
     write_dataset(moved, seed=2, train_clips=3, test_clips=1, seconds=4.0)
     write_dataset(changed, seed=3, train_clips=3, test_clips=1, seconds=4.0)
-    place = Place(data=people, results=tmp_path / "results")
+    place = SweepPlace(data=people, results=tmp_path / "results")
     choices = [(), (others,), (moved,), (changed,), (others, people), (people, others)]
     experiments = [replace(DISTANCE, fit_on=tuple(map(str, choice))) for choice in choices]
     read: list[str] = []
@@ -161,14 +161,14 @@ def test_a_shared_fit_gives_every_look_the_result_of_a_fit_of_its_own(
         for aggregation in aggregations
         for jitter in (0.0, 0.2)
     ]
-    together = Place(data=people, results=tmp_path / "together")
-    alone = Place(data=people, results=tmp_path / "alone")
+    together = SweepPlace(data=people, results=tmp_path / "together")
+    alone = SweepPlace(data=people, results=tmp_path / "alone")
     digest = digest_of(together.open())
     for place in (together, alone):
         place.results.mkdir()
-    assert run_fit(Task(tuple(experiments), together, digest)) == 8
+    assert run_fit(SweepTask(tuple(experiments), together, digest)) == 8
     for experiment in experiments:
-        run_fit(Task((experiment,), alone, digest))
+        run_fit(SweepTask((experiment,), alone, digest))
     scores = set()
     for a, b in zip(sweep(experiments, together), sweep(experiments, alone), strict=True):
         assert a.facts["config"] == b.facts["config"]
@@ -192,14 +192,14 @@ def test_a_sweep_runs_one_task_for_each_fit(
 ) -> None:
     ran: list[int] = []
 
-    def here(work: Callable[[Task], int], tasks: list[Task], **_: object) -> list[int]:
+    def here(work: Callable[[SweepTask], int], tasks: list[SweepTask], **_: object) -> list[int]:
         ran.extend(work(task) for task in tasks)
         return ran
 
     monkeypatch.setattr(executors, "run", here)
     calm = [replace(DISTANCE, config=replace(TINY, aggregation=a)) for a in ("max", "sum")]
     looks = [*calm, *(replace(e, jitter=0.1) for e in calm), replace(DISTANCE, drop_below=0.1)]
-    found = sweep([*looks, looks[0]], Place(data=people, results=tmp_path))
+    found = sweep([*looks, looks[0]], SweepPlace(data=people, results=tmp_path))
     assert ran == [4, 1]
     assert len(found) == 6
     assert len([*tmp_path.iterdir()]) == 5

@@ -7,7 +7,7 @@ import pytest
 
 from stepvad.benchmark import promises
 from stepvad.benchmark.promises import at_threshold, keep_promises, percentile_of_frames
-from stepvad.calibration import RULES, Counted, Scored
+from stepvad.calibration import RULES, Counted, NormalClip
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import WindowScores
 from tests.calibration.test_promise import drawn
@@ -40,12 +40,12 @@ def test_what_no_footage_carries_is_refused_in_every_split() -> None:
     assert np.isnan(line.kept)
 
 
-def scored(values: list[float]) -> Scored:
+def scored(values: list[float]) -> NormalClip:
     n = len(values)
     A = np.array(values, dtype=np.float32)
     nothing = np.empty((n, 0), np.float32)
     ones = np.ones(n, np.float32)
-    return Scored(WindowScores(np.ones(n, np.int64), np.arange(n), ones, nothing, A), n, 10.0)
+    return NormalClip(WindowScores(np.ones(n, np.int64), np.arange(n), ones, nothing, A), n, 10.0)
 
 
 def test_a_true_event_is_found_if_one_overlaps_it() -> None:
@@ -65,5 +65,5 @@ def test_a_true_event_is_found_if_one_overlaps_it() -> None:
 
 
 def test_a_percentile_is_of_frames_with_a_score() -> None:
-    clip = Scored(scored([*range(101)]).windows, 500, 10.0)
+    clip = NormalClip(scored([*range(101)]).windows, 500, 10.0)
     assert percentile_of_frames([clip], 12, 99.0) == pytest.approx(99.0)

@@ -13,11 +13,11 @@ import pytest
 from stepvad.benchmark import paper, protocol, reproduction
 from stepvad.benchmark.datasets import Split, open_dataset
 from stepvad.benchmark.experiment import Experiment, validation_auroc
-from stepvad.benchmark.forecast import Forecast, Part, forecast
+from stepvad.benchmark.forecast import DatasetPart, Forecast, forecast
 from stepvad.benchmark.intervals import Spread
 from stepvad.benchmark.paper import Cell, Figure
-from stepvad.benchmark.reproduction import Line
-from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
+from stepvad.benchmark.reproduction import ReproducedFigure
+from stepvad.benchmark.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
@@ -78,16 +78,16 @@ def test_what_differs_from_the_paper_is_said(layouts: Path) -> None:
         reproduction.experiments("msad", small, 0)
 
 
-def run_here(name: paper.Name, root: Path, results: Path, runs: int = 2) -> list[Line]:
+def run_here(name: paper.Name, root: Path, results: Path, runs: int = 2) -> list[ReproducedFigure]:
     """The whole reproduction with a tiny network, in this process."""
     config = replace(TINY, learning_rate=reproduction.config(name).learning_rate)
     chosen = reproduction.experiments(name, config, runs)
-    place = Place(data=root, results=results, checkpoints=True)
+    place = SweepPlace(data=root, results=results, checkpoints=True)
     results.mkdir()
     each = len(chosen) // runs
     for first in range(0, len(chosen), each):
         together = tuple(chosen[first : first + each])
-        run_fit(Task(together, place, digest_of(place.open())))
+        run_fit(SweepTask(together, place, digest_of(place.open())))
     splits = reproduction.open_splits(name, root)
     return reproduction.lines(name, sweep(chosen, place), splits)
 
@@ -146,9 +146,9 @@ def test_lines_stand_beside_the_papers_figures(layouts: Path, tmp_path: Path) ->
 
 def test_a_line_without_a_figure_of_the_paper_has_no_verdict() -> None:
     cell, ours = Cell("msad", metric="ap"), Spread(50.0, 1.0, 20)
-    assert Line(cell, ours, None).verdict == "-"
-    assert Line(cell, ours, Figure("50.3", "tab:any")).verdict == "holds"
-    assert Line(cell, ours, Figure("52.0", "tab:any")).verdict == "-2.00"
+    assert ReproducedFigure(cell, ours, None).verdict == "-"
+    assert ReproducedFigure(cell, ours, Figure("50.3", "tab:any")).verdict == "holds"
+    assert ReproducedFigure(cell, ours, Figure("52.0", "tab:any")).verdict == "-2.00"
 
 
 def test_without_its_masks_ubnormal_has_no_human_related_split(
@@ -207,7 +207,7 @@ def test_the_best_epoch_on_the_validation_clips_is_kept(
     assert dataset.validation is not None
     validation = dataset.validation()
 
-    def note(state: training.State, quality: float) -> None:
+    def note(state: training.TrainingState, quality: float) -> None:
         rated.append(quality)
         kept(state, quality)
 
@@ -235,12 +235,12 @@ def test_a_stopped_training_goes_on_where_it_was(
 ) -> None:
     root = layouts / "UBnormal"
     experiment = reproduction.experiments("ubnormal", TINY, 1)[0]
-    place = Place(data=root, results=tmp_path, checkpoints=True)
+    place = SweepPlace(data=root, results=tmp_path, checkpoints=True)
     digest = digest_of(place.open())
     whole = training.run_epoch
     epochs: list[int] = []
 
-    def stops(state: training.State, *rest: object) -> None:
+    def stops(state: training.TrainingState, *rest: object) -> None:
         epochs.append(state.epoch)
         if len(epochs) == 3:
             raise KeyboardInterrupt
@@ -248,9 +248,9 @@ def test_a_stopped_training_goes_on_where_it_was(
 
     monkeypatch.setattr(training, "run_epoch", stops)
     with pytest.raises(KeyboardInterrupt):
-        run_fit(Task((experiment,), place, digest))
+        run_fit(SweepTask((experiment,), place, digest))
     assert [file.suffix for file in tmp_path.iterdir()] == [".checkpoint"]
-    run_fit(Task((experiment,), place, digest))
+    run_fit(SweepTask((experiment,), place, digest))
     assert epochs == [0, 1, 2, 2]  # the third epoch again, and no other
     assert [file.suffix for file in tmp_path.iterdir()] == [".parquet"]
     (run,) = sweep([experiment], place)
@@ -261,8 +261,8 @@ def test_a_stopped_training_goes_on_where_it_was(
 
 def test_the_forecast_adds_up() -> None:
     told = Forecast(
-        train=Part(10, 1000),
-        test=Part(5, 400),
+        train=DatasetPart(10, 1000),
+        test=DatasetPart(5, 400),
         validation=None,
         epochs=3,
         steps_per_epoch=8,
@@ -273,7 +273,7 @@ def test_the_forecast_adds_up() -> None:
     assert told.steps == 24
     assert told.training_s == 12
     assert told.run_s(2) == pytest.approx(12 + 0.01 * (1000 + 2 * 400))
-    validated = replace(told, validation=Part(1, 100))
+    validated = replace(told, validation=DatasetPart(1, 100))
     # statistics of the training windows and validation after each epoch, and once at the end
     assert validated.run_s(2) == pytest.approx(12 + 0.01 * (3 * 1100 + 1000 + 2 * 400))
 
@@ -283,7 +283,7 @@ def test_a_forecast_counts_the_windows_and_times_real_steps(layouts: Path) -> No
     config = replace(TINY, T=5)
     told = forecast(dataset, config, validated=True)
     n_windows = Detector.fit(dataset.train_clips(), replace(config, max_steps=1)).origin.windows
-    assert told.train == Part(1, n_windows)
+    assert told.train == DatasetPart(1, n_windows)
     assert told.steps_per_epoch == math.ceil(n_windows / 128)
     assert told.validation == told.test  # the same poses, in these files
     assert 0 < told.step_s < 10

@@ -11,7 +11,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from stepvad.benchmark.speed import Subject, _lines, compare, subjects
+from stepvad.benchmark.speed import TimedSubject, _lines, compare, subjects
 from stepvad.benchmark.speed.subjects import raw_windows
 from stepvad.benchmark.speed.worker import work
 from stepvad.config import Config
@@ -44,11 +44,11 @@ def test_windows_are_in_pixels_and_as_many_as_asked_for(small: Path) -> None:
 
 def test_every_subject_is_measured_beside_the_others(small: Path) -> None:
     chosen = [
-        Subject("naive", "torch"),
-        Subject("engine", "numpy"),
-        Subject("engine", "onnxruntime"),
-        Subject("bare", "numpy"),
-        Subject("bare", "onnxruntime"),
+        TimedSubject("naive", "torch"),
+        TimedSubject("engine", "numpy"),
+        TimedSubject("engine", "onnxruntime"),
+        TimedSubject("bare", "numpy"),
+        TimedSubject("bare", "onnxruntime"),
     ]
     lines = list(compare(small, chosen, [1, 20], repeats=3))
     assert [(line.people, line.subject) for line in lines] == [
@@ -77,7 +77,7 @@ def test_every_subject_is_measured_beside_the_others(small: Path) -> None:
 
 
 def test_ratios_are_taken_reading_by_reading() -> None:
-    slow, quick = Subject("naive", "torch"), Subject("engine", "numpy")
+    slow, quick = TimedSubject("naive", "torch"), TimedSubject("engine", "numpy")
     readings = np.array([[1.0, 1.0], [10.0, 2.0], [12.0, 3.0]])  # the machine gets busy
     first, second = _lines([slow, quick], 5, 1, readings, [(None, 0.0), (None, 0.0)])
     assert (first.median_s, second.median_s) == (10, 2)
@@ -86,14 +86,14 @@ def test_ratios_are_taken_reading_by_reading() -> None:
 
 
 @pytest.mark.parametrize("subject", list(subjects()), ids=lambda subject: subject.name)
-def test_a_subject_scores_windows_or_multiplies(subject: Subject, small: Path) -> None:
+def test_a_subject_scores_windows_or_multiplies(subject: TimedSubject, small: Path) -> None:
     x = raw_windows(small, 7)
     detector = Detector.load(small, runtime=subject.engine, threads=1)
     scores = subject.prepare(detector, x)()
     if subject.kind == "bare":
         assert scores is None
         return
-    expected = Subject("engine", "numpy").prepare(Detector.load(small, runtime="numpy"), x)()
+    expected = TimedSubject("engine", "numpy").prepare(Detector.load(small, runtime="numpy"), x)()
     assert scores is not None
     assert expected is not None
     loose = 1e-4 if subject.precision == "float32" else 0.1
@@ -102,7 +102,7 @@ def test_a_subject_scores_windows_or_multiplies(subject: Subject, small: Path) -
 
 def test_a_worker_loads_times_and_ends_with_its_pipe(small: Path) -> None:
     ours, theirs = Pipe()
-    subject = Subject("engine", "onnxruntime")
+    subject = TimedSubject("engine", "onnxruntime")
     thread = Thread(target=work, args=(theirs, subject, small, 1))
     thread.start()
     ours.send(raw_windows(small, 3))
@@ -146,7 +146,11 @@ def test_scoring_is_faster_than_the_training_network(walkers: list[Clip], tmp_pa
     config = replace(Config.footage(), width=1024, max_steps=20)
     Detector.fit(walkers[:2], config).save(path)
     default, fastest = (choose(name, width=1024) for name in ("auto", "fastest"))
-    chosen = [Subject("naive", "torch"), Subject("engine", default), Subject("engine", fastest)]
+    chosen = [
+        TimedSubject("naive", "torch"),
+        TimedSubject("engine", default),
+        TimedSubject("engine", fastest),
+    ]
     _, by_default, at_best = compare(path, chosen, [100], repeats=9)
     assert by_default.times_naive >= DEFAULT_FROM
     if "bfloat16" in fastest:

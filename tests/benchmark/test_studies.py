@@ -12,7 +12,7 @@ from stepvad.benchmark import studies
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.intervals import difference
 from stepvad.benchmark.protocol import FrameView, frame_scores, score_clips
-from stepvad.benchmark.studies import STUDIES, Case, Scope, Study
+from stepvad.benchmark.studies import STUDIES, Scope, Study, StudyCase
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 
@@ -23,7 +23,7 @@ def scope(*data: Path, T: tuple[int, ...] = (12,), K: tuple[int, ...] = (12,)) -
     return Scope(base=BASE, seeds=(0, 1), T=T, K=K, data=data or (Path("here"),))
 
 
-def cases(study: str, given: Scope) -> dict[str, Case]:
+def cases(study: str, given: Scope) -> dict[str, StudyCase]:
     (chosen,) = [one for one in STUDIES if one.name == study]
     listed = [*chosen.cases(given, given.data[0])]
     assert len({case.label for case in listed}) == len(listed)
@@ -105,9 +105,9 @@ def test_a_study_measures_each_case_and_pairs_the_difference(
 ) -> None:
     listed = ("step", "mahalanobis")
 
-    def two(given: Scope, _: Path) -> list[Case]:
+    def two(given: Scope, _: Path) -> list[StudyCase]:
         first, second = (
-            Case(label=name, method=name, experiments=given.of(name)) for name in listed
+            StudyCase(label=name, method=name, experiments=given.of(name)) for name in listed
         )
         return [first, replace(second, beside="step")]
 

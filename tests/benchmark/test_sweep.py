@@ -16,7 +16,8 @@ import pytest
 
 from stepvad.benchmark import comparison, protocol, runs
 from stepvad.benchmark.experiment import Experiment, Jittered
-from stepvad.benchmark.sweep import Place, Task, digest_of, run_fit, sweep
+from stepvad.benchmark.protocol import FrameView
+from stepvad.benchmark.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Compute, Config, Runtime
 from stepvad.errors import ConfigError, DataError
@@ -34,7 +35,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_result_reads_back_as_it_was_scored(people: Path, tmp_path: Path) -> None:
-    place = Place(data=people, results=tmp_path)
+    place = SweepPlace(data=people, results=tmp_path)
     dataset = place.open()
     experiment = Experiment(config=TINY)
     (run,) = sweep_here([experiment], place)
@@ -56,7 +57,7 @@ def test_the_runtime_of_a_place_computes_fit_and_scores_and_changes_little(
     experiment = Experiment(config=TINY)
     runtimes: tuple[Runtime, ...] = ("numpy", "openvino")
     places = [
-        Place(data=people, results=tmp_path / runtime, compute=Compute(runtime=runtime))
+        SweepPlace(data=people, results=tmp_path / runtime, compute=Compute(runtime=runtime))
         for runtime in runtimes
     ]
     ours = [sweep_here([experiment], place)[0] for place in places]
@@ -65,12 +66,12 @@ def test_the_runtime_of_a_place_computes_fit_and_scores_and_changes_little(
         np.testing.assert_allclose(one.scores.windows.A, other.scores.windows.A, atol=1e-3)
 
 
-def sweep_here(experiments: list[Experiment], place: Place) -> list[runs.Run]:
+def sweep_here(experiments: list[Experiment], place: SweepPlace) -> list[runs.ExperimentRun]:
     """The same as `sweep`, in this process."""
     dataset = place.open()
     place.results.mkdir(exist_ok=True)
     for experiment in experiments:
-        run_fit(Task((experiment,), place, digest_of(dataset)))
+        run_fit(SweepTask((experiment,), place, digest_of(dataset)))
     return sweep(experiments, place)
 
 
@@ -83,11 +84,11 @@ def test_processes_give_the_results_of_one_and_nothing_is_run_twice(
         for seed in (0, 1)
         for jitter in (0.0, 0.2)
     ]
-    place = Place(data=people, results=tmp_path / "many")
+    place = SweepPlace(data=people, results=tmp_path / "many")
     reports: list[Progress] = []
     many = sweep(experiments, place, jobs=2, report=reports.append)
     assert [(r.done, r.total) for r in reports] == [(0, 4), (2, 4), (4, 4)]
-    one = sweep_here(experiments, Place(data=people, results=tmp_path / "one"))
+    one = sweep_here(experiments, SweepPlace(data=people, results=tmp_path / "one"))
     for a, b in zip(many, one, strict=True):
         for left, right in zip(a.clips, b.clips, strict=True):
             np.testing.assert_array_equal(left.scores.A, right.scores.A)
@@ -133,7 +134,7 @@ def test_a_stopped_sweep_leaves_nobody_behind_and_goes_on_where_it_was(
 
 
 def test_what_an_experiment_is_decides_its_name(people: Path) -> None:
-    dataset = Place(data=people, results=people).open()
+    dataset = SweepPlace(data=people, results=people).open()
     digest = digest_of(dataset)
     some = Experiment(config=TINY)
     others = [
@@ -151,7 +152,7 @@ def test_what_an_experiment_is_decides_its_name(people: Path) -> None:
 
 
 def test_results_of_other_clips_are_refused(people: Path, tmp_path: Path) -> None:
-    place = Place(data=people, results=tmp_path)
+    place = SweepPlace(data=people, results=tmp_path)
     experiment = Experiment(method="mahalanobis", config=TINY)
     sweep_here([experiment], place)
     (file,) = tmp_path.glob("*.parquet")
@@ -162,7 +163,7 @@ def test_results_of_other_clips_are_refused(people: Path, tmp_path: Path) -> Non
 
 
 def test_jitter_is_noise_of_its_size_on_the_windows(people: Path) -> None:
-    dataset = Place(data=people, results=people).open()
+    dataset = SweepPlace(data=people, results=people).open()
     fitted = Experiment(method="mahalanobis", config=TINY).fit(dataset)
     clip, _ = next(dataset.test_clips())
     calm, none = fitted.score(clip).A, Jittered(fitted, 0.0).score(clip).A
@@ -173,7 +174,7 @@ def test_jitter_is_noise_of_its_size_on_the_windows(people: Path) -> None:
 
 
 def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path: Path) -> None:
-    place = Place(data=people, results=tmp_path)
+    place = SweepPlace(data=people, results=tmp_path)
     chosen = comparison.experiments(["mahalanobis", "step", "knn-5"], TINY, [0, 1])
     assert [len(several) for several in chosen.values()] == [1, 2, 1]
     found = {
@@ -181,7 +182,9 @@ def test_methods_stand_side_by_side_with_the_trivial_ones(people: Path, tmp_path
         for name, several in chosen.items()
     }
     trivial = found["Mahalanobis times confidence"][0]
-    lines = comparison.table(found, trivial, place.open(), frames="covered")
+    lines = comparison.table(
+        found, trivial, place.open(), FrameView(smoothed=False, frames="covered")
+    )
     assert [line.name for line in lines] == [
         "Mahalanobis times confidence",
         "STEP",
@@ -215,8 +218,8 @@ def test_half_files_are_no_results_and_go_when_they_are_old(people: Path, tmp_pa
     experiment = Experiment(method="mahalanobis", config=TINY)
     half = tmp_path / f".{'0a' * 8}.tmp"
     half.write_bytes(b"PAR1")
-    assert len(sweep_here([experiment], Place(data=people, results=tmp_path))) == 1
+    assert len(sweep_here([experiment], SweepPlace(data=people, results=tmp_path))) == 1
     assert half.exists()  # somebody may be at it
     os.utime(half, (0, 0))
-    sweep([experiment], Place(data=people, results=tmp_path))
+    sweep([experiment], SweepPlace(data=people, results=tmp_path))
     assert not half.exists()

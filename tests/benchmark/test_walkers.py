@@ -13,7 +13,7 @@ from stepvad.benchmark import walkers as kinematic
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.metrics import auroc
 from stepvad.benchmark.walkers import body
-from stepvad.benchmark.walkers.motion import Motion
+from stepvad.benchmark.walkers.motion import WalkerMotion
 from stepvad.errors import DataError
 from stepvad.formats import read_clip
 from stepvad.formats.labels import FrameLabels
@@ -112,7 +112,7 @@ def acting(event: kinematic.Event | None, speed: float = 0.0) -> NDArray[np.floa
     n = 100
     still, level = np.zeros(n), np.full(n, float(event is not None))
     here, seen = np.zeros((n, 2)), np.ones(n, dtype=np.bool_)
-    motion = Motion(here, still, np.full(n, speed), event, level, seen)
+    motion = WalkerMotion(here, still, np.full(n, speed), event, level, seen)
     return body.joints(np.random.default_rng(0), motion)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from stepvad import Clip, DataError, Detector, Rules, Threshold, calibrate, find_events
 from stepvad.benchmark.walkers import make_clips
-from stepvad.calibration import RULES, Scored, calibrate_cameras
+from stepvad.calibration import RULES, NormalClip, calibrate_cameras
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents.events import find
 
@@ -22,7 +22,7 @@ def test_it_is_the_threshold_that_a_site_of_this_footage_has(
     rules = replace(RULES, gap_s=1.0)
     found = calibrate(small_model, iter(walkers), alerts_per_hour=A_LOT, rules=rules)
     footage = [
-        Scored(small_model.score(clip).windows, clip.n_frames, 25.0, clip.first_frame)
+        NormalClip(small_model.score(clip).windows, clip.n_frames, 25.0, clip.first_frame)
         for clip in walkers
     ]
     same = calibrate_cameras({"door": footage}, model_sha256="", alerts_per_hour=A_LOT, rules=rules)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.calibration import Calibration, Marked, Scored, beside, calibrate_cameras, file
+from stepvad.calibration import Calibration, Marked, NormalClip, beside, calibrate_cameras, file
 from stepvad.calibration.marks import Marks, recalibrate
 from stepvad.errors import StepvadError
 from stepvad.model.scoring import WindowScores
@@ -25,7 +25,7 @@ def before() -> Calibration:
         np.zeros((n, 1), np.float32),
         A,
     )
-    footage = {"door": [Scored(windows, 10 * n, 10.0)]}
+    footage = {"door": [NormalClip(windows, 10 * n, 10.0)]}
     return calibrate_cameras(footage, model_sha256="a" * 64, alerts_per_hour=1.0)
 
 

@@ -18,7 +18,7 @@ from stepvad.calibration import (
     RULES,
     Calibration,
     Counted,
-    Scored,
+    NormalClip,
     calibrate_cameras,
     file,
     from_counts,
@@ -48,13 +48,13 @@ def true_rate(threshold: float, *, rate: float = 40.0, shape: float = 0.1) -> fl
     return float(rate * genpareto.sf(threshold - 2, shape))
 
 
-def scored(values: list[float], *, fps: float = 10.0) -> Scored:
+def scored(values: list[float], *, fps: float = 10.0) -> NormalClip:
     n = len(values)
     A = np.array(values, dtype=np.float32)
     windows = WindowScores(
         np.ones(n, np.int64), np.arange(n), np.ones(n, np.float32), np.empty((n, 0), np.float32), A
     )
-    return Scored(windows, n, fps)
+    return NormalClip(windows, n, fps)
 
 
 def test_nothing_seen_in_three_hours_promises_one_an_hour() -> None:
@@ -154,7 +154,7 @@ def test_no_promise_without_grounds() -> None:
         threshold_for(counted, 1.0, confidence=1.0)
 
 
-def noisy_cameras() -> dict[str, list[Scored]]:
+def noisy_cameras() -> dict[str, list[NormalClip]]:
     rng = np.random.default_rng(0)
     values = {
         name: np.repeat(scale * rng.exponential(size=(hours * 720, 10)), 5, axis=1).ravel()

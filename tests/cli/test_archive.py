@@ -9,7 +9,7 @@ import pytest
 
 from stepvad import Detector, read_clips
 from stepvad.archive import scoring
-from stepvad.calibration import Scored, calibrate_cameras
+from stepvad.calibration import NormalClip, calibrate_cameras
 from stepvad.calibration import file as calibration_file
 from stepvad.formats import write_clip
 from stepvad.model.modelfile import sha256
@@ -85,7 +85,7 @@ def test_a_calibration_gives_each_camera_its_threshold_and_must_be_of_the_model(
     made = tmp_path / "model.calibration.json"
     detector = Detector.load(model)
     clips = [
-        Scored(detector.score(clip).windows, clip.n_frames, 24.0, clip.first_frame)
+        NormalClip(detector.score(clip).windows, clip.n_frames, 24.0, clip.first_frame)
         for clip in read_clips(people / "pose" / "train")
     ]
     calibration = calibrate_cameras(

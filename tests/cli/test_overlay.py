@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, Track, read_clip, write_clip, write_clips
-from stepvad.calibration import Scored, calibrate_cameras, file
+from stepvad.calibration import NormalClip, calibrate_cameras, file
 from stepvad.formats.labels import shanghaitech
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
@@ -78,7 +78,7 @@ def test_the_threshold_of_the_calibration_is_red(
 ) -> None:
     own = tmp_path / "own.safetensors"
     own.write_bytes(model.read_bytes())
-    footage = {"door": [Scored(of_exponentials(), 36_000, 10.0)]}
+    footage = {"door": [NormalClip(of_exponentials(), 36_000, 10.0)]}
     sha256 = modelfile.sha256(own)
     made = calibrate_cameras(
         footage, model_sha256=sha256, alerts_per_hour=1.0, rules=Rules(threshold=1.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Detector, read_clip, write_clip
-from stepvad.calibration import Calibration, Scored, calibrate_cameras, file
+from stepvad.calibration import Calibration, NormalClip, calibrate_cameras, file
 from stepvad.incidents import events
 from stepvad.incidents.events import Rules
 from stepvad.model import modelfile
@@ -42,7 +42,7 @@ def calibration(model: Path, scores: WindowScores) -> Calibration:
     nothing = np.empty((n, 0), np.float32)
     normal = WindowScores(np.ones(n, np.int64), np.arange(n), A, nothing, A)
     made = calibrate_cameras(
-        {"door": [Scored(normal, n, 10.0)], "hall": [Scored(normal, n, 10.0)]},
+        {"door": [NormalClip(normal, n, 10.0)], "hall": [NormalClip(normal, n, 10.0)]},
         model_sha256=modelfile.sha256(model),
         alerts_per_hour=1.0,
         rules=Rules(threshold=1.0, min_s=0.1, gap_s=0.5),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stepvad import executors
-from stepvad.benchmark.sweep import Task
+from stepvad.benchmark.sweep import SweepTask
 from stepvad.config import Config
 from stepvad.model import training
 from tests.benchmark.layouts import write_layouts
@@ -29,7 +29,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings in this process, which is quicker than to start another."""
 
     def in_this_process(
-        work: Callable[[Task], int], tasks: Sequence[Task], **_: object
+        work: Callable[[SweepTask], int], tasks: Sequence[SweepTask], **_: object
     ) -> Iterator[int]:
         return map(work, tasks)
 

@@ -8,7 +8,7 @@ import pytest
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.explain.eventexplanation import EventExplanation
-from stepvad.explain.look import Look, look_at
+from stepvad.explain.look import ExplainedPeak, look_at
 from stepvad.poses import Clip
 
 
@@ -21,26 +21,26 @@ def peak(detector: Detector, odd_clip: Clip) -> tuple[int, int, float]:
 
 
 @pytest.fixture(scope="module")
-def look(detector: Detector, odd_clip: Clip, peak: tuple[int, int, float]) -> Look:
+def look(detector: Detector, odd_clip: Clip, peak: tuple[int, int, float]) -> ExplainedPeak:
     track, frame, score = peak
     return look_at(detector, odd_clip, track, frame, calm=0.5 * score)
 
 
 def test_the_peak_has_the_score_that_the_clip_has_there(
-    look: Look, peak: tuple[int, int, float]
+    look: ExplainedPeak, peak: tuple[int, int, float]
 ) -> None:
     track, frame, score = peak
     assert (look.peak.track, int(look.peak.frames[-1])) == (track, frame)
     assert look.peak.score == pytest.approx(score, abs=1e-4)
 
 
-def test_windows_lie_side_by_side(look: Look) -> None:
+def test_windows_lie_side_by_side(look: ExplainedPeak) -> None:
     frames = np.concatenate([window.frames for window in look.windows])
     assert (np.diff(frames) == 1).all()
 
 
 def test_poses_far_from_the_peak_change_nothing(
-    detector: Detector, odd_clip: Clip, look: Look, peak: tuple[int, int, float]
+    detector: Detector, odd_clip: Clip, look: ExplainedPeak, peak: tuple[int, int, float]
 ) -> None:
     track, frame, score = peak
     T = detector.config.T
@@ -60,7 +60,7 @@ def test_poses_far_from_the_peak_change_nothing(
     assert again.explanation(25.0) == look.explanation(25.0)
 
 
-def test_it_is_plain_json_with_words_parts_and_motion(look: Look) -> None:
+def test_it_is_plain_json_with_words_parts_and_motion(look: ExplainedPeak) -> None:
     told = json.loads(json.dumps(look.explanation(25.0).to_json(), allow_nan=False))
     assert told["words"][0]["says"] == look.findings[0].says
     assert sum(part["share"] for part in told["parts"]) == pytest.approx(1.0, abs=0.01)
@@ -69,7 +69,7 @@ def test_it_is_plain_json_with_words_parts_and_motion(look: Look) -> None:
     assert motion["first"] + motion["peak"] == told["frame"]
 
 
-def test_an_explanation_comes_back_from_json_as_it_was(look: Look) -> None:
+def test_an_explanation_comes_back_from_json_as_it_was(look: ExplainedPeak) -> None:
     made = look.explanation(25.0)
     back = json.loads(json.dumps(made.to_json(), allow_nan=False))
     assert EventExplanation.from_json(back) == made
@@ -91,7 +91,7 @@ def test_an_explanation_comes_back_from_json_as_it_was(look: Look) -> None:
     ],
 )
 def test_what_is_no_explanation_is_refused(
-    look: Look, change: dict[str, object], says: str
+    look: ExplainedPeak, change: dict[str, object], says: str
 ) -> None:
     with pytest.raises(DataError, match=says):
         EventExplanation.from_json(look.explanation(25.0).to_json() | change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.explain.parts import Part
+from stepvad.explain.parts import BodyPart
 from stepvad.explain.words import Finding, describe, join
 from stepvad.skeletons import BOX, COCO17, Skeleton
 
@@ -49,7 +49,7 @@ def said(
     frames: tuple[int, int] = (122, 128),
     skeleton: Skeleton = COCO17,
 ) -> list[str]:
-    parts = [Part(name, 5.0, share, *frames) for name in names]
+    parts = [BodyPart(name, 5.0, share, *frames) for name in names]
     return [finding.words for finding in describe(observed, ghost, parts, FRAMES, skeleton)]
 
 
@@ -150,7 +150,7 @@ def test_two_parts_at_most_and_only_those_that_matter() -> None:
 
 
 def test_where_nothing_raises_the_score_nothing_is_said() -> None:
-    parts = [Part("head", -0.1, 0.0, 120, 131)]
+    parts = [BodyPart("head", -0.1, 0.0, 120, 131)]
     assert describe(standing(), standing(), parts, FRAMES, COCO17) == ()
 
 
@@ -166,7 +166,7 @@ def test_other_skeletons_have_words_too() -> None:
 
 
 def test_a_single_frame_has_no_speed() -> None:
-    parts = [Part("left leg", 5.0, 1.0, 120, 120)]
+    parts = [BodyPart("left leg", 5.0, 1.0, 120, 120)]
     (finding,) = describe(standing()[:1], standing()[:1], parts, FRAMES[:1], COCO17)
     assert finding.speed is None
 

@@ -55,7 +55,7 @@ def script(
 ) -> Script:
     """A clip as a camera of `site/camera` sends it, some frames in each message."""
     site, _, camera = name.partition("/")
-    connection = wire.Connection(
+    connection = wire.CameraConnection(
         site=site, camera=camera, epoch=epoch, wall0=wall0, rate=rate, size=SIZE
     )
     seen = [*clip.by_frame()]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stepvad.fleet.broker.bus import Delivery
-from stepvad.fleet.event_message import ID, Change, change_of
+from stepvad.fleet.event_message import ID, FleetChange, change_of
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record, message
 from tests.site.records import record
@@ -29,7 +29,7 @@ def delivery(data: bytes, sequence: int = 1, id: str = "") -> Delivery:
     return Delivery("stepvad.events.1", data, sequence, 0.0, headers={ID: id})
 
 
-def change(kind: Kind, after: Record, sequence: int = 1, turn: int = 0) -> Change:
+def change(kind: Kind, after: Record, sequence: int = 1, turn: int = 0) -> FleetChange:
     data = body(kind, after, site=after.camera.partition("/")[0])
     found = change_of(delivery(data, sequence, f"{after.id}:{kind}:{turn}"))
     assert found is not None

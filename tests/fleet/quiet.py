@@ -12,7 +12,7 @@ import pytest
 
 from stepvad.detector import Detector
 from stepvad.fleet.wire import EventMessage
-from stepvad.incidents.camera import CameraEvents, Changed, Subject
+from stepvad.incidents.camera_events import CameraEvents, CameraProfile, Changed
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
 from stepvad.intake.models import Models
@@ -83,7 +83,7 @@ def quiet(scripts: Sequence[Script], *, without: Iterable[tuple[str, int]] = ())
 
 
 def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> CameraEvents:
-    subject = Subject(
+    subject = CameraProfile(
         camera=name,
         rate=rate,
         rules=Rules(threshold=THRESHOLD),

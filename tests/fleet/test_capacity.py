@@ -10,9 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-from stepvad.fleet.settings import BusSettings, EventsSettings, FleetSettings
-from stepvad.fleet.wire import Batch, Connection, encode
-from stepvad.settings.sections import Retention
+from stepvad.fleet.settings import BusSettings, EdgeSettings, EventsSettings
+from stepvad.fleet.wire import Batch, CameraConnection, encode
+from stepvad.settings.sections import RetentionSettings
 from tests.pages import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks" / "capacity.md"
@@ -48,14 +48,14 @@ def test_a_few_of_its_numbers_by_hand() -> None:
 
 
 def test_figures_that_the_code_knows_are_those_of_the_code() -> None:
-    told, fleet, events = figures(), FleetSettings(), EventsSettings()
+    told, fleet, events = figures(), EdgeSettings(), EventsSettings()
     assert told["frames_per_message"] == fleet.frames_per_message
     assert told["shards"] == BusSettings().shards
     assert (told["database_batch"], told["events_days"]) == (events.batch, events.retention_days)
-    assert told["archive_days"] == Retention().poses_days
+    assert told["archive_days"] == RetentionSettings().poses_days
     frames, people = int(told["frames_per_message"]), int(told["people"])
     random = np.random.default_rng(0)
-    connection = Connection(
+    connection = CameraConnection(
         site="north", camera="yard", epoch=3, wall0=1.79e9, rate=told["fps"], size=(1920, 1080)
     )
     batch = Batch(

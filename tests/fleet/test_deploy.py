@@ -16,7 +16,7 @@ from stepvad.fleet.events import writer
 from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.subjects import SHARDS
 from stepvad.fleet.worker import stats
-from stepvad.fleet.worker.scoring import Counts
+from stepvad.fleet.worker.scoring import ScoringStats
 from tests.fleet.brokers import PROGRAM
 from tests.fleet.charts import CHART, VARIANTS, manifests, of_kind, pods, rendered, said, tool
 from tests.fleet.deployed import BROKERS, FLEET, services, yaml
@@ -328,8 +328,10 @@ def test_every_role_is_told_of_the_same_bus_and_of_its_own_certificate() -> None
 
 
 def test_every_metric_of_ours_that_a_rule_asks_for_is_one_that_a_role_has() -> None:
-    worker = stats.Metrics(stats.WorkerStats(), Counts(), lambda: 0, lambda: 0, lambda: 0)
-    found = [*worker.collect(), *WriterMetrics(writer.Counts()).collect()]
+    worker = stats.WorkerMetrics(
+        stats.WorkerStats(), ScoringStats(), lambda: 0, lambda: 0, lambda: 0
+    )
+    found = [*worker.collect(), *WriterMetrics(writer.WriterStats()).collect()]
     names = {f"{one.name}_total" if one.type == "counter" else one.name for one in found}
     names |= {f"{one.name}_bucket" for one in found if one.type == "histogram"}
     rules = (FLEET / "prometheus" / "rules.yaml").read_text("utf-8")

@@ -136,7 +136,7 @@ def test_a_full_buffer_drops_the_oldest_frames_and_counts_them(
         log = role.log.read_text()
     (batches,) = by_camera(server).values()
     slots = [slot for batch in batches for slot in batch.slots]
-    counted = sum(map(int, re.findall(r"no room for (\d+) frames", log)))
+    counted = sum(map(int, re.findall(r"buffer full, (\d+) frames", log)))
     assert slots == sorted(set(slots))
     assert counted > 10
     assert 0 <= counted - (n - len(slots)) <= 5, "one message may have arrived unheard of"

@@ -17,7 +17,7 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.login import login
-from stepvad.fleet.settings import BusSettings, Tls, load_worker
+from stepvad.fleet.settings import BusSettings, TlsFiles, load_worker
 from stepvad.fleet.worker.models import FleetModels
 from tests.fleet.brokers import broker
 from tests.video.servers import SLOWER, free_port
@@ -143,7 +143,7 @@ def test_the_certificate_that_is_missing_is_named(tmp_path: Path, missing: str) 
     for name, path in files.items():
         if name != missing:
             path.write_text("no certificate")
-    settings = BusSettings(servers=["tls://nowhere:4222"], tls=Tls(**files))
+    settings = BusSettings(servers=["tls://nowhere:4222"], tls=TlsFiles(**files))
     with pytest.raises(ConfigError, match=rf"bus\.tls\.{missing}: .*{missing}\.pem: No such file"):
         login(settings)
     files[missing].write_text("neither")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.fleet.broker.nats import connected
-from stepvad.fleet.settings import ModelSettings, Settings
+from stepvad.fleet.settings import FleetSettings, ModelSettings
 from stepvad.fleet.worker import service
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.worker import Worker
@@ -55,7 +55,7 @@ def test_a_worker_whose_loop_hangs_is_not_healthy_until_it_goes_on(
 
     async def run() -> list[int]:
         with broker(tmp_path) as one:
-            settings = Settings(bus=bus_settings([one]))
+            settings = FleetSettings(bus=bus_settings([one]))
             async with connected(settings.bus, "w") as bus:
                 await bus.setup()
                 worker, stop = Worker(bus, settings, models, "w"), asyncio.Event()

@@ -10,8 +10,8 @@ from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import MAX_BYTES, Batch, decode
-from stepvad.incidents.camera import MOST_PEOPLE, box_of
-from stepvad.intake.frame_queues import Frame
+from stepvad.incidents.camera_events import MOST_PEOPLE, box_of
+from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17
 from stepvad.video.people import Boxes, People
@@ -33,9 +33,9 @@ def packer(**more: Any) -> FrameBatcher:
     return FrameBatcher(label, lambda: next(epochs))
 
 
-def frame(slot: int, connection: int = 0, **more: Any) -> Frame:
+def frame(slot: int, connection: int = 0, **more: Any) -> QueuedFrame:
     facts: dict[str, Any] = {"poses": FRAMES[slot][1], "size": (640, 360), **more}
-    return Frame(
+    return QueuedFrame(
         camera="yard",
         number=slot,
         connection=connection,

@@ -17,10 +17,10 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.events.postgres import Events, connect
+from stepvad.fleet.events.postgres import FleetEvents, connect
 from stepvad.fleet.events.reader import EventReader
-from stepvad.fleet.settings import Settings
-from stepvad.intake.status import Board
+from stepvad.fleet.settings import FleetSettings
+from stepvad.intake.status import LiveStatus
 from stepvad.web import Running, create_app, serve
 from tests.browser import CHROMIUM, browser
 from tests.fleet.messages import change, event, over
@@ -54,7 +54,9 @@ def app(shelf: EventReader) -> FastAPI:
 
 
 def app_of(shelf: EventReader) -> FastAPI:
-    return create_app(Running(Settings(), shelf, Board(), shelf.explanation, shelf.mark), TOKEN)
+    return create_app(
+        Running(FleetSettings(), shelf, LiveStatus(), shelf.explanation, shelf.mark), TOKEN
+    )
 
 
 @pytest.fixture
@@ -148,7 +150,7 @@ def test_a_page_that_may_only_read_says_that_it_may_not_delete(
         reader.close()
 
 
-async def _role(events: Events) -> None:
+async def _role(events: FleetEvents) -> None:
     words = "SELECT FROM pg_roles WHERE rolname = 'stepvad_reader'"
     async with events._connection() as connection:
         await connection.execute(

@@ -13,7 +13,7 @@ from stepvad.fleet.events import migrations
 from stepvad.fleet.events.postgres import (
     _CAMERAS,
     _TOTALS,
-    Events,
+    FleetEvents,
     NoDatabaseError,
     Wanted,
     connect,
@@ -26,7 +26,9 @@ pytestmark = needs_postgres
 ALL = Wanted()
 
 
-def run(dsn: str, scenario: Callable[[Events], Awaitable[Any]], *, migrated: bool = True) -> Any:
+def run(
+    dsn: str, scenario: Callable[[FleetEvents], Awaitable[Any]], *, migrated: bool = True
+) -> Any:
     """Do something with the events of a database."""
 
     async def go() -> Any:
@@ -49,7 +51,7 @@ async def sql(dsn: str, words: str) -> Any:
 
 
 def test_tables_are_made_once_by_whoever_comes_first(dsn: str) -> None:
-    async def many(events: Events) -> list[int]:
+    async def many(events: FleetEvents) -> list[int]:
         return await asyncio.gather(*(events.migrate() for _ in range(4)))
 
     assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 2]
@@ -61,7 +63,7 @@ def test_a_database_of_another_version_is_refused(dsn: str) -> None:
         run(dsn, lambda events: events.check(), migrated=False)
     run(dsn, lambda events: events.check())
     asyncio.run(sql(dsn, "INSERT INTO stepvad.schema_version VALUES (9)"))
-    for use in (Events.check, Events.migrate):
+    for use in (FleetEvents.check, FleetEvents.migrate):
         with pytest.raises(ConfigError, match="version 2 or older, got 9"):
             run(dsn, use, migrated=False)
 
@@ -78,7 +80,7 @@ def test_a_migration_that_fails_leaves_nothing(dsn: str, monkeypatch: pytest.Mon
 def test_a_change_that_comes_twice_is_one_row(dsn: str) -> None:
     one = event()
 
-    async def scenario(events: Events) -> Any:
+    async def scenario(events: FleetEvents) -> Any:
         for _ in range(3):
             await events.write([change("new", one), change("new", one, sequence=5)])
         return await events.events(ALL)
@@ -99,7 +101,7 @@ def test_any_order_ends_with_the_newest(dsn: str) -> None:
         changes.append(change("end", over(worse(one, 11.0)), sequence=105, turn=9))
     rng = random.Random(4)
 
-    async def scenario(events: Events) -> Any:
+    async def scenario(events: FleetEvents) -> Any:
         for _ in range(3):
             mixed = rng.choices(changes, k=len(changes)) + changes
             rng.shuffle(mixed)
@@ -117,7 +119,7 @@ def test_an_event_that_is_over_stays_as_it_is(dsn: str) -> None:
     one = event()
     ended = over(one)
 
-    async def scenario(events: Events) -> Any:
+    async def scenario(events: FleetEvents) -> Any:
         await events.write([change("end", ended, sequence=2, turn=5)])
         await events.write([change("update", worse(one, 99.0), sequence=8, turn=50)])
         await events.write([change("end", over(worse(one, 99.0)), sequence=9, turn=51)])
@@ -129,7 +131,7 @@ def test_an_event_that_is_over_stays_as_it_is(dsn: str) -> None:
 def test_an_older_update_that_comes_again_later_changes_nothing(dsn: str) -> None:
     one = event()
 
-    async def scenario(events: Events) -> Any:
+    async def scenario(events: FleetEvents) -> Any:
         await events.write([change("update", worse(one, 8.0), sequence=2, turn=20)])
         await events.write([change("new", one, sequence=3, turn=10)])
         await events.write([change("update", worse(one, 6.0), sequence=4, turn=15)])
@@ -139,7 +141,7 @@ def test_an_older_update_that_comes_again_later_changes_nothing(dsn: str) -> Non
 
 
 def test_a_batch_is_stored_whole_or_not_at_all(dsn: str) -> None:
-    async def scenario(events: Events) -> Any:
+    async def scenario(events: FleetEvents) -> Any:
         bad = change("new", event(2, start_time=1e300))
         with pytest.raises(Exception, match="out of range"):
             await events.write([change("new", event(1)), bad])
@@ -152,7 +154,7 @@ def test_events_are_found_by_site_camera_time_and_whether_they_go_on(dsn: str) -
     yard, gate = event(1), over(event(2, "north/gate"))
     far = over(event(3, "south/yard"))
 
-    async def scenario(events: Events) -> Any:
+    async def scenario(events: FleetEvents) -> Any:
         await events.write([change("new", yard), change("end", gate), change("end", far)])
 
         async def ids(**wanted: Any) -> list[str]:
@@ -187,7 +189,7 @@ def test_events_are_found_by_site_camera_time_and_whether_they_go_on(dsn: str) -
 def test_marks_stay_when_an_event_goes_on_and_are_taken_back(dsn: str) -> None:
     one = event()
 
-    async def scenario(events: Events) -> None:
+    async def scenario(events: FleetEvents) -> None:
         await events.write([change("new", one)])
         await events.mark(one.id, True)
         await events.write([change("end", over(one), sequence=2)])
@@ -206,7 +208,7 @@ def test_what_is_deleted_stays_deleted_when_its_messages_come_again(dsn: str) ->
     open_, far = event(2), over(event(3, "south/yard"))
     changes = [*(change("end", one) for one in (old, new, far)), change("new", open_)]
 
-    async def scenario(events: Events) -> None:
+    async def scenario(events: FleetEvents) -> None:
         await events.write(changes)
         done = await events.delete(Wanted(camera="north/yard", until=new.start_time))
         assert (done.events, done.kept_open) == (1, 1)
@@ -223,7 +225,7 @@ def test_what_is_deleted_stays_deleted_when_its_messages_come_again(dsn: str) ->
 def test_what_ended_long_ago_is_deleted_and_then_forgotten(dsn: str) -> None:
     one, going = over(event(1)), event(2)
 
-    async def scenario(events: Events) -> None:
+    async def scenario(events: FleetEvents) -> None:
         await events.write([change("end", one), change("new", going)])
         assert await events.retain(events_days=1e5, forgotten_days=1) == 0
         assert await events.retain(events_days=1, forgotten_days=1) == 1
@@ -242,7 +244,7 @@ def test_nothing_of_a_deleted_event_is_left_in_the_table(
     secret = "canary-Zq7"
     kept = over(event(1))
 
-    async def scenario(events: Events) -> None:
+    async def scenario(events: FleetEvents) -> None:
         gone = over(event(2, why=secret))
         await events.write([change("end", kept), change("end", gone)])
         await sql(dsn, "CHECKPOINT")
@@ -287,12 +289,12 @@ def test_roles_may_do_what_they_must_and_no_more(dsn: str, postgres: PostgresSer
     writer = dsn.replace("//admin@", "//stepvad_writer@")
     reader = dsn.replace("//admin@", "//stepvad_reader@")
 
-    async def writes(events: Events) -> None:
+    async def writes(events: FleetEvents) -> None:
         await events.check()
         await events.write([change("new", event(2))])
         await events.retain(events_days=1e6, forgotten_days=1)
 
-    async def reads(events: Events) -> None:
+    async def reads(events: FleetEvents) -> None:
         await events.check()
         assert len(await events.events(ALL)) == 2
         await events.mark(one.id, True)
@@ -318,7 +320,7 @@ SELECT 'e' || i, 'site' || i % 50, 'cam' || i % 4, 'anomaly', 'alert',
 
 
 def test_what_the_page_asks_for_does_not_read_the_whole_table(dsn: str) -> None:
-    async def scenario(events: Events) -> None:
+    async def scenario(events: FleetEvents) -> None:
         await sql(dsn, MANY)
         await sql(dsn, "VACUUM ANALYZE stepvad.events")
         counted = await events.totals(stale_s=60.0)

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from stepvad.fleet.events.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
 from stepvad.fleet.events.postgres_errors import BY_SQLSTATE, Meaning, by_class, meaning
 from tests.fleet.messages import change, event
 from tests.fleet.postgres import needs_postgres
@@ -169,7 +169,7 @@ def test_a_server_that_only_reads_is_asked_again_over_new_connections(dsn: str) 
     asyncio.run(go())
 
 
-async def _sessions(events: Events) -> int:
+async def _sessions(events: FleetEvents) -> int:
     async with events._pool.acquire() as connection:
         return connection.get_server_pid()
 

@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepvad.fleet.wire import Batch, Connection, batch_of
+from stepvad.fleet.wire import Batch, CameraConnection, batch_of
 from stepvad.fleet.worker.reorder import DEPTH, Reorder
 
 
 def batch(seq: int, n: int = 1) -> Batch:
     return batch_of(
         [(seq + i, []) for i in range(n)],
-        Connection(site="a", camera="b", epoch=1, wall0=0.0, rate=10.0, size=(1, 1)),
+        CameraConnection(site="a", camera="b", epoch=1, wall0=0.0, rate=10.0, size=(1, 1)),
         seq,
     )
 

@@ -14,7 +14,7 @@ import pytest
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import Events, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.intake import demo
 from tests.fleet.messages import change, event, over
@@ -262,7 +262,7 @@ def database(certs: Path) -> Iterator[PostgresServer]:
         yield made
 
 
-async def using(address: str, do: Callable[[Events], Awaitable[Any]]) -> Any:
+async def using(address: str, do: Callable[[FleetEvents], Awaitable[Any]]) -> Any:
     async with connect(address) as events:
         return await do(events)
 
@@ -273,7 +273,7 @@ def test_roles_of_the_database_do_their_work_over_tls(
 ) -> None:
     one = over(event())
 
-    async def read(events: Events) -> None:
+    async def read(events: FleetEvents) -> None:
         assert await events.events(Wanted()) == [one]
         with pytest.raises(ConfigError, match="a role that may"):
             await events.delete(Wanted())

@@ -20,9 +20,9 @@ from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import Batch, EventMessage
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.scoring import Change, Scorer
+from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
-from stepvad.incidents.camera import CameraEvents, Changed
+from stepvad.incidents.camera_events import CameraEvents, Changed
 from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
@@ -39,7 +39,7 @@ def models() -> FleetModels:
 
 
 def shard_of(models: FleetModels, **pace: float) -> Shard:
-    return Shard(0, SUBJECTS, models, Scorer(), Pace(**pace))
+    return Shard(0, SUBJECTS, models, BatchScorer(), Pace(**pace))
 
 
 def deliveries(batches: Sequence[Batch | bytes], first: int = 1) -> list[Delivery]:
@@ -67,7 +67,7 @@ def step(
     shard.changes += shard.scorer.score(shard.take(some, now, clock))
 
 
-def heard(changes: Sequence[Change]) -> Heard:
+def heard(changes: Sequence[Announcement]) -> Heard:
     """As the broker stores them: once for every id of a message."""
     once = {(c.after.id, c.kind, c.slot if c.kind == "update" else 0): c for c in reversed(changes)}
     return Heard(
@@ -134,7 +134,7 @@ def test_a_successor_goes_on_from_any_checkpoint_as_if_nothing_happened(
     sent = deliveries(interleaved(scripts))
     rng = np.random.default_rng(2)
     shard, done, replayed = shard_of(models), 0, 0
-    changes: list[Change] = []
+    changes: list[Announcement] = []
     while done < len(sent):
         kept = min(done + int(rng.integers(1, 60)), len(sent))
         step(shard, sent[done:kept])

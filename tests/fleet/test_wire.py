@@ -23,7 +23,7 @@ from stepvad.skeletons import COCO17, STEP18
 from tests.site.records import record
 
 DATA = Path(__file__).parent / "data"
-CONNECTION = wire.Connection(
+CONNECTION = wire.CameraConnection(
     site="north", camera="gate", epoch=3, wall0=1.7e9, rate=10.0, size=(1920, 1080)
 )
 NAMES = st.text(min_size=1, max_size=20).filter(str.isprintable)

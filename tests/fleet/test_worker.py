@@ -14,12 +14,12 @@ from stepvad.cli.fleet import fleet
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import ConflictError
 from stepvad.fleet.broker.nats import connected
-from stepvad.fleet.settings import ModelSettings, Settings, WorkerSettings, load, load_worker
+from stepvad.fleet.settings import FleetSettings, ModelSettings, WorkerSettings, load, load_worker
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, key_of, take
-from stepvad.fleet.worker.scoring import Scorer
+from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.worker import Worker
 from stepvad.intake import demo
@@ -52,7 +52,7 @@ def test_workers_share_the_shards_and_hand_them_over_without_a_trace(
     async def run() -> None:
         with broker(tmp_path) as one:
             bus_facts = bus_settings([one], shards=5, lease_s=1.0)
-            settings = Settings(bus=bus_facts, worker=WorkerSettings(checkpoint_s=0.3))
+            settings = FleetSettings(bus=bus_facts, worker=WorkerSettings(checkpoint_s=0.3))
             async with connected(bus_facts, "a") as first, connected(bus_facts, "b") as second:
                 await first.setup()
                 workers = [
@@ -90,7 +90,7 @@ def test_a_renewal_whose_answer_was_lost_is_retried_at_intervals_until_the_lease
             facts = bus_settings([one], shards=2, lease_s=2.0)
             async with connected(facts, "a") as bus, connected(facts, "other") as other:
                 await bus.setup()
-                worker, stop = Worker(bus, Settings(bus=facts), models, "a"), asyncio.Event()
+                worker, stop = Worker(bus, FleetSettings(bus=facts), models, "a"), asyncio.Event()
                 task = asyncio.create_task(worker.run(stop))
                 await until(lambda: shares(worker) == [2])
                 # the broker took a renewal of which the worker does not know
@@ -107,7 +107,7 @@ def test_a_renewal_whose_answer_was_lost_is_retried_at_intervals_until_the_lease
                 await task
 
     asyncio.run(run())
-    told = [r for r in caplog.records if "the lease ran out" in r.message]
+    told = [r for r in caplog.records if "lease expired" in r.message]
     assert 1 <= len(told) <= 12  # in about two seconds, the first waits of a sixth of one
 
 
@@ -166,7 +166,7 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
             async with connected(bus_facts, "a") as bus:
                 await bus.setup()
                 await bus.write(key_of(0), kept.pack(), 0)
-                shard = Shard(0, SUBJECTS, models, Scorer(), Pace())
+                shard = Shard(0, SUBJECTS, models, BatchScorer(), Pace())
 
                 async def taken(alive: bool) -> OwnedShard | None:
                     return await take(
@@ -195,5 +195,5 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
 
     asyncio.run(run())
     words = "version 1 or older, got 2" if damage == "newer" else "expected that of a shard"
-    assert "shard 0 begins without its state: " in caplog.text
+    assert "shard 0 starts without its state: " in caplog.text
     assert words in caplog.text

@@ -10,8 +10,8 @@ import pytest
 
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import Events, NoDatabaseError, Wanted, connect
-from stepvad.fleet.events.writer import Counts, Writer, checked
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.writer import FleetEventWriter, WriterStats, checked
 from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.settings import EventsSettings
 from stepvad.fleet.wire import encode_claim
@@ -50,7 +50,7 @@ def written(dsn: str, server: Broker, told: Callable[[NatsBus], Awaitable[int]])
             n = await told(bus)
             stopping = asyncio.Event()
             assert await checked(events, stopping)
-            writer = Writer(
+            writer = FleetEventWriter(
                 bus, events, EventsSettings(retention_days=1e5), settings.subjects, stopping
             )
             running = asyncio.create_task(writer.run())
@@ -116,7 +116,7 @@ def dead_letters(server: Broker) -> dict[bytes, str]:
 def test_the_metrics_tell_what_was_counted() -> None:
     found = {
         sample.name: sample.value
-        for family in WriterMetrics(Counts(written=3, stale=2, database_up=True)).collect()
+        for family in WriterMetrics(WriterStats(written=3, stale=2, database_up=True)).collect()
         for sample in family.samples
     }
     assert found["stepvad_fleet_changes_written_total"] == 3
@@ -146,7 +146,7 @@ async def insist(bus: NatsBus, kind: Kind, now: Record, n: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def stored(events: Events, n: int) -> None:
+async def stored(events: FleetEvents, n: int) -> None:
     """Until there are so many events."""
 
     async def there() -> bool:

@@ -58,13 +58,15 @@ def _checkpoint(path: Path, shared: Path) -> None:
     import numpy as np
 
     from stepvad.config import Compute, Config
-    from stepvad.model.training import State, TrainingSet, load_checkpoint
+    from stepvad.model.training import TrainingSet, TrainingState, load_checkpoint
     from tests.fuzz.seeds import CONFIG
 
     config = Config(**(asdict(CONFIG) | {"max_steps": None, "epochs": 2}))
     pi_x = np.zeros((64, 4), np.float32)
     data = TrainingSet(64, lambda rows: (pi_x[rows], np.ones(len(rows), np.float32)), "points")
-    load_checkpoint(State.start(config, Compute(), data.n_steps(config)), data, config, path)
+    load_checkpoint(
+        TrainingState.start(config, Compute(), data.n_steps(config)), data, config, path
+    )
 
 
 def _calibration(path: Path, shared: Path) -> None:
@@ -126,21 +128,21 @@ def _motions(path: Path, shared: Path) -> None:
 
 def _archive_poses(path: Path, shared: Path) -> None:
     from stepvad.archive import shards
-    from stepvad.archive.layout import SUFFIX, Shard
-    from stepvad.archive.storage import Place
+    from stepvad.archive.layout import SUFFIX, ArchiveShard
+    from stepvad.archive.storage import Directory
     from stepvad.model import modelfile
 
     model = shared / "model.safetensors"
-    place = Place.at(str(path.parent))
+    place = Directory.at(str(path.parent))
     files = [file for file in place.files(SUFFIX) if file.name == path.name]
     job = shards.Job(
         poses=place,
-        scores=Place.at(str(path.parent / "scored")),
+        scores=Directory.at(str(path.parent / "scored")),
         model=model,
         model_sha256=modelfile.sha256(model),
         engine="onnxruntime",
     )
-    task = shards.Task(job, Shard(tuple(files)))
+    task = shards.ShardTask(job, ArchiveShard(tuple(files)))
     outcome = shards.score(task)
     shards.look(task)
     if outcome.failed:
@@ -153,27 +155,27 @@ class RefusalError(Exception):
 
 def _archive_scores(path: Path, shared: Path) -> None:
     from stepvad.archive import diff, holdings
-    from stepvad.archive.storage import Place
+    from stepvad.archive.storage import Directory
     from stepvad.calibration import RULES
 
     root = path.parent / "scores"
     (root / "camera=yard").mkdir(parents=True, exist_ok=True)
     shutil.copy(shared / "scores" / "manifest.json", root)
     shutil.copy(path, root / "camera=yard" / "one.parquet")
-    place = Place.at(str(root))
-    holdings.scored(place, Place.at(str(shared / "poses")))
+    place = Directory.at(str(root))
+    holdings.scored(place, Directory.at(str(shared / "poses")))
     side = diff.Side(place, lambda camera: RULES)
-    diff.compare(side, diff.Side(Place.at(str(shared / "scores")), lambda camera: RULES))
+    diff.compare(side, diff.Side(Directory.at(str(shared / "scores")), lambda camera: RULES))
 
 
 def _archive_manifest(path: Path, shared: Path) -> None:
     from stepvad.archive import holdings
-    from stepvad.archive.storage import Place
+    from stepvad.archive.storage import Directory
 
     root = path.parent / "manifests"
     root.mkdir(exist_ok=True)
     shutil.copy(path, root / "manifest.json")
-    holdings.scored(Place.at(str(root)), Place.at(str(shared / "poses")))
+    holdings.scored(Directory.at(str(root)), Directory.at(str(shared / "poses")))
 
 
 def _event_lines(path: Path, shared: Path) -> None:
@@ -229,10 +231,10 @@ def _fleet_models() -> Any:
 
 def shard() -> Any:
     """A shard of a worker without a broker."""
-    from stepvad.fleet.worker.scoring import Scorer
+    from stepvad.fleet.worker.scoring import BatchScorer
     from stepvad.fleet.worker.shard import Pace, Shard
 
-    return Shard(0, SUBJECTS, _fleet_models(), Scorer(), Pace())
+    return Shard(0, SUBJECTS, _fleet_models(), BatchScorer(), Pace())
 
 
 def _fleet_checkpoint(path: Path, shared: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepvad.calibration import calibrate_cameras
 from stepvad.calibration import file as calibration_file
-from stepvad.calibration.counting import Scored
+from stepvad.calibration.counting import NormalClip
 from stepvad.config import Config
 from stepvad.formats import eventlines, write_clip, write_clips
 from stepvad.incidents.events import Event, Rules
@@ -81,7 +81,7 @@ def _models(directory: Path) -> None:
         np.empty((40, 0), np.float32),
         np.linspace(0.1, 5, 40, dtype=np.float32),
     )
-    footage = {name: [Scored(windows, 3600 * 10, FPS)] for name in ("yard", "door")}
+    footage = {name: [NormalClip(windows, 3600 * 10, FPS)] for name in ("yard", "door")}
     made = calibrate_cameras(
         footage, model_sha256="0" * 64, alerts_per_hour=20, rules=Rules(threshold=1.0)
     )
@@ -204,13 +204,13 @@ def _store(directory: Path) -> None:
 
 def _fleet(directory: Path) -> None:
     from stepvad.fleet.broker.bus import Delivery
-    from stepvad.fleet.wire import Connection, Precision, batch_of, encode
+    from stepvad.fleet.wire import CameraConnection, Precision, batch_of, encode
     from stepvad.fleet.worker.checkpoint import ShardCheckpoint
     from stepvad.poses import Pose
     from tests.fleet.messages import body, event, over
     from tests.fuzz.readers import SUBJECTS, shard
 
-    connection = Connection(
+    connection = CameraConnection(
         site="north", camera="yard", epoch=7, wall0=1e9, rate=FPS, size=(640, 480)
     )
     rng = np.random.default_rng(0)
@@ -232,7 +232,7 @@ def _fleet(directory: Path) -> None:
 
 
 def _own_results(directory: Path) -> None:
-    from stepvad.video.parts import Parts, Seen
+    from stepvad.video.parts import FoundPeople, Parts
     from stepvad.video.people import Boxes, People
 
     parts = directory / "extracted parts"
@@ -245,7 +245,7 @@ def _own_results(directory: Path) -> None:
                 rng.uniform(0, 99, (2, 17, 2)).astype(np.float32),
                 np.ones((2, 17), np.float32),
             )
-            made.add(Seen(number, 0, number / 10, 1e9 + number, (640, 480), people))
+            made.add(FoundPeople(number, 0, number / 10, 1e9 + number, (640, 480), people))
     (parts / "settings.json").unlink()
 
 

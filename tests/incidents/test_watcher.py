@@ -12,7 +12,7 @@ from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents import events
-from stepvad.incidents.camera import CameraEvents, Changed, Subject, box_of, inside
+from stepvad.incidents.camera_events import CameraEvents, CameraProfile, Changed, box_of, inside
 from stepvad.incidents.camera_state import CameraEventsState
 from stepvad.incidents.events import Rules
 from stepvad.incidents.record import Record
@@ -28,7 +28,7 @@ Zones = dict[str, list[tuple[float, float]]]
 
 
 def watcher(detector: Detector, threshold: float, zones: Zones | None = None) -> Watcher:
-    subject = Subject(
+    subject = CameraProfile(
         camera="door",
         rate=25.0,
         rules=Rules(threshold=threshold, min_s=0.2, gap_s=1.0),

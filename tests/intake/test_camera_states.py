@@ -13,7 +13,7 @@ from stepvad.intake import pose_workers as poseworkers
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.child_messages import StatusMessage
 from stepvad.intake.frame_queues import FrameQueues, Lost
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.settings.file import load
 from stepvad.site.app import Site
 from tests.site.sites import video_camera, write_networks, write_site
@@ -31,19 +31,19 @@ class Broker:
 
 
 @pytest.fixture
-def board() -> Board:
-    board = Board()
+def board() -> LiveStatus:
+    board = LiveStatus()
     for name in ("gate", "door"):
         board.camera(name, rate=10.0, threshold=1.0, model="m", zones={})
     return board
 
 
 @pytest.fixture
-def frames(board: Board) -> FrameQueues:
+def frames(board: LiveStatus) -> FrameQueues:
     return FrameQueues(["gate", "door"], board)
 
 
-def seen(board: Board) -> dict[str, tuple[str, str]]:
+def seen(board: LiveStatus) -> dict[str, tuple[str, str]]:
     return {view.name: (view.state, view.reason) for view in board.snapshot().cameras}
 
 
@@ -52,7 +52,7 @@ GONE = StatusMessage("offline", "no answer")
 
 
 def test_a_camera_that_goes_ends_what_went_on_and_counts_when_it_is_back(
-    board: Board, frames: FrameQueues
+    board: LiveStatus, frames: FrameQueues
 ) -> None:
     states, broker = CameraStates(board, frames), Broker()
     states.listeners.append(broker)
@@ -64,7 +64,7 @@ def test_a_camera_that_goes_ends_what_went_on_and_counts_when_it_is_back(
     assert broker.heard == [("gate", "online"), ("gate", "offline"), ("gate", "online")]
 
 
-def test_nothing_follows_a_failure_that_is_over(board: Board, frames: FrameQueues) -> None:
+def test_nothing_follows_a_failure_that_is_over(board: LiveStatus, frames: FrameQueues) -> None:
     states = CameraStates(board, frames)
     states.report("gate", StatusMessage("failed", "no such file", over=True))
     states.report("gate", ONLINE)
@@ -72,7 +72,7 @@ def test_nothing_follows_a_failure_that_is_over(board: Board, frames: FrameQueue
 
 
 def test_cameras_with_pictures_fail_only_while_no_worker_has_networks(
-    board: Board, frames: FrameQueues
+    board: LiveStatus, frames: FrameQueues
 ) -> None:
     states = CameraStates(board, frames, workers=2)
     states.need_poses(["gate"])

@@ -7,15 +7,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from stepvad.intake.frame_queues import TRIES, Frame, FrameQueues, Lost
+from stepvad.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
 from stepvad.video.people import People, no_boxes
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
 IMAGE = np.zeros((4, 4, 3), np.uint8)
 
 
-def frame(number: int, camera: str = "a", *, picture: bool = True) -> Frame:
-    return Frame(
+def frame(number: int, camera: str = "a", *, picture: bool = True) -> QueuedFrame:
+    return QueuedFrame(
         camera=camera,
         number=number,
         connection=0,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.intake.status import BUCKETS_S, HOUR_S, Board, CameraView
+from stepvad.intake.status import BUCKETS_S, HOUR_S, CameraView, LiveStatus
 from stepvad.poses import Pose
 
 SIZE = (640, 360)
@@ -28,8 +28,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def board(clock: Clock) -> Board:
-    board = Board(clock)
+def board(clock: Clock) -> LiveStatus:
+    board = LiveStatus(clock)
     for name in ("yard", "gate"):
         board.camera(name, rate=10.0, threshold=3.0, model="walk", zones={"door": [(0.1, 0.2)]})
     return board
@@ -39,7 +39,7 @@ def person(track: int) -> Pose:
     return Pose(track, np.full((17, 2), track, np.float32), np.ones(17, np.float32))
 
 
-def show(board: Board, name: str, number: int, wall: float, *scores: float) -> None:
+def show(board: LiveStatus, name: str, number: int, wall: float, *scores: float) -> None:
     tracks = range(1, len(scores) + 1)
     board.frame(
         name,
@@ -51,19 +51,19 @@ def show(board: Board, name: str, number: int, wall: float, *scores: float) -> N
     )
 
 
-def camera(board: Board, name: str = "yard") -> CameraView:
+def camera(board: LiveStatus, name: str = "yard") -> CameraView:
     (found,) = [one for one in board.snapshot().cameras if one.name == name]
     return found
 
 
-def test_a_camera_is_offline_until_it_is_told_to_be_online(board: Board) -> None:
+def test_a_camera_is_offline_until_it_is_told_to_be_online(board: LiveStatus) -> None:
     assert (camera(board).state, camera(board).since) == ("offline", None)
     board.state("yard", "online", "", 50.0)
     assert (camera(board).state, camera(board).since) == ("online", 50.0)
     assert camera(board, "gate").state == "offline"
 
 
-def test_since_is_when_the_state_changed_not_when_it_was_told_last(board: Board) -> None:
+def test_since_is_when_the_state_changed_not_when_it_was_told_last(board: LiveStatus) -> None:
     board.state("yard", "online", "", 50.0)
     board.state("yard", "online", "", 60.0)
     assert camera(board).since == 50.0
@@ -71,7 +71,7 @@ def test_since_is_when_the_state_changed_not_when_it_was_told_last(board: Board)
     assert (camera(board).since, camera(board).reason) == (70.0, "no route")
 
 
-def test_counts_add_up_for_each_camera(board: Board) -> None:
+def test_counts_add_up_for_each_camera(board: LiveStatus) -> None:
     board.count("yard", "shed", 3)
     board.count("yard", "shed")
     board.count("gate", "shed")
@@ -79,7 +79,7 @@ def test_counts_add_up_for_each_camera(board: Board) -> None:
     assert camera(board).counts["events"] == 0
 
 
-def test_new_settings_of_a_camera_keep_what_was_counted(board: Board) -> None:
+def test_new_settings_of_a_camera_keep_what_was_counted(board: LiveStatus) -> None:
     board.count("yard", "events")
     board.state("yard", "online", "", 50.0)
     board.camera("yard", rate=15.0, threshold=4.0, model="run", zones={})
@@ -88,7 +88,7 @@ def test_new_settings_of_a_camera_keep_what_was_counted(board: Board) -> None:
     assert (after.state, after.counts["events"]) == ("online", 1)
 
 
-def test_a_reader_gets_only_the_latest_frame_and_each_once(board: Board) -> None:
+def test_a_reader_gets_only_the_latest_frame_and_each_once(board: LiveStatus) -> None:
     reader = board.subscribe()
     for number in range(5):
         show(board, "yard", number, float(number), 1.0)
@@ -99,13 +99,13 @@ def test_a_reader_gets_only_the_latest_frame_and_each_once(board: Board) -> None
     assert {name: frame.number for name, frame in reader.take().items()} == {"gate": 8}
 
 
-def test_readers_do_not_take_frames_from_each_other(board: Board) -> None:
+def test_readers_do_not_take_frames_from_each_other(board: LiveStatus) -> None:
     first, second = board.subscribe(), board.subscribe()
     show(board, "yard", 1, 1.0, 1.0)
     assert first.take().keys() == second.take().keys() == {"yard"}
 
 
-def test_frame_numbers_that_start_again_are_seen_as_well(board: Board) -> None:
+def test_frame_numbers_that_start_again_are_seen_as_well(board: LiveStatus) -> None:
     reader = board.subscribe()
     show(board, "yard", 900, 1.0)
     reader.take()
@@ -113,20 +113,20 @@ def test_frame_numbers_that_start_again_are_seen_as_well(board: Board) -> None:
     assert reader.take()["yard"].number == 0
 
 
-def test_a_timeline_has_the_largest_score_of_each_second(board: Board) -> None:
+def test_a_timeline_has_the_largest_score_of_each_second(board: LiveStatus) -> None:
     for wall, score in ((10.0, 1.0), (10.4, 5.0), (10.9, 2.0), (12.0, 0.5)):
         show(board, "yard", int(10 * wall), wall, score, score - 1)
     assert board.timeline("yard") == [(10, 5.0), (12, 0.5)]
     assert board.timeline("gate") == []
 
 
-def test_frames_without_scores_leave_no_point(board: Board) -> None:
+def test_frames_without_scores_leave_no_point(board: LiveStatus) -> None:
     board.frame("yard", 1, 10.0, SIZE, [person(1)], {})
     assert board.timeline("yard") == []
     assert camera(board).people == 1
 
 
-def test_a_timeline_goes_back_one_hour(board: Board) -> None:
+def test_a_timeline_goes_back_one_hour(board: LiveStatus) -> None:
     for second in range(HOUR_S + 100):
         show(board, "yard", second, float(second), 1.0)
     times = [second for second, _ in board.timeline("yard")]
@@ -135,13 +135,15 @@ def test_a_timeline_goes_back_one_hour(board: Board) -> None:
     assert board.timeline("yard") == [(3 * HOUR_S, 1.0)]
 
 
-def test_a_clock_that_is_put_back_leaves_the_timeline_in_order(board: Board) -> None:
+def test_a_clock_that_is_put_back_leaves_the_timeline_in_order(board: LiveStatus) -> None:
     for wall in (10.0, 20.0, 30.0, 15.0, 16.0):
         show(board, "yard", int(wall), wall, wall)
     assert [second for second, _ in board.timeline("yard")] == [10, 15, 16]
 
 
-def test_the_rate_is_measured_and_falls_when_frames_stay_away(board: Board, clock: Clock) -> None:
+def test_the_rate_is_measured_and_falls_when_frames_stay_away(
+    board: LiveStatus, clock: Clock
+) -> None:
     assert camera(board).fps is None
     for number in range(20):
         clock.now += 0.1
@@ -153,7 +155,7 @@ def test_the_rate_is_measured_and_falls_when_frames_stay_away(board: Board, cloc
     assert rate < 2.0
 
 
-def test_delays_are_counted_once_and_have_quantiles(board: Board) -> None:
+def test_delays_are_counted_once_and_have_quantiles(board: LiveStatus) -> None:
     for milliseconds in range(1, 101):
         board.observe_latency("yard", milliseconds / 1000)
     board.observe_latency("yard", 1000.0)
@@ -169,7 +171,7 @@ def test_delays_are_counted_once_and_have_quantiles(board: Board) -> None:
     assert len(latency.counts) == len(BUCKETS_S) + 1
 
 
-def test_drift_and_sinks_are_told(board: Board) -> None:
+def test_drift_and_sinks_are_told(board: LiveStatus) -> None:
     board.drift("yard", "people are larger", True)
     board.sink("mqtt", 12, 3, "refused")
     board.sink("mqtt", 0, 3, "")
@@ -178,23 +180,23 @@ def test_drift_and_sinks_are_told(board: Board) -> None:
     assert (sink.name, sink.lag, sink.failures, sink.last_error) == ("mqtt", 0, 3, "")
 
 
-def test_a_camera_nobody_knows_is_refused(board: Board) -> None:
+def test_a_camera_nobody_knows_is_refused(board: LiveStatus) -> None:
     with pytest.raises(ConfigError, match="'roof': expected a camera of the site \\(yard, gate\\)"):
         board.count("roof", "shed")
 
 
-def test_a_count_nobody_knows_is_refused(board: Board) -> None:
+def test_a_count_nobody_knows_is_refused(board: LiveStatus) -> None:
     with pytest.raises(ConfigError, match="expected one of frames_in"):
         board.count("yard", "lost")  # type: ignore[arg-type]  # the point
 
 
-def test_a_snapshot_does_not_change_afterwards(board: Board) -> None:
+def test_a_snapshot_does_not_change_afterwards(board: LiveStatus) -> None:
     before = camera(board)
     board.count("yard", "shed")
     assert before.counts["shed"] == 0
 
 
-def test_memory_is_bounded_however_long_it_runs(board: Board) -> None:
+def test_memory_is_bounded_however_long_it_runs(board: LiveStatus) -> None:
     def size() -> list[int]:
         one = board._cameras["yard"]
         return [len(ring) for ring in (one.timeline.points, one.latency.recent, one.arrivals)]
@@ -210,7 +212,7 @@ def test_memory_is_bounded_however_long_it_runs(board: Board) -> None:
     assert size() == before
 
 
-def test_many_threads_lose_no_count(board: Board) -> None:
+def test_many_threads_lose_no_count(board: LiveStatus) -> None:
     reader = board.subscribe()
     stopped = threading.Event()
     failures: list[BaseException] = []

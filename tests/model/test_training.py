@@ -13,9 +13,9 @@ from stepvad import Config, ModelFileError, StepvadError
 from stepvad.model.energy import Energy
 from stepvad.model.training import (
     Batch,
-    State,
     TrainingCheckpoint,
     TrainingSet,
+    TrainingState,
     ema_decay,
     learning_rate,
     run_epoch,
@@ -81,19 +81,19 @@ def test_the_decay_is_constant_or_warmed_up() -> None:
 
 
 def test_training_starts_with_an_average_that_is_an_exact_copy() -> None:
-    state = State.start(CONFIG)
+    state = TrainingState.start(CONFIG)
     for name, value in state.f.state_dict().items():
         assert torch.equal(value, state.ema.state_dict()[name])
 
 
 def test_the_optimiser_is_the_papers_adamw() -> None:
-    (group,) = State.start(Config(K=3, width=8)).optimiser.param_groups
+    (group,) = TrainingState.start(Config(K=3, width=8)).optimiser.param_groups
     assert (group["betas"], group["weight_decay"]) == ((0.5, 0.9), 1e-2)
 
 
 def test_the_averaged_weights_are_returned_and_not_the_live_ones() -> None:
     data = gaussian()
-    state = State.start(CONFIG)
+    state = TrainingState.start(CONFIG)
     for _ in range(CONFIG.epochs):
         run_epoch(state, data, CONFIG, silent)
     weights, epochs = train(data, CONFIG, report=silent)
@@ -112,7 +112,7 @@ def test_an_epoch_sees_every_window_once_and_the_last_batch_is_the_rest() -> Non
         seen.append(rows)
         return inner.batch(rows)
 
-    state = State.start(CONFIG)
+    state = TrainingState.start(CONFIG)
     run_epoch(state, TrainingSet(70, batch, ""), CONFIG, silent)
     assert [len(rows) for rows in seen] == [32, 32, 6]
     first_pass = np.concatenate(seen)
@@ -280,7 +280,7 @@ def test_training_takes_denormals_for_zero_and_leaves_the_arithmetic_as_it_was()
 
 
 def test_every_step_has_the_rate_of_the_schedule() -> None:
-    state = State.start(CONFIG)
+    state = TrainingState.start(CONFIG)
     rates: list[float] = []
     for _ in range(CONFIG.epochs):
         run_epoch(
@@ -296,7 +296,7 @@ def test_every_step_has_the_rate_of_the_schedule() -> None:
 
 def test_the_average_warms_up_in_training_as_well() -> None:
     warmed = replace(CONFIG, ema_warmup=True, max_steps=1)
-    state = State.start(warmed)
+    state = TrainingState.start(warmed)
     start = state.f.head.weight.detach().clone()
     run_epoch(state, gaussian(), warmed, silent)
     expected = start.lerp(state.f.head.weight.detach(), 1 - 2 / 11)
@@ -304,7 +304,7 @@ def test_the_average_warms_up_in_training_as_well() -> None:
 
 
 def test_the_seed_decides_the_first_weights_and_the_noise() -> None:
-    a, b = State.start(CONFIG), State.start(replace(CONFIG, seed=8))
+    a, b = TrainingState.start(CONFIG), TrainingState.start(replace(CONFIG, seed=8))
     assert not torch.equal(a.f.head.weight, b.f.head.weight)
     assert not torch.equal(a.generator.get_state(), b.generator.get_state())
 

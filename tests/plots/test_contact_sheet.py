@@ -7,23 +7,25 @@ import pytest
 from matplotlib.image import imread
 
 from stepvad.benchmark.walkers.sheet import strips
-from stepvad.plots.contact_sheet import Strip, draw_contact_sheet, spread
+from stepvad.plots.contact_sheet import PersonStrip, draw_contact_sheet, spread
 from stepvad.poses import Track
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Strip]:
+def rows() -> list[PersonStrip]:
     return strips(seed=0, columns=4, rounds=1)
 
 
-def test_everything_that_walkers_do_has_a_row(rows: list[Strip]) -> None:
+def test_everything_that_walkers_do_has_a_row(rows: list[PersonStrip]) -> None:
     assert [strip.title for strip in rows] == [
         "walk", "stand", "run", "fall", "cycle", "backwards", "crouch", "fight"
     ]  # fmt: skip
     assert all(len(strip.poses) == 4 for strip in rows)
 
 
-def test_a_sheet_is_small_and_shows_both_sides_in_colour(rows: list[Strip], tmp_path: Path) -> None:
+def test_a_sheet_is_small_and_shows_both_sides_in_colour(
+    rows: list[PersonStrip], tmp_path: Path
+) -> None:
     draw_contact_sheet(rows, tmp_path / "sheet.png")
     assert (tmp_path / "sheet.png").stat().st_size < 300_000
     picture = np.asarray(imread(tmp_path / "sheet.png"))[..., :3]
@@ -35,7 +37,7 @@ def test_a_sheet_is_small_and_shows_both_sides_in_colour(rows: list[Strip], tmp_
         assert picture[row * height : (row + 1) * height].min() < 0.5  # no row is empty
 
 
-def test_the_same_people_give_the_same_bytes(rows: list[Strip], tmp_path: Path) -> None:
+def test_the_same_people_give_the_same_bytes(rows: list[PersonStrip], tmp_path: Path) -> None:
     for name in "ab":
         draw_contact_sheet(rows[:2], tmp_path / f"{name}.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
@@ -50,6 +52,6 @@ def test_poses_are_spread_from_the_first_chosen_to_the_last() -> None:
 def test_confidence_that_is_not_a_number_and_a_flat_pose_are_drawn_too(tmp_path: Path) -> None:
     nothing = np.zeros((1, 17, 2), dtype=np.float32)
     unsure = Track(1, np.array([0]), nothing, np.full((1, 17), np.nan, dtype=np.float32))
-    draw_contact_sheet([Strip("$nobody", unsure, np.array([0]))], tmp_path / "sheet.png")
+    draw_contact_sheet([PersonStrip("$nobody", unsure, np.array([0]))], tmp_path / "sheet.png")
     draw_contact_sheet([], tmp_path / "empty.png")
     assert (tmp_path / "sheet.png").stat().st_size > 500

@@ -56,7 +56,7 @@ def test_the_papers_line_is_thin_and_dashed(step: Series, tmp_path: Path) -> Non
 
 
 def test_each_data_set_has_a_panel(step: Series, tmp_path: Path) -> None:
-    raw = Series.of({6: [80.0], 12: [70.0]}, look=style.Look(style.VERMILION))
+    raw = Series.of({6: [80.0], 12: [70.0]}, look=style.LineStyle(style.VERMILION))
     panels = {"left": {"STEP": step}, "right": {"anything": raw}}
     draw_panels(panels, tmp_path / "two.png", AxisLabels("T", "AUROC (%)"))
     rows = np.asarray(imread(tmp_path / "two.png")).shape[0]

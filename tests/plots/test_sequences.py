@@ -7,7 +7,7 @@ import pytest
 from matplotlib.image import imread
 from numpy.typing import NDArray
 
-from stepvad.plots.sequences import SHADES, Row, draw_sequences, shown_frames
+from stepvad.plots.sequences import SHADES, SequenceRow, draw_sequences, shown_frames
 from stepvad.skeletons import BOX, Skeleton
 
 
@@ -35,11 +35,11 @@ def test_the_first_the_middle_and_the_last_frame_are_shown() -> None:
 def test_late_frames_are_darker_and_stand_where_people_went(
     windows: NDArray[np.float32], tmp_path: Path, apart: float
 ) -> None:
-    row = Row("goes", windows[:1])
+    row = SequenceRow("goes", windows[:1])
     draw_sequences([row], ["right"], tmp_path / "a.png", skeleton=BOX, apart=apart)
     early, late = (columns_of(tmp_path / "a.png", shade) for shade in (SHADES[0], SHADES[-1]))
     assert early.max() < late.min()
-    row = Row("goes", windows[1:])
+    row = SequenceRow("goes", windows[1:])
     draw_sequences([row], ["left"], tmp_path / "b.png", skeleton=BOX, apart=apart)
     early, late = (columns_of(tmp_path / "b.png", shade) for shade in (SHADES[0], SHADES[-1]))
     assert late.max() < early.min()
@@ -48,7 +48,7 @@ def test_late_frames_are_darker_and_stand_where_people_went(
 def test_the_same_windows_give_the_same_bytes_and_ghosts_are_grey(
     windows: NDArray[np.float32], tmp_path: Path
 ) -> None:
-    rows = [Row("one", windows, windows[::-1]), Row("two", windows)]
+    rows = [SequenceRow("one", windows, windows[::-1]), SequenceRow("two", windows)]
     for name in "ab":
         draw_sequences(rows, ["a", "b"], tmp_path / f"{name}.png", skeleton=BOX, caption="both")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
@@ -59,5 +59,5 @@ def test_the_same_windows_give_the_same_bytes_and_ghosts_are_grey(
 
 def test_joints_without_bones_are_dots(windows: NDArray[np.float32], tmp_path: Path) -> None:
     joints = Skeleton("joints4", ("a", "b", "c", "d"))
-    draw_sequences([Row("dots", windows)], ["a", "b"], tmp_path / "a.png", skeleton=joints)
+    draw_sequences([SequenceRow("dots", windows)], ["a", "b"], tmp_path / "a.png", skeleton=joints)
     assert len(columns_of(tmp_path / "a.png", SHADES[-1])) > 5

@@ -4,7 +4,7 @@ import pytest
 
 from stepvad import Config, Detector
 from stepvad.poses import Clip
-from stepvad.report import Case
+from stepvad.report import ReportedClip
 from tests.report.pages import case_of, joined_walkers
 
 
@@ -19,5 +19,5 @@ def yard() -> Clip:
 
 
 @pytest.fixture(scope="session")
-def case(detector: Detector, yard: Clip) -> Case:
+def case(detector: Detector, yard: Clip) -> ReportedClip:
     return case_of(detector, yard)

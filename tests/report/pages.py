@@ -14,7 +14,7 @@ from stepvad.detector import Detector
 from stepvad.incidents.events import Rules
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip, Track
-from stepvad.report import Case, investigate
+from stepvad.report import ReportedClip, investigate
 
 VOID = {"meta", "input", "br", "link", "img"}
 
@@ -110,11 +110,11 @@ def rules_of(scores: Scores, share: float = 0.9) -> Rules:
     return Rules(threshold=threshold, min_s=0.1, gap_s=0.5)
 
 
-def case_of(detector: Detector, clip: Clip, *, most: int = 20, **changes: Any) -> Case:
+def case_of(detector: Detector, clip: Clip, *, most: int = 20, **changes: Any) -> ReportedClip:
     """A case with many events."""
     scores = detector.score(clip)
     rules = rules_of(scores)
-    case = Case(
+    case = ReportedClip(
         scores=scores,
         fps=25.0,
         model=detector.model,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.report import Case, render
+from stepvad.report import ReportedClip, render
 from tests.browser import CHROMIUM, Page, browser
 
 pytestmark = [
@@ -32,7 +32,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def report(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(case: ReportedClip, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "yard.html"
     path.write_text(render(case), encoding="utf-8")
     return path

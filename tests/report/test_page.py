@@ -17,7 +17,7 @@ from stepvad.explain.motion import HEAT, PER_PIXEL
 from stepvad.incidents import events
 from stepvad.plots import style
 from stepvad.poses import Clip, Track
-from stepvad.report import Case, render
+from stepvad.report import ReportedClip, render
 from stepvad.video.timeline import clock
 from tests.report.pages import Element, case_of, motions, read
 
@@ -25,11 +25,11 @@ LIMIT = 5_000_000
 
 
 @pytest.fixture(scope="module")
-def page(case: Case) -> Element:
+def page(case: ReportedClip) -> Element:
     return read(render(case))
 
 
-def test_every_event_has_its_row(page: Element, case: Case) -> None:
+def test_every_event_has_its_row(page: Element, case: ReportedClip) -> None:
     found = events.find(case.scores.windows, case.fps, case.rules)
     assert len(found) > 20
     rows = page.one("tbody").every("tr")
@@ -41,7 +41,9 @@ def test_every_event_has_its_row(page: Element, case: Case) -> None:
         assert float(row[3].replace(",", "")) == pytest.approx(event.peak, abs=0.051)
 
 
-def test_the_highest_are_explained_and_the_rest_is_listed(page: Element, case: Case) -> None:
+def test_the_highest_are_explained_and_the_rest_is_listed(
+    page: Element, case: ReportedClip
+) -> None:
     peaks = [incident.event.peak for incident in case.incidents]
     highest = {n + 1 for n in np.argsort(peaks)[-20:].tolist()}
     assert {*motions(page)} == highest
@@ -82,7 +84,7 @@ def thinned(clip: Clip, every: int) -> Clip:
 
 
 def test_the_animations_hold_the_poses_to_a_twentieth_of_a_pixel(
-    page: Element, case: Case, yard: Clip
+    page: Element, case: ReportedClip, yard: Clip
 ) -> None:
     tracks = {track.id: track for track in yard.tracks}
     played = motions(page)
@@ -112,7 +114,7 @@ def test_the_animations_hold_the_poses_to_a_twentieth_of_a_pixel(
         assert away.max() <= half
 
 
-def test_words_shares_scale_and_confidence_are_told(page: Element, case: Case) -> None:
+def test_words_shares_scale_and_confidence_are_told(page: Element, case: ReportedClip) -> None:
     articles = {article.attributes["id"]: article for article in page.every("article")}
     spoken = 0
     for incident in case.incidents:
@@ -146,17 +148,19 @@ def test_the_strip_stands_in_for_the_animation(page: Element) -> None:
                 assert max(places) <= size
 
 
-def test_twenty_events_are_small(case: Case) -> None:
+def test_twenty_events_are_small(case: ReportedClip) -> None:
     html = render(case)
     assert html.count("<article") == 20
     assert len(html.encode()) < LIMIT / 5
 
 
-def test_the_same_case_gives_the_same_bytes(detector: Detector, yard: Clip, case: Case) -> None:
+def test_the_same_case_gives_the_same_bytes(
+    detector: Detector, yard: Clip, case: ReportedClip
+) -> None:
     assert render(case) == render(case_of(detector, yard))
 
 
-def test_names_are_harmless(case: Case) -> None:
+def test_names_are_harmless(case: ReportedClip) -> None:
     name = "</title></script><script>alert(1)</script>&amp;\"'$version"
     scores = replace(case.scores, clip=name)
     html = render(replace(case, scores=scores, model_name=name, incidents=case.incidents[:2]))
@@ -169,7 +173,7 @@ def test_names_are_harmless(case: Case) -> None:
     assert len(page.every("script")) == 1 + len(page.every("article"))
 
 
-def test_it_refers_to_nothing_outside(case: Case) -> None:
+def test_it_refers_to_nothing_outside(case: ReportedClip) -> None:
     html = render(case)
     for element in read(html).every():
         assert not {"src", "srcset", "action", "style", "onclick"} & {*element.attributes}
@@ -202,7 +206,7 @@ def test_colours_are_those_of_the_pictures(page: Element) -> None:
     assert f"--odd: {style.BLUE};" in sheet
 
 
-def test_the_head_tells_the_threshold_and_what_it_promises(case: Case) -> None:
+def test_the_head_tells_the_threshold_and_what_it_promises(case: ReportedClip) -> None:
     head = read(render(case)).every("header")[0].text
     assert "chosen by hand, which promises nothing" in head
     assert case.model_sha256[:12] in head
@@ -222,7 +226,7 @@ def test_the_head_tells_the_threshold_and_what_it_promises(case: Case) -> None:
     assert "chosen by hand" not in head
 
 
-def test_the_truth_is_shaded_where_it_is(case: Case) -> None:
+def test_the_truth_is_shaded_where_it_is(case: ReportedClip) -> None:
     abnormal = np.zeros(case.scores.n_frames, np.bool_)
     abnormal[100:150] = abnormal[400:] = True
     page = read(render(replace(case, abnormal=abnormal)))
@@ -236,7 +240,7 @@ def test_the_truth_is_shaded_where_it_is(case: Case) -> None:
     assert "labelled as abnormal" not in read(render(case)).text
 
 
-def test_a_calm_clip_has_a_page_too(case: Case) -> None:
+def test_a_calm_clip_has_a_page_too(case: ReportedClip) -> None:
     nobody = case.scores.windows.part(slice(0, 0))
     for scores in (case.scores, replace(case.scores, windows=nobody)):
         page = read(render(replace(case, scores=scores, incidents=())))
@@ -245,7 +249,7 @@ def test_a_calm_clip_has_a_page_too(case: Case) -> None:
         assert not page.every("tbody")
 
 
-def test_only_frames_that_were_watched_count_as_footage(case: Case) -> None:
+def test_only_frames_that_were_watched_count_as_footage(case: ReportedClip) -> None:
     late = replace(case, first_frame=case.scores.n_frames - 250)
     head = read(render(late)).every("header")[0].text
     assert " in 10 s of footage" in head

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from stepvad.supervision.parent_process import REFUSED
 from stepvad.supervision.stages import STUCK
-from stepvad.supervision.supervisor import REFUSED
 
 PROGRAM = """
 import argparse

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.settings.file import Settings, describe, load, secret
+from stepvad.settings.file import SiteSettings, describe, load, secret
 from tests.pages import ROOT
 
 GOOD = """\
@@ -53,12 +53,12 @@ def wrong(directory: Path, text: str) -> ConfigError:
 
 
 @pytest.fixture
-def good(tmp_path: Path) -> Settings:
+def good(tmp_path: Path) -> SiteSettings:
     (tmp_path / "site.toml").write_text(GOOD)
     return load(tmp_path / "site.toml")
 
 
-def test_paths_are_taken_from_where_the_settings_are(good: Settings, tmp_path: Path) -> None:
+def test_paths_are_taken_from_where_the_settings_are(good: SiteSettings, tmp_path: Path) -> None:
     assert good.model == tmp_path / "models/shop.safetensors"
     assert good.data == tmp_path / "site-data"
     assert good.camera("yard").url == str(tmp_path / "clips/yard.mp4")
@@ -77,7 +77,7 @@ def test_paths_are_taken_from_where_the_settings_are(good: Settings, tmp_path: P
         ("demo:", "demo"),
     ],
 )
-def test_the_address_tells_the_kind(good: Settings, url: str, kind: str) -> None:
+def test_the_address_tells_the_kind(good: SiteSettings, url: str, kind: str) -> None:
     assert good.camera("yard").model_copy(update={"url": url}).kind == kind
 
 
@@ -183,7 +183,7 @@ def test_a_password_in_place_of_its_name_is_refused_and_not_shown(tmp_path: Path
 
 
 def test_both_kinds_of_credentials_make_the_address(
-    good: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    good: SiteSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOOR", "admin:p@ss/word")
     door = good.camera("door")
@@ -212,7 +212,7 @@ def test_a_secret_comes_from_the_environment_or_a_file(
         secret("env:NO_WORDS")
 
 
-def test_the_whole_configuration_is_told_in_words(good: Settings) -> None:
+def test_the_whole_configuration_is_told_in_words(good: SiteSettings) -> None:
     words = describe(good)
     for part in (
         "Site shop: 2 cameras",

@@ -11,14 +11,14 @@ from typer.testing import CliRunner
 from stepvad.cli import app
 from stepvad.errors import ConfigError
 from stepvad.intake import demo
-from stepvad.settings.file import Settings, describe, load
+from stepvad.settings.file import SiteSettings, describe, load
 from stepvad.supervision.limits import raise_file_limit
 from tests.web.certificates import make_certificate
 
 SITE = 'model = "m.safetensors"\n[[cameras]]\nname = "yard"\nurl = "demo:"\n[web]\n'
 
 
-def read(directory: Path, web: str) -> Settings:
+def read(directory: Path, web: str) -> SiteSettings:
     path = directory / "site.toml"
     path.write_text(SITE + web)
     return load(path)

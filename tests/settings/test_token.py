@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.settings.file import CameraSettings, Settings, Web
+from stepvad.settings.file import CameraSettings, SiteSettings, Web
 from stepvad.settings.token import token_of
 from tests.fleet.disks import small_disk
 
 
-def settings(data: Path, web: Web | None = None) -> Settings:
+def settings(data: Path, web: Web | None = None) -> SiteSettings:
     camera = CameraSettings(name="yard", url="demo:")
-    return Settings(data=data, model=data / "model", cameras=[camera], web=web or Web())
+    return SiteSettings(data=data, model=data / "model", cameras=[camera], web=web or Web())
 
 
 def test_a_token_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ from pydantic import ValidationError
 
 from stepvad.errors import ConfigError
 from stepvad.intake import demo
-from stepvad.settings.file import Settings, describe, load
+from stepvad.settings.file import SiteSettings, describe, load
 from stepvad.site.checking import check
-from stepvad.video.tls import Tls
+from stepvad.video.tls import CameraTls
 from tests.site.sites import camera
 from tests.video.servers import CANARY, shows_nothing
 from tests.video.tls_servers import make_certificates
 
 
-def site(directory: Path, more: str, url: str = "rtsps://10.0.0.2/a") -> Settings:
+def site(directory: Path, more: str, url: str = "rtsps://10.0.0.2/a") -> SiteSettings:
     for file in demo.MODEL.parent.glob(f"{demo.MODEL.stem}*"):
         shutil.copy(file, directory)
     text = f'model = "{demo.MODEL.name}"\n[[cameras]]\nname = "door"\nurl = "{url}"\n{more}\n'
@@ -26,7 +26,7 @@ def site(directory: Path, more: str, url: str = "rtsps://10.0.0.2/a") -> Setting
     return load(directory / "site.toml")
 
 
-def link(settings: Settings) -> str:
+def link(settings: SiteSettings) -> str:
     """The line on the way to the camera; the networks after it are not there."""
     lines = check(settings)
     next(lines)
@@ -46,7 +46,7 @@ def test_check_says_by_what_tls_is_verified(tmp_path: Path) -> None:
     settings = site(tmp_path, 'tls_ca = "ca.pem"')
     assert link(settings).endswith(f"by {tmp_path / 'ca.pem'}")
     assert f"checked against {tmp_path / 'ca.pem'}" in describe(settings)
-    assert settings.cameras[0].address().tls == Tls(tmp_path / "ca.pem")
+    assert settings.cameras[0].address().tls == CameraTls(tmp_path / "ca.pem")
 
 
 def test_check_warns_of_tls_that_is_not_verified(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_check_warns_of_tls_that_is_not_verified(tmp_path: Path) -> None:
     assert line.startswith("warning: camera door: TLS is not verified (tls_insecure)")
     assert "gets the password" in line
     assert "not checked (tls_insecure)" in describe(settings)
-    assert settings.cameras[0].address().tls == Tls(insecure=True)
+    assert settings.cameras[0].address().tls == CameraTls(insecure=True)
     assert shows_nothing(line, describe(settings))
 
 

@@ -9,21 +9,21 @@ import pytest
 
 from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.drift_monitor import SPAN_LOOKS
-from stepvad.incidents.camera import Subject
+from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
 from stepvad.intake.models import Models
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip, Track
-from stepvad.site.drifting import Drifting, latest_block
+from stepvad.site.drifting import CameraDrift, latest_block
 from tests.site.sites import RATE, one_person
 
 
-def drifting(board: Board, looks: dict[str, BlockStats] | None = None) -> Drifting:
+def drifting(board: LiveStatus, looks: dict[str, BlockStats] | None = None) -> CameraDrift:
     loaded = Models().load(demo.MODEL)
     assert loaded.calibration is not None
     board.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
-    subject = Subject(
+    subject = CameraProfile(
         camera="demo",
         rate=RATE,
         rules=Rules(threshold=1.0),
@@ -35,7 +35,7 @@ def drifting(board: Board, looks: dict[str, BlockStats] | None = None) -> Drifti
     calibration = replace(
         loaded.calibration, looks=loaded.calibration.looks if looks is None else looks
     )
-    return Drifting(subject, calibration, board)
+    return CameraDrift(subject, calibration, board)
 
 
 def walk(*, upside_down: bool = False) -> Clip:
@@ -47,7 +47,7 @@ def walk(*, upside_down: bool = False) -> Clip:
 
 
 def test_a_short_calibration_cannot_tell_a_change() -> None:
-    board = Board()
+    board = LiveStatus()
     one = drifting(board)
     one.add(walk(upside_down=True))
     one.tell()
@@ -59,7 +59,7 @@ def test_a_short_calibration_cannot_tell_a_change() -> None:
 
 
 def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
-    board = Board()
+    board = LiveStatus()
     known = drifting(board).calibration.looks["demo"]
     rng = np.random.default_rng(0)
     days = known.values[rng.integers(len(known), size=24 * 120)]

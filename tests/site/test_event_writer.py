@@ -15,7 +15,7 @@ import pytest
 
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.site import event_writer, recorder
 from stepvad.site.background import TaskQueue
 from stepvad.site.event_writer import ChangeQueue, EventWriter, PendingChange
@@ -67,15 +67,15 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def board() -> Board:
-    board = Board()
+def board() -> LiveStatus:
+    board = LiveStatus()
     board.camera("door", rate=10.0, threshold=2.0, model="m", zones={})
     return board
 
 
 @contextmanager
 def writing(
-    disk: Disk, board: Board, recordings: Path | None = None
+    disk: Disk, board: LiveStatus, recordings: Path | None = None
 ) -> Iterator[tuple[ChangeQueue, EventWriter]]:
     changes, supervisor = ChangeQueue(), Supervisor()
     writer = EventWriter(changes, disk, board, TaskQueue(), recordings=recordings)
@@ -88,7 +88,7 @@ def change(kind: Kind, record: Record) -> PendingChange:
     return PendingChange(kind, record, time.monotonic())
 
 
-def test_a_full_disk_loses_nothing_and_needs_no_restart(board: Board) -> None:
+def test_a_full_disk_loses_nothing_and_needs_no_restart(board: LiveStatus) -> None:
     disk = Disk(FULL)
     disk.refuses.set()
     with writing(disk, board) as (changes, _):
@@ -113,7 +113,7 @@ def test_a_full_disk_loses_nothing_and_needs_no_restart(board: Board) -> None:
     "error", [TypeError("a bug"), READ_ONLY, OSError(errno.EIO, "Input/output error")], ids=str
 )
 def test_an_error_that_is_not_a_full_disk_deletes_no_recording(
-    board: Board, tmp_path: Path, error: Exception
+    board: LiveStatus, tmp_path: Path, error: Exception
 ) -> None:
     for number in range(5):
         path = tmp_path / "door" / f"door-{number}.parquet"
@@ -130,7 +130,7 @@ def test_an_error_that_is_not_a_full_disk_deletes_no_recording(
 
 
 def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
-    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    board: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(directories: object) -> list[Path]:
         raise READ_ONLY
@@ -146,7 +146,7 @@ def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
 
 
 def test_a_disk_that_is_really_full_loses_the_oldest_recording(
-    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    board: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
@@ -161,7 +161,7 @@ def test_a_disk_that_is_really_full_loses_the_oldest_recording(
 
 
 def test_what_cannot_be_stored_in_the_end_is_told(
-    board: Board, caplog: pytest.LogCaptureFixture
+    board: LiveStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = Disk(FULL)
     disk.refuses.set()

@@ -107,7 +107,7 @@ def _of(running: Running, camera: str) -> list[Record]:
 
 
 SIGNS = {
-    "site": "watches, cameras: 4",
+    "site": "is watching, cameras: 4",
     "capture-left": "camera left is online",
     "capture-right": "camera right is online",
 }

@@ -79,7 +79,7 @@ def listener(broker: Broker) -> Iterator[Listener]:
 
 def connect(port: int, **changes: Any) -> Mqtt:
     facts = {"host": "127.0.0.1", "port": port, "prefix": "vad"} | changes
-    return Mqtt(settings.Mqtt(**facts), site="home", cameras=["yard", "gate"])
+    return Mqtt(settings.MqttSettings(**facts), site="home", cameras=["yard", "gate"])
 
 
 def test_an_event_is_told_under_the_topics_of_frigate(broker: Broker, listener: Listener) -> None:

@@ -81,7 +81,7 @@ def test_the_snippet_tells_a_genuine_request_from_any_other(
     is_genuine = named["is_genuine"]
     monkeypatch.setenv("WEBHOOK_KEY", "a key")
     with web_server() as server:
-        facts = settings.Webhook(name="a", url=server.address, secret="env:WEBHOOK_KEY")
+        facts = settings.WebhookSettings(name="a", url=server.address, secret="env:WEBHOOK_KEY")
         with closing(Webhook(facts, site="home")) as sink:
             sink.send("new", message("new", None, record()))
     (got,) = server.got
@@ -109,7 +109,7 @@ def test_the_page_on_privacy_names_everything_that_is_stored() -> None:
     text = PRIVACY.read_text("utf-8")
     for table in (*KINDS, "epochs"):
         assert f"\n| {table.replace('_', ' ')} | " in text
-    kept = settings.Retention()
+    kept = settings.RetentionSettings()
     assert f"`events_days`, {kept.events_days:g} by default" in text
     assert f"`poses_days`, {kept.poses_days:g} by default" in text
     assert "**no pixels**" in text

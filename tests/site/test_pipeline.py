@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.incidents.camera import MOST_PEOPLE
+from stepvad.incidents.camera_events import MOST_PEOPLE
 from stepvad.incidents.record import Record
-from stepvad.intake.frame_queues import Frame
+from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.intake.models import Models
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
-from stepvad.settings.file import Settings, load
+from stepvad.settings.file import SiteSettings, load
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from stepvad.supervision.stages import Supervisor
@@ -26,8 +26,8 @@ from tests.video.servers import SLOWER
 class Pushed:
     """A pipeline in this process that is fed by hand; cameras have no source of their own."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.board = Board()
+    def __init__(self, settings: SiteSettings) -> None:
+        self.board = LiveStatus()
         self._supervisor = Supervisor()
         self._directory = tempfile.TemporaryDirectory()
         store = Store(Path(self._directory.name) / FILE_NAME, clock=lambda: 1000.0)
@@ -38,7 +38,7 @@ class Pushed:
         self, camera: str, number: int, slot: int, poses: list[Pose], *, wall0: float = 1e9
     ) -> None:
         self.pipeline.frames.put(
-            Frame(
+            QueuedFrame(
                 camera=camera,
                 number=number,
                 connection=0,
@@ -69,7 +69,7 @@ class Pushed:
         return {str(field): n for field, n in views[camera].counts.items()}
 
 
-def two_cameras(directory: Path) -> Settings:
+def two_cameras(directory: Path) -> SiteSettings:
     cameras = [pose_camera(name, one_person(20.0), directory) for name in ("a", "b")]
     return load(write_site(directory, *cameras))
 
@@ -157,7 +157,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
     pushed = Pushed(two_cameras(tmp_path))
     scorer, step = pushed.pipeline.scorer, pushed.pipeline.scorer.step
 
-    def slow(items: list[tuple[str, Frame]]) -> None:
+    def slow(items: list[tuple[str, QueuedFrame]]) -> None:
         time.sleep(0.008 * len(items))
         step(items)
 
@@ -167,7 +167,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
     while time.monotonic() - began < 6.0:
         for camera in ("a", "b"):
             pushed.pipeline.frames.put(
-                Frame(
+                QueuedFrame(
                     camera=camera,
                     number=number,
                     connection=0,

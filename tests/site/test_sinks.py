@@ -17,9 +17,9 @@ def site(text: str) -> settings.Sinks:
     return settings.Sinks.model_validate(tomllib.loads(text))
 
 
-def whole_site(sinks: settings.Sinks) -> settings.Settings:
+def whole_site(sinks: settings.Sinks) -> settings.SiteSettings:
     camera = settings.CameraSettings(name="yard", url="demo:")
-    return settings.Settings(model=Path("model"), cameras=[camera], sinks=sinks)
+    return settings.SiteSettings(model=Path("model"), cameras=[camera], sinks=sinks)
 
 
 def test_the_store_is_told_the_names_that_the_sinks_have(tmp_path: Path) -> None:

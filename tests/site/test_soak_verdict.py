@@ -96,7 +96,7 @@ def test_lines_that_repeat_and_tracebacks_show() -> None:
 
 def test_a_fault_that_never_ends_and_a_restart_that_nobody_asked_for_show() -> None:
     fault = Done("kill site", 0.0, 3.0, (0, 0))
-    once, twice = ("site test watches, cameras: 8\n" * n for n in (1, 2))
+    once, twice = ("site test is watching, cameras: 8\n" * n for n in (1, 2))
     assert failed([*of_faults([fault], twice)]) == []
     assert failed([*of_faults([replace(fault, recovery_s=None)], twice)]) == ["1 x kill site"]
     assert len(failed([*of_faults([replace(fault, kind="backup")], twice)])) == 1

@@ -51,7 +51,7 @@ def _closed() -> Iterator[None]:
 
 def webhook(address: str, **changes: Any) -> Webhook:
     facts = {"name": "hook", "url": address, "secret": "env:WEBHOOK_KEY"} | changes
-    MADE.append(Webhook(settings.Webhook(**facts), site="home", clock=lambda: 1700000000.9))
+    MADE.append(Webhook(settings.WebhookSettings(**facts), site="home", clock=lambda: 1700000000.9))
     return MADE[-1]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.video.camera import Camera, StateChange
-from stepvad.video.tls import Tls
+from stepvad.video.tls import CameraTls
 from stepvad.video.url import Url
 from tests.video.clips import write_video
 from tests.video.servers import SLOWER, RtspServer, has_rtsp_server, wait_until
@@ -98,7 +98,7 @@ def endless_header(client: socket.socket, over: threading.Event) -> None:
         client.sendall(b"X-Header: value\r\n" * 100)
 
 
-def retries(url: str, tls: Tls | None = None, stall_s: float = STALL_S) -> list[StateChange]:
+def retries(url: str, tls: CameraTls | None = None, stall_s: float = STALL_S) -> list[StateChange]:
     """Watch a camera through two connections that must not last, and stop it in the third."""
     changes: list[StateChange] = []
     camera = Camera("door", Url(url, tls=tls), on_state=changes.append, stall_s=stall_s)
@@ -129,14 +129,14 @@ def test_a_server_over_tls_that_never_answers_is_given_up(
 ) -> None:
     certs = make_certificates(tmp_path)
     with bad_server(talk, certs / "good.pem") as port:
-        retries(f"{scheme}://viewer:x@127.0.0.1:{port}/a", Tls(certs / "ca.pem"))
+        retries(f"{scheme}://viewer:x@127.0.0.1:{port}/a", CameraTls(certs / "ca.pem"))
 
 
 @pytest.mark.parametrize("insecure", [False, True])
 @pytest.mark.parametrize("scheme", ["rtsps", "https"])
 def test_a_handshake_that_never_ends_is_given_up(scheme: str, insecure: bool) -> None:
     with bad_server(silent) as port:
-        retries(f"{scheme}://viewer:x@127.0.0.1:{port}/a", Tls(insecure=insecure))
+        retries(f"{scheme}://viewer:x@127.0.0.1:{port}/a", CameraTls(insecure=insecure))
 
 
 def test_a_server_that_accepts_nobody_is_given_up() -> None:
@@ -164,7 +164,7 @@ def test_a_stream_that_stops_midway_is_given_up(tmp_path: Path, how: str, secure
         over.wait(60)
 
     certs = make_certificates(tmp_path) if secure else None
-    scheme, tls = ("http", None) if certs is None else ("https", Tls(certs / "ca.pem"))
+    scheme, tls = ("http", None) if certs is None else ("https", CameraTls(certs / "ca.pem"))
     with bad_server(stop_midway, None if certs is None else certs / "good.pem") as port:
         changes = retries(f"{scheme}://127.0.0.1:{port}/a", tls)
     assert [change.state for change in changes[:2]] == ["online", "offline"]
@@ -180,7 +180,7 @@ def test_a_camera_over_tls_that_freezes_is_noticed_and_let_go(tmp_path: Path) ->
     server.start()
     try:
         changes: list[StateChange] = []
-        url = Url(server.address, tls=Tls(certs / "ca.pem"))
+        url = Url(server.address, tls=CameraTls(certs / "ca.pem"))
         camera = Camera("door", url, on_state=changes.append)
         threading.Thread(target=lambda: list(camera), daemon=True).start()
         wait_until(lambda: camera.counts.decoded >= 10)

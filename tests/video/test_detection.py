@@ -17,7 +17,7 @@ from stepvad.video.detection import (
     grid,
     without_doubles,
 )
-from stepvad.video.networks import Network, Port, open_network
+from stepvad.video.networks import ImageNetwork, Port, open_network
 from stepvad.video.people import Boxes, iou
 from tests.video import graphs
 
@@ -126,7 +126,7 @@ def test_what_networks_are_fed() -> None:
         return [np.zeros((1, 0, 5), np.float32), np.zeros((1, 0), np.int64)]
 
     ports = (Port("dets", (0, 0, 5)), Port("labels", (0, 0)))
-    network = Network(Path("r"), graph, Port("input", (0, 3, 2, 2)), ports)
+    network = ImageNetwork(Path("r"), graph, Port("input", (0, 3, 2, 2)), ports)
     red = np.zeros((2, 2, 3), np.uint8)
     red[..., 0] = 255
     assert len(PersonDetector(network)([red])[0]) == 0

@@ -29,7 +29,7 @@ from stepvad.video.extract import (
     follow,
     video_digest,
 )
-from stepvad.video.parts import Origin, Parts, Seen
+from stepvad.video.parts import FoundPeople, Origin, Parts
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
@@ -85,12 +85,14 @@ def finished(path: Path, directory: Path, **options: Any) -> Extraction:
     return result
 
 
-def seen(number: int, x: float, *, epoch: int = 0, size: int = 64, confidence: float = 1.0) -> Seen:
+def seen(
+    number: int, x: float, *, epoch: int = 0, size: int = 64, confidence: float = 1.0
+) -> FoundPeople:
     """A frame with one person at x, 20 pixels wide and 40 high."""
     boxes = Boxes(np.array([[x, 0, x + 20, 40]], np.float32), np.array([0.9], np.float32))
     joints = np.full((1, 17, 2), x, np.float32)
     people = People(boxes, joints, np.full((1, 17), confidence, np.float32))
-    return Seen(number, epoch, number / 10, 1000.0 + number, (size, size), people)
+    return FoundPeople(number, epoch, number / 10, 1000.0 + number, (size, size), people)
 
 
 def test_a_walker_becomes_a_track(tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_parts_give_back_what_was_seen(tmp_path: Path) -> None:
     nobody = seen(1, 0).people.take(np.array([], np.int64))
     with Parts(tmp_path, ORIGIN) as parts:
         parts.add(seen(0, 3, epoch=2))
-        parts.add(Seen(1, 2, None, 5.0, (64, 48), nobody))
+        parts.add(FoundPeople(1, 2, None, 5.0, (64, 48), nobody))
     first, second = Parts(tmp_path, ORIGIN)
     assert (first.number, first.epoch, first.pts, first.wall, first.size) == (
         *(0, 2, 0.0),

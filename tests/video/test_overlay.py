@@ -17,8 +17,8 @@ from stepvad.video.drawing import (
     TRACKS,
     UNSCORED,
     Colour,
+    ColourScale,
     Image,
-    Scale,
     chip,
     ink_on,
     ramp,
@@ -43,7 +43,7 @@ from tests.video.scored import LEFT_WRIST, N_FRAMES, SIZE, T, clip, scored, trac
 cv2 = pytest.importorskip("cv2")
 av = pytest.importorskip("av")
 
-SCALE = Scale(4.0, "the threshold")
+SCALE = ColourScale(4.0, "the threshold")
 LEFT, RIGHT = (120.0, 120.0), (340.0, 120.0)
 LATE = N_FRAMES - 1
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.video.drawing import LIGHT, Image, Scale, track_colours
+from stepvad.video.drawing import LIGHT, ColourScale, Image, track_colours
 from stepvad.video.timeline import PAPER, TRUTH, Spot, Stretch, Timeline, clock
 from tests.video.scored import N_FRAMES, T, clip, scored, track
 
 pytest.importorskip("cv2")
 
-SCALE = Scale(4.0, "the threshold")
+SCALE = ColourScale(4.0, "the threshold")
 WIDTH = 640
 COLOURS = track_colours([track(number, (0.0, 0.0)) for number in range(2)])
 

@@ -16,7 +16,7 @@ import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.video.camera import Camera, StateChange, _options
-from stepvad.video.tls import Tls, check_server
+from stepvad.video.tls import CameraTls, check_server
 from stepvad.video.url import Url
 from tests.video.clips import write_video
 from tests.video.servers import CANARY, RtspServer, has_rtsp_server, shows_nothing, wait_until
@@ -31,7 +31,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_certificates(tmp_path_factory.mktemp("certs"))
 
 
-def address(scheme: str, port: int, tls: Tls | None = None) -> Url:
+def address(scheme: str, port: int, tls: CameraTls | None = None) -> Url:
     return Url(f"{scheme}://viewer:{CANARY}@127.0.0.1:{port}/camera", tls=tls)
 
 
@@ -63,7 +63,7 @@ def test_a_certificate_that_nobody_signed_gets_no_password(certs: Path, scheme: 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_certificate_for_another_host_gets_no_password(certs: Path, scheme: str) -> None:
     with recording_server(certs / "other.pem") as server:
-        (change,) = attempts(address(scheme, server.port, Tls(certs / "ca.pem")), 1)
+        (change,) = attempts(address(scheme, server.port, CameraTls(certs / "ca.pem")), 1)
     assert not server.got_password
     assert "is not valid for '127.0.0.1'" in change.reason
 
@@ -74,7 +74,7 @@ def test_ffmpeg_by_itself_sends_no_password_to_a_wrong_certificate(
     certs: Path, scheme: str, name: str
 ) -> None:
     with recording_server(certs / f"{name}.pem") as server:
-        url = address(scheme, server.port, Tls(certs / "ca.pem"))
+        url = address(scheme, server.port, CameraTls(certs / "ca.pem"))
         with pytest.raises(OSError, match="Input/output error"):
             av.open(url.reveal(), options=_options(url, 2.0), timeout=(3, 3))
     assert server.connections == 1
@@ -86,7 +86,7 @@ def test_whoever_takes_over_after_the_first_handshake_gets_no_password(
     certs: Path, scheme: str
 ) -> None:
     with recording_server(certs / "good.pem", certs / "self.pem") as server:
-        attempts(address(scheme, server.port, Tls(certs / "ca.pem")), 1)
+        attempts(address(scheme, server.port, CameraTls(certs / "ca.pem")), 1)
     assert server.connections >= 2
     assert not server.got_password
 
@@ -97,7 +97,7 @@ def test_a_certificate_by_a_named_authority_gets_the_password(
     certs: Path, scheme: str, name: str, ca: str
 ) -> None:
     with recording_server(certs / f"{name}.pem") as server:
-        (change,) = attempts(address(scheme, server.port, Tls(certs / f"{ca}.pem")), 1)
+        (change,) = attempts(address(scheme, server.port, CameraTls(certs / f"{ca}.pem")), 1)
     assert server.got_password
     assert "401" in change.reason
 
@@ -107,7 +107,7 @@ def test_an_insecure_camera_gets_its_password_and_a_warning(
     certs: Path, scheme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with recording_server(certs / "self.pem") as server:
-        attempts(address(scheme, server.port, Tls(insecure=True)), 1)
+        attempts(address(scheme, server.port, CameraTls(insecure=True)), 1)
     assert server.got_password
     assert "camera door: tls_insecure: its certificate is not checked" in caplog.text
 
@@ -121,7 +121,7 @@ def test_a_redirect_does_not_carry_the_password(certs: Path, scheme: str, target
     with recording_server(*(cert if target.endswith("s") else ())) as elsewhere:
         moved = redirects_to(f"{target}://localhost:{elsewhere.port}/b")
         with recording_server(*cert, answer=moved) as server:
-            url = address(scheme, server.port, Tls(certs / "ca.pem"))
+            url = address(scheme, server.port, CameraTls(certs / "ca.pem"))
             (change,) = attempts(url, 1)
     assert server.requests
     assert not elsewhere.got_password
@@ -147,7 +147,7 @@ def test_a_server_that_trickles_over_tls_is_given_up_in_time(certs: Path) -> Non
         return b"R"
 
     with recording_server(certs / "good.pem", answer=trickle) as server:
-        url = address("rtsps", server.port, Tls(certs / "ca.pem"))
+        url = address("rtsps", server.port, CameraTls(certs / "ca.pem"))
         started = time.monotonic()
         with pytest.raises(TimeoutError):
             check_server(av, url.reveal(), url.tls, 1.0)
@@ -157,26 +157,26 @@ def test_a_server_that_trickles_over_tls_is_given_up_in_time(certs: Path) -> Non
 def test_authorities_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("no certificate\n")
     with pytest.raises(ConfigError, match=r"empty.pem: expected certificates .* no certificates"):
-        Tls(tmp_path / "empty.pem").context()
+        CameraTls(tmp_path / "empty.pem").context()
     with pytest.raises(ConfigError, match="No such file"):
-        Tls(tmp_path / "missing.pem").context()
+        CameraTls(tmp_path / "missing.pem").context()
     with pytest.raises(ConfigError, match="got both"):
-        Tls(tmp_path / "empty.pem", insecure=True)
+        CameraTls(tmp_path / "empty.pem", insecure=True)
 
 
 def test_a_system_without_authorities_is_told_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stepvad.video.tls._system_bundle", lambda: None)
     with pytest.raises(ConfigError, match="install ca-certificates"):
-        Tls().context()
-    assert Tls().options() == {"tls_verify": "1"}
+        CameraTls().context()
+    assert CameraTls().options() == {"tls_verify": "1"}
 
 
 def test_an_ffmpeg_that_checks_no_host_names_is_refused() -> None:
     meta = {"libavformat": {"configuration": "--enable-shared --enable-openssl"}}
     build = SimpleNamespace(_core=SimpleNamespace(library_meta=meta))
     with pytest.raises(ConfigError, match="checks host names"):
-        check_server(build, "rtsps://127.0.0.1/a", Tls(), 1.0)
-    check_server(build, "rtsps://127.0.0.1/a", Tls(insecure=True), 1.0)
+        check_server(build, "rtsps://127.0.0.1/a", CameraTls(), 1.0)
+    check_server(build, "rtsps://127.0.0.1/a", CameraTls(insecure=True), 1.0)
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def rtsps(clip: Path, certificate: Path) -> Iterator[RtspServer]:
 def test_frames_of_a_real_camera_come_over_tls(
     certs: Path, clip: Path, name: str, ca: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tls = Tls(insecure=True) if ca is None else Tls(certs / f"{ca}.pem")
+    tls = CameraTls(insecure=True) if ca is None else CameraTls(certs / f"{ca}.pem")
     with rtsps(clip, certs / f"{name}.pem") as server:
         camera = Camera("door", Url(server.address, tls=tls))
         reader = threading.Thread(target=lambda: list(islice(camera, 10)), daemon=True)
@@ -238,7 +238,7 @@ def test_frames_come_over_https(certs: Path, tmp_path: Path) -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            url = address("https", server.server_port, Tls(certs / "ca.pem"))
+            url = address("https", server.server_port, CameraTls(certs / "ca.pem"))
             frames = list(islice(Camera("door", url, buffer=100), 10))
         finally:
             server.shutdown()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stepvad.video.detection import PersonDetector
-from stepvad.video.motion import Motion
+from stepvad.video.motion import BoxMotion
 from stepvad.video.networks import open_network
 from stepvad.video.people import Boxes, Floats, People
 from stepvad.video.tracker import Tracker, best_pairs
@@ -121,7 +121,7 @@ def test_pairs_have_the_largest_sum_of_overlaps() -> None:
 
 
 def test_the_filter_learns_an_even_motion() -> None:
-    motion = Motion(_box(0))
+    motion = BoxMotion(_box(0))
     for at in range(1, 40):
         motion.predict()
         motion.correct(_box(5.0 * at))
@@ -131,7 +131,7 @@ def test_the_filter_learns_an_even_motion() -> None:
 
 def test_the_filter_is_the_textbook_one() -> None:
     """The same steps with the 2x2 matrices of the textbook, for the centre's x."""
-    motion = Motion(_box(0))
+    motion = BoxMotion(_box(0))
     place, speed = 0.05 * 40, 40 / 160
     x, P = np.array([10.0, 0.0]), np.diag([(2 * place) ** 2, (10 * speed) ** 2])
     F, H = np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[1.0, 0.0]])

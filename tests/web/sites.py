@@ -15,9 +15,9 @@ from fastapi import FastAPI
 from stepvad.errors import DataError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record, event_id
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
-from stepvad.settings.file import CameraSettings, Settings, Web
+from stepvad.settings.file import CameraSettings, SiteSettings, Web
 from stepvad.site.store.eventstore import Store
 from stepvad.web import Running, create_app
 
@@ -58,9 +58,9 @@ EXPLANATION: dict[str, Any] = {
 class Site:
     """All that a running site has, but for its cameras."""
 
-    settings: Settings
+    settings: SiteSettings
     store: Store
-    board: Board
+    board: LiveStatus
     explanations: dict[str, EventExplanation] = field(default_factory=dict)
 
     def explain(self, id: str) -> EventExplanation:
@@ -81,7 +81,7 @@ def site(
     directory: Path, cameras: tuple[str, ...] = CAMERAS, web: Web | None = None
 ) -> Iterator[Site]:
     """A site with nothing in it yet."""
-    settings = Settings(
+    settings = SiteSettings(
         name="mill",
         data=directory,
         model=directory / "model.safetensors",
@@ -89,7 +89,7 @@ def site(
         web=web or Web(),
     )
     store = Store(directory / "events.db", ["mqtt"])
-    board = Board()
+    board = LiveStatus()
     for name in cameras:
         board.camera(name, rate=10.0, threshold=THRESHOLD, model="walkers", zones=ZONES)
     try:

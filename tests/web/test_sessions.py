@@ -124,4 +124,4 @@ def test_a_full_disk_keeps_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
         sessions = Sessions(TOKEN, disk.path / "sessions")
         disk.fill()
         assert sessions.holds(sessions.begin())
-    assert "log-ins will not survive a restart" in caplog.text
+    assert "sessions will not survive a restart" in caplog.text

@@ -38,7 +38,7 @@ def test_healthz_fails_when_a_stage_hangs_and_names_it_only_to_the_operator(
         answer = stranger.get("/healthz")
         assert (answer.status_code, answer.text) == (503, "hanging\n")
     said = [one.getMessage() for one in caplog.records if one.name == "stepvad.web.operations"]
-    assert said == ["stages that hang: scoring"]
+    assert said == ["stages hang: scoring"]
     lines = TestClient(app, base_url=HERE, headers=BEARER).get("/metrics").text.splitlines()
     assert 'stepvad_stage_heartbeat_age_seconds{stage="scoring"} 31.5' in lines
     assert 'stepvad_stage_heartbeat_deadline_seconds{stage="web"} 30.0' in lines

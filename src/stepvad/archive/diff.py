@@ -15,7 +15,7 @@ from stepvad.archive import manifest
 from stepvad.archive.layout import SUFFIX, camera_of, date_of, directory
 from stepvad.archive.scorefacts import ClipWindows
 from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
-from stepvad.archive.storage import Place
+from stepvad.archive.storage import Directory
 from stepvad.calibration import RULES, file
 from stepvad.errors import DataError, StepvadError
 from stepvad.incidents.events import Event, Rules, find
@@ -41,7 +41,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CameraDiff:
     """What changed for one camera."""
 
     camera: str
@@ -58,7 +58,7 @@ class Line:
 class Difference:
     """All that changed."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[CameraDiff, ...]
     changed: tuple[Changed, ...]
     only_old: int
     """Clips that only the old model scored, which are not compared."""
@@ -69,17 +69,17 @@ class Difference:
 class Side:
     """One model's scores, and how they become events."""
 
-    place: Place
+    place: Directory
     rules_of: RulesOf
 
     @classmethod
-    def by_threshold(cls, place: Place, threshold: float) -> Side:
+    def by_threshold(cls, place: Directory, threshold: float) -> Side:
         """One threshold for all cameras."""
         rules = replace(RULES, threshold=threshold)
         return cls(place, lambda camera: rules)
 
     @classmethod
-    def by_calibration(cls, place: Place, calibration: Path) -> Side:
+    def by_calibration(cls, place: Directory, calibration: Path) -> Side:
         """The thresholds of the model's calibration, which has to be of the model that scored."""
         made = file.read(calibration)
         facts = manifest.read(place)
@@ -135,7 +135,7 @@ def compare(
             )
     report(Progress("comparing", len(directories), len(directories)))
     columns = ("clips", "old", "new", "gained", "lost")
-    lines = [Line(camera, *(n[c] for c in columns)) for camera, n in sorted(counts.items())]
+    lines = [CameraDiff(camera, *(n[c] for c in columns)) for camera, n in sorted(counts.items())]
     return Difference(tuple(lines), tuple(changed), only["old"], only["new"])
 
 
@@ -154,7 +154,7 @@ def gained_and_lost(
     return gained, [event for event in old if not near(event, new)]
 
 
-def _by_directory(place: Place) -> dict[str, list[str]]:
+def _by_directory(place: Directory) -> dict[str, list[str]]:
     """The files of scores in each directory."""
     names = [stored.name for stored in place.files(SUFFIX)]
     if not names:

@@ -9,12 +9,12 @@ from typing import Any
 from stepvad.archive import manifest
 from stepvad.archive.layout import SUFFIX, camera_of, date_of, shards
 from stepvad.archive.scorefile import read_facts
-from stepvad.archive.storage import Place
+from stepvad.archive.storage import Directory
 from stepvad.errors import StepvadError
 
 
 @dataclass(frozen=True, slots=True)
-class Footage:
+class CameraFootage:
     """The poses of one camera."""
 
     camera: str
@@ -25,7 +25,7 @@ class Footage:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoreCoverage:
     """The scores of one model, and how much of the poses they cover."""
 
     place: str
@@ -45,13 +45,13 @@ class Scored:
 class Holdings:
     """Poses by camera and scores by model."""
 
-    poses: list[Footage]
-    scores: list[Scored]
+    poses: list[CameraFootage]
+    scores: list[ScoreCoverage]
 
 
 def look(places: Sequence[str]) -> Holdings:
     """What is in some places: poses in one of them at most, and scores of them in any others."""
-    found = [Place.at(text) for text in places]
+    found = [Directory.at(text) for text in places]
     of_scores = [place for place in found if manifest.read(place) is not None]
     poses = [place for place in found if place not in of_scores]
     if len(poses) > 1:
@@ -68,13 +68,13 @@ def look(places: Sequence[str]) -> Holdings:
     return Holdings(there, [scored(place, poses[0] if poses else None) for place in of_scores])
 
 
-def footage(poses: Place) -> list[Footage]:
+def footage(poses: Directory) -> list[CameraFootage]:
     """The poses of every camera."""
     by_camera: dict[str, list[Any]] = {}
     for file in poses.files(SUFFIX):
         by_camera.setdefault(camera_of(file.name), []).append(file)
     return [
-        Footage(
+        CameraFootage(
             camera,
             min(date_of(file.name) for file in files),
             max(date_of(file.name) for file in files),
@@ -85,7 +85,7 @@ def footage(poses: Place) -> list[Footage]:
     ]
 
 
-def scored(scores: Place, poses: Place | None = None) -> Scored:
+def scored(scores: Directory, poses: Directory | None = None) -> ScoreCoverage:
     """What one place of scores has; done is what was made of files of the same names and sizes."""
     facts = manifest.read(scores)
     if facts is None:
@@ -106,7 +106,7 @@ def scored(scores: Place, poses: Place | None = None) -> Scored:
         wanted = {shard.name: [(file.name, file.size) for file in shard.files] for shard in plan}
         done = sum(inputs.get(name) == files for name, files in wanted.items())
         of = len(plan)
-    return Scored(
+    return ScoreCoverage(
         place=scores.url.removeprefix("file://"),
         model=facts.model,
         model_sha256=facts.identity.model_sha256,

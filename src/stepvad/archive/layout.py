@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from stepvad.archive.storage import Stored
+from stepvad.archive.storage import StoredFile
 
 SHARD_BYTES = 16_000_000
 """Small files of one camera and date are scored together up to this size."""
@@ -16,10 +16,10 @@ SUFFIX = ".parquet"
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ArchiveShard:
     """Pose files that are scored together; their scores are one file of the same place and name."""
 
-    files: tuple[Stored, ...]
+    files: tuple[StoredFile, ...]
 
     @property
     def name(self) -> str:
@@ -32,17 +32,17 @@ class Shard:
         return sum(file.size for file in self.files)
 
 
-def shards(files: Iterable[Stored], *, most_bytes: int = SHARD_BYTES) -> list[Shard]:
+def shards(files: Iterable[StoredFile], *, most_bytes: int = SHARD_BYTES) -> list[ArchiveShard]:
     """All files in their order, small ones of one directory together."""
-    made: list[Shard] = []
+    made: list[ArchiveShard] = []
     for _, several in groupby(files, key=lambda file: directory(file.name)):
-        waiting: list[Stored] = []
+        waiting: list[StoredFile] = []
         for file in several:
             if waiting and sum(other.size for other in waiting) + file.size > most_bytes:
-                made.append(Shard(tuple(waiting)))
+                made.append(ArchiveShard(tuple(waiting)))
                 waiting = []
             waiting.append(file)
-        made.append(Shard(tuple(waiting)))
+        made.append(ArchiveShard(tuple(waiting)))
     return made
 
 

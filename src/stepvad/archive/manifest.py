@@ -17,8 +17,8 @@ from stepvad.archive.scorefacts import (
     inputs_of,
     texts_of,
 )
-from stepvad.archive.shards import Job, Outcome
-from stepvad.archive.storage import Place
+from stepvad.archive.shards import Job, ShardOutcome
+from stepvad.archive.storage import Directory
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
 from stepvad.formats import jsonfile
@@ -112,7 +112,7 @@ class Manifest:
         )
 
 
-def read(place: Place) -> Manifest | None:
+def read(place: Directory) -> Manifest | None:
     """The manifest of a place, if it has one."""
     text = place.read(NAME)
     if text is None:
@@ -143,7 +143,7 @@ def begin(job: Job, config: Config) -> None:
             )
 
 
-def finish(job: Job, config: Config, outcomes: Sequence[Outcome]) -> None:
+def finish(job: Job, config: Config, outcomes: Sequence[ShardOutcome]) -> None:
     """Write what is there now; what other runs scored in other directories stays."""
     known = read(job.scores)
     now = {directory(outcome.shard.name) for outcome in outcomes}

@@ -41,7 +41,7 @@ class ClipScores:
     windows: WindowScores
 
 
-class Writer:
+class ScoreFileWriter:
     """A file of scores under way; trouble with the disk is told as such."""
 
     def __init__(self, path: Path, n_scales: int | None) -> None:
@@ -116,9 +116,9 @@ class Writer:
 
 
 @contextmanager
-def writing(path: Path, n_scales: int | None) -> Iterator[Writer]:
+def writing(path: Path, n_scales: int | None) -> Iterator[ScoreFileWriter]:
     """A writer that lets go of its file, whatever happens."""
-    writer = Writer(path, n_scales)
+    writer = ScoreFileWriter(path, n_scales)
     try:
         yield writer
     finally:

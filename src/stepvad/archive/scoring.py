@@ -9,10 +9,10 @@ from pathlib import Path
 
 from stepvad import executors
 from stepvad.archive import manifest, shards
-from stepvad.archive.layout import SUFFIX, Shard, directory
+from stepvad.archive.layout import SUFFIX, ArchiveShard, directory
 from stepvad.archive.layout import shards as shards_of
-from stepvad.archive.shards import Job, Outcome, Task
-from stepvad.archive.storage import Place
+from stepvad.archive.shards import Job, ShardOutcome, ShardTask
+from stepvad.archive.storage import Directory
 from stepvad.config import Engine, Runtime
 from stepvad.detector import Detector
 from stepvad.errors import StepvadError
@@ -24,7 +24,7 @@ MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ArchiveSummary:
     """What a run over an archive did."""
 
     shards: int
@@ -61,7 +61,7 @@ def score(
     options: ScoreOptions = DEFAULTS,
     *,
     report: Report = silent,
-) -> Summary:
+) -> ArchiveSummary:
     """Score all poses below a path or URL into another, `jobs` shards at a time.
 
     Scores of these very poses and this model are kept. Interrupted or killed, the same call goes
@@ -96,12 +96,12 @@ def score(
         failed |= outcome.failed
     scored = sum(_windows(outcome) for outcome in outcomes)
     total = scored + sum(map(_windows, kept))
-    return Summary(len(plan), len(kept), total, scored, dict(sorted(failed.items())))
+    return ArchiveSummary(len(plan), len(kept), total, scored, dict(sorted(failed.items())))
 
 
 def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOptions) -> Job:
     """What all shards of a run share, named so that other processes find it."""
-    source, target = Place.at(poses), Place.at(scores)
+    source, target = Directory.at(poses), Directory.at(scores)
     if f"{target.url}/".startswith(f"{source.url}/"):
         raise StepvadError(
             f"{scores}: expected scores outside of the poses, got a place among them",
@@ -118,15 +118,15 @@ def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOpt
     )
 
 
-Work = Callable[[Task], Outcome]
-Runner = Callable[[Work, Sequence[Shard]], Iterator[Outcome]]
+Work = Callable[[ShardTask], ShardOutcome]
+Runner = Callable[[Work, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
 
 
 def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
     """What does work for shards: processes of one thread each, so that bits do not depend on it."""
 
-    def run(work: Work, several: Sequence[Shard]) -> Iterator[Outcome]:
-        tasks = [Task(job, shard) for shard in several]
+    def run(work: Work, several: Sequence[ArchiveShard]) -> Iterator[ShardOutcome]:
+        tasks = [ShardTask(job, shard) for shard in several]
         if not (job.poses.is_shared and job.scores.is_shared):
             return map(work, tasks)  # in the memory of this process
         return executors.run(work, tasks, jobs=jobs, executor=executor, threads=1)
@@ -135,8 +135,8 @@ def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
 
 
 def _follow(
-    run: Runner, work: Work, several: Sequence[Shard], stage: str, report: Report
-) -> Iterator[Outcome]:
+    run: Runner, work: Work, several: Sequence[ArchiveShard], stage: str, report: Report
+) -> Iterator[ShardOutcome]:
     """The outcomes as they come, with a report in megabytes of poses."""
     total, done, windows = sum(shard.size for shard in several), 0, 0
     report(Progress(stage, 0, total // MEGABYTE))
@@ -153,7 +153,7 @@ def _follow(
         ) from error
 
 
-def _remove_others(place: Place, plan: Sequence[Shard], there: set[str]) -> None:
+def _remove_others(place: Directory, plan: Sequence[ArchiveShard], there: set[str]) -> None:
     """Remove scores of shards that are others now, in the directories of this plan."""
     names, directories = {s.name for s in plan}, {directory(s.name) for s in plan}
     for name in sorted(there - names):
@@ -161,5 +161,5 @@ def _remove_others(place: Place, plan: Sequence[Shard], there: set[str]) -> None
             place.delete(name)
 
 
-def _windows(outcome: Outcome) -> int:
+def _windows(outcome: ShardOutcome) -> int:
     return 0 if outcome.facts is None else outcome.facts.windows

@@ -12,11 +12,11 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from stepvad import skeletons
-from stepvad.archive.layout import Shard
+from stepvad.archive.layout import ArchiveShard
 from stepvad.archive.rowcheck import RowCheck
 from stepvad.archive.scorefacts import ClipWindows, InputFacts, ScoreFacts, ScoreIdentity
-from stepvad.archive.scorefile import ClipScores, Writer, read_facts, writing
-from stepvad.archive.storage import Place
+from stepvad.archive.scorefile import ClipScores, ScoreFileWriter, read_facts, writing
+from stepvad.archive.storage import Directory
 from stepvad.config import Engine
 from stepvad.detector import Detector
 from stepvad.errors import DataError, StepvadError
@@ -36,8 +36,8 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 class Job:
     """What all shards of a run share."""
 
-    poses: Place
-    scores: Place
+    poses: Directory
+    scores: Directory
     model: Path
     model_sha256: str
     engine: Engine
@@ -53,50 +53,50 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ShardTask:
     """One shard to be looked at or scored."""
 
     job: Job
-    shard: Shard
+    shard: ArchiveShard
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ShardOutcome:
     """What became of a shard."""
 
-    shard: Shard
+    shard: ArchiveShard
     facts: ScoreFacts | None
     """What its file of scores says of itself; None if there is none."""
     failed: dict[str, str] = field(default_factory=dict)
     """Pose files without scores, and why."""
 
 
-def look(task: Task) -> Outcome:
+def look(task: ShardTask) -> ShardOutcome:
     """Whether the scores of a shard are there, whole, and of these very poses and model."""
     job, shard = task.job, task.shard
     try:
         with job.scores.open(shard.name) as file:
             facts = read_facts(file, job.scores.named(shard.name))
         if facts.identity != job.identity:
-            return Outcome(shard, None)
+            return ShardOutcome(shard, None)
         same = facts.inputs == _inputs(job, shard, facts.inputs if job.quick else ())
     except (StepvadError, _FileError):
-        return Outcome(shard, None)
-    return Outcome(shard, facts if same and not facts.failed else None)
+        return ShardOutcome(shard, None)
+    return ShardOutcome(shard, facts if same and not facts.failed else None)
 
 
-def score(task: Task) -> Outcome:
+def score(task: ShardTask) -> ShardOutcome:
     """Score a shard; a file that cannot be scored is told of and left out."""
     if task.job.scores.is_shared:  # so this process is here for shards and nothing else
         _keep_freed_memory()
     failed: dict[str, str] = {}
     while True:
         try:
-            return Outcome(task.shard, _score(task, failed), failed)
+            return ShardOutcome(task.shard, _score(task, failed), failed)
         except _FileError as error:
             failed[error.name] = error.reason
         except StepvadError as error:
-            return Outcome(task.shard, None, dict.fromkeys(_names(task.shard), str(error)))
+            return ShardOutcome(task.shard, None, dict.fromkeys(_names(task.shard), str(error)))
 
 
 @cache
@@ -119,7 +119,7 @@ class _FileError(Exception):
         self.name, self.reason = name, reason
 
 
-def _score(task: Task, failed: dict[str, str]) -> ScoreFacts:
+def _score(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
     """Write the scores of all files but the failed ones; what their file says of itself."""
     job, shard = task.job, task.shard
     detector = _detector(job.model, job.model_sha256, job.engine)
@@ -175,7 +175,9 @@ class _Done:
         self.clips[clip] = ClipWindows(fps, n_frames)
 
 
-def _score_file(place: Place, name: str, detector: Detector, writer: Writer, done: _Done) -> None:
+def _score_file(
+    place: Directory, name: str, detector: Detector, writer: ScoreFileWriter, done: _Done
+) -> None:
     """Score all clips of a file, however large, in the same memory."""
     seen: set[str] = set()
     shown = place.named(name)
@@ -206,7 +208,7 @@ def _score_file(place: Place, name: str, detector: Detector, writer: Writer, don
 
 
 def _score_clip(
-    clip: str, runs: Iterator[Repaired], detector: Detector, writer: Writer, done: _Done
+    clip: str, runs: Iterator[Repaired], detector: Detector, writer: ScoreFileWriter, done: _Done
 ) -> None:
     """Score the windows of a clip as its runs come."""
     for index, mended in in_pieces(runs, detector.config, detector.skeleton):
@@ -218,12 +220,12 @@ def _score_clip(
             done.flat += int(windows.flat.sum())
 
 
-def _names(shard: Shard) -> list[str]:
+def _names(shard: ArchiveShard) -> list[str]:
     return [file.name for file in shard.files]
 
 
 def _inputs(
-    job: Job, shard: Shard, known: Sequence[InputFacts] = (), *, failed: Container[str] = ()
+    job: Job, shard: ArchiveShard, known: Sequence[InputFacts] = (), *, failed: Container[str] = ()
 ) -> tuple[InputFacts, ...]:
     """The poses of a shard: name, size and digest; the digest as `known` where all else fits.
 

@@ -20,7 +20,7 @@ SMALL = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredFile:
     """One file: its name below the place, with `/` between directories, and its bytes."""
 
     name: str
@@ -28,7 +28,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Directory:
     """A directory by its URL; processes that see it open it for themselves."""
 
     url: str
@@ -36,7 +36,7 @@ class Place:
     """The one file that is meant, where the URL was that of a file."""
 
     @classmethod
-    def at(cls, text: str) -> Place:
+    def at(cls, text: str) -> Directory:
         """The place that somebody named: a path, or a URL such as `s3://bucket/poses`."""
         files, root = _file_system(text)
         if files.isfile(root):
@@ -54,7 +54,7 @@ class Place:
         """Whether other processes see it too."""
         return not self.url.startswith("memory://")
 
-    def files(self, suffix: str) -> list[Stored]:
+    def files(self, suffix: str) -> list[StoredFile]:
         """Files at any depth whose names end so, in order; hidden ones are left out."""
         files, root = _file_system(self.url)
         with _readable(self.url):
@@ -62,7 +62,7 @@ class Place:
         named = ((path[len(root) :].lstrip("/"), facts) for path, facts in found.items())
         return sorted(
             (
-                Stored(name, int(facts["size"]))
+                StoredFile(name, int(facts["size"]))
                 for name, facts in named
                 if name.endswith(suffix)
                 and self.only in (None, name)

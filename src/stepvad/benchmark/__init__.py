@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.comparison import Line, compare
+    from stepvad.benchmark.comparison import MethodResult, compare
     from stepvad.benchmark.custom import CustomDataset, CustomMethod
     from stepvad.benchmark.datasets import Dataset, open_dataset
     from stepvad.benchmark.intervals import Interval, Spread
     from stepvad.benchmark.metrics import auroc, average_precision, equal_error_rate
-    from stepvad.benchmark.protocol import Evaluation, Row, Scorer, evaluate
+    from stepvad.benchmark.protocol import Evaluation, ResultRow, Scorer, evaluate
     from stepvad.formats.labels import FrameLabels
 
 _HOME = {
@@ -21,8 +21,8 @@ _HOME = {
     "Evaluation": "benchmark.protocol",
     "FrameLabels": "formats.labels",
     "Interval": "benchmark.intervals",
-    "Line": "benchmark.comparison",
-    "Row": "benchmark.protocol",
+    "MethodResult": "benchmark.comparison",
+    "ResultRow": "benchmark.protocol",
     "Scorer": "benchmark.protocol",
     "Spread": "benchmark.intervals",
     "auroc": "benchmark.metrics",
@@ -40,8 +40,8 @@ __all__ = [
     "Evaluation",
     "FrameLabels",
     "Interval",
-    "Line",
-    "Row",
+    "MethodResult",
+    "ResultRow",
     "Scorer",
     "Spread",
     "auroc",

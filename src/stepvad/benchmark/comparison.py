@@ -28,7 +28,7 @@ from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.sweep import Place
+    from stepvad.benchmark.sweep import SweepPlace
 
 VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "step": (Experiment(), "STEP"),
@@ -72,7 +72,7 @@ TRIVIAL: Mapping[Scored, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MethodResult:
     """One method on one selection of frames."""
 
     name: str
@@ -108,7 +108,7 @@ def experiments(
 
 def compare(
     methods: Sequence[str | CustomMethod[Any]],
-    data: Dataset | CustomDataset | Place | Path | str,
+    data: Dataset | CustomDataset | SweepPlace | Path | str,
     *,
     config: Config = Config(),
     seeds: Sequence[int] = (0,),
@@ -119,13 +119,13 @@ def compare(
     jobs: int = 1,
     executor: Executor = "processes",
     report: Report = silent,
-) -> list[Line]:
+) -> list[MethodResult]:
     """Fit methods on the training clips of a data set and measure them on its test clips.
 
     A method is one of `VARIANTS`, fitted with `config` and each of the seeds, or a `CustomMethod`
     or its name `package.module:name`, fitted once. Data are a directory, a `CustomDataset` or its
-    name, or a `Dataset`; all runs here and nothing is kept. With a `Place`, built-in methods run
-    `jobs` at a time, and what has a result there is not run again.
+    name, or a `Dataset`; all runs here and nothing is kept. With a `SweepPlace`, built-in methods
+    run `jobs` at a time, and what has a result there is not run again.
 
     A line for each method, the trivial scores last; leads are those of the first method.
     """
@@ -173,7 +173,7 @@ def _check_distinct(titles: Sequence[str]) -> None:
 
 def _swept(
     chosen: Mapping[str, Sequence[Experiment]],
-    place: Place,
+    place: SweepPlace,
     jobs: int,
     executor: Executor,
     report: Report,
@@ -219,7 +219,7 @@ def table(
     trivial: Sequence[ScoredClip],
     dataset: Dataset,
     view: FrameView,
-) -> list[Line]:
+) -> list[MethodResult]:
     """A line for each title with the test clips as each seed scored them, then the trivial ones."""
 
     def chosen(clips: Sequence[ScoredClip], method: Scored = "detector") -> FrameScores:
@@ -235,8 +235,8 @@ def table(
     return [_line(title, scores, drawn[title], first) for title, scores in sets.items()]
 
 
-def _line(title: str, scores: FrameScores, drawn: Resampled, first: Resampled) -> Line:
-    return Line(
+def _line(title: str, scores: FrameScores, drawn: Resampled, first: Resampled) -> MethodResult:
+    return MethodResult(
         name=title,
         auroc=intervals.over_seeds(scores.measure_each()),
         interval=drawn.interval(),

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from stepvad.benchmark.comparison import VARIANTS
-from stepvad.benchmark.studies import Line, Study
+from stepvad.benchmark.studies import Study, StudyResult
 from stepvad.plots import style
 from stepvad.plots.curves import AxisLabels, Series, draw_panels
 from stepvad.plots.dots import Dot, draw_dots
 from stepvad.plots.heatmap import Grid, draw_heatmaps
 
 
-def draw(study: Study, lines: Sequence[Line], directory: Path) -> None:
+def draw(study: Study, lines: Sequence[StudyResult], directory: Path) -> None:
     """Write the figure of a study; a panel for each data set, and maps if there are several K."""
     path = directory / f"{study.name}.png"
-    by_data: dict[str, list[Line]] = {}
+    by_data: dict[str, list[StudyResult]] = {}
     for line in lines:
         by_data.setdefault(line.data, []).append(line)
     if not study.axis:
@@ -30,14 +30,14 @@ def draw(study: Study, lines: Sequence[Line], directory: Path) -> None:
         draw_heatmaps(_maps(lines), directory / f"{study.name}-maps.png")
 
 
-def _dot(line: Line) -> Dot:
+def _dot(line: StudyResult) -> Dot:
     value, low, high = (
         100 * share for share in (line.auroc.mean, line.interval.low, line.interval.high)
     )
     return Dot(line.case.label, line.case.method, value, low, high)
 
 
-def _series(lines: Sequence[Line]) -> dict[str, Series]:
+def _series(lines: Sequence[StudyResult]) -> dict[str, Series]:
     """AUROC of each seed along the axis, by line of the figure."""
     values: dict[str, dict[float, list[float]]] = {}
     for line in lines:
@@ -47,14 +47,14 @@ def _series(lines: Sequence[Line]) -> dict[str, Series]:
     return {name: Series.of(along, look=looks[name]) for name, along in values.items()}
 
 
-def _every_K(lines: Sequence[Line]) -> list[int]:
+def _every_K(lines: Sequence[StudyResult]) -> list[int]:
     return sorted({line.case.K for line in lines if line.case.K})
 
 
-def _looks(lines: Sequence[Line]) -> dict[str, style.Look]:
+def _looks(lines: Sequence[StudyResult]) -> dict[str, style.LineStyle]:
     """The colour of its method for each line; of several lines each has a stroke of its own."""
     methods = {line.case.line: line.case.method for line in lines}
-    looks: dict[str, style.Look] = {}
+    looks: dict[str, style.LineStyle] = {}
     for name, method in methods.items():
         own = style.look(method)
         number = [*methods.values()][: len(looks)].count(method)
@@ -63,7 +63,7 @@ def _looks(lines: Sequence[Line]) -> dict[str, style.Look]:
     return looks
 
 
-def _maps(lines: Sequence[Line]) -> Mapping[str, Grid]:
+def _maps(lines: Sequence[StudyResult]) -> Mapping[str, Grid]:
     """AUROC over T and K for each data set and method that has a K."""
     cells: dict[str, dict[tuple[int, int], float]] = {}
     for line in lines:

@@ -24,7 +24,7 @@ TIMED_BATCHES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DatasetPart:
     """Clips of a data set and the windows in them."""
 
     clips: int
@@ -35,9 +35,9 @@ class Part:
 class Forecast:
     """What a training on a data set consists of, and how long its parts take here."""
 
-    train: Part
-    test: Part
-    validation: Part | None
+    train: DatasetPart
+    test: DatasetPart
+    validation: DatasetPart | None
     """Clips that are scored after every epoch, and with them all training windows."""
     epochs: int
     steps_per_epoch: int
@@ -99,7 +99,7 @@ def forecast(
         compute,
     )
     return Forecast(
-        train=Part(footage.n_clips, len(footage)),
+        train=DatasetPart(footage.n_clips, len(footage)),
         test=test,
         validation=validation,
         epochs=config.epochs,
@@ -110,9 +110,9 @@ def forecast(
     )
 
 
-def _part(clips: Iterable[Clip], config: Config) -> Part:
+def _part(clips: Iterable[Clip], config: Config) -> DatasetPart:
     found = [*clips]
-    return Part(len(found), len(Footage.read(found, config)))
+    return DatasetPart(len(found), len(Footage.read(found, config)))
 
 
 def _seconds_per_window(footage: Footage, weights: Weights, config: Config) -> float:

@@ -44,7 +44,7 @@ def equal_error_rate(abnormal: ArrayLike, score: ArrayLike) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counts:
+class RankCounts:
     """Abnormal and normal frames that score as much or more, from none to all, `(m,)` each."""
 
     hits: NDArray[np.int64]
@@ -109,7 +109,7 @@ class Ranking:
         ends = np.flatnonzero(np.append(descending[1:] != descending[:-1], len(score) > 0))
         return cls(order, abnormal[order], ends)
 
-    def count(self, times: NDArray[np.int64] | None = None) -> Counts:
+    def count(self, times: NDArray[np.int64] | None = None) -> RankCounts:
         """The counts down to each score; frames may count several `times (n,)`, as ranked."""
         if times is None:
             hits = np.cumsum(self.abnormal, dtype=np.int64)[self.ends]
@@ -117,7 +117,7 @@ class Ranking:
         else:
             hits = np.cumsum(times * self.abnormal)[self.ends]
             every = np.cumsum(times)[self.ends]
-        return Counts(np.concatenate([[0], hits]), np.concatenate([[0], every - hits]))
+        return RankCounts(np.concatenate([[0], hits]), np.concatenate([[0], every - hits]))
 
 
 def _ranking(abnormal: ArrayLike, score: ArrayLike) -> Ranking:

@@ -31,7 +31,7 @@ MOVING = (0.85, 0.95)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Person:
+class PicturedWindow:
     """One window `x (2, V, T)`, and the way it goes in heights of the body."""
 
     x: NDArray[np.float32]
@@ -87,7 +87,9 @@ def ways(index: WindowIndex, skeleton: Skeleton) -> NDArray[np.float64]:
     return way / np.maximum(height, 1e-6)
 
 
-def choose_people(index: WindowIndex, skeleton: Skeleton, space: PCSpace) -> tuple[Person, Person]:
+def choose_people(
+    index: WindowIndex, skeleton: Skeleton, space: PCSpace
+) -> tuple[PicturedWindow, PicturedWindow]:
     """One who stands and one who moves, each the most usual of their kind in PC-space.
 
     They are chosen from the more confident half of all windows.
@@ -106,7 +108,7 @@ def _most_usual(
     rows: NDArray[np.int64],
     quantiles: tuple[float, float],
     space: PCSpace,
-) -> Person:
+) -> PicturedWindow:
     """Of these rows with a way between two quantiles, the one nearest to the mean in PC-space."""
     low, high = np.quantile(way[rows], quantiles)
     rows = rows[(way[rows] >= low) & (way[rows] <= high)]
@@ -115,7 +117,7 @@ def _most_usual(
         for first in range(0, len(rows), BATCH)
     ]
     row = rows[np.concatenate(pi_x).argmin()]
-    return Person(index.windows(np.array([row])).x[0], float(way[row]))
+    return PicturedWindow(index.windows(np.array([row])).x[0], float(way[row]))
 
 
 def traverse(

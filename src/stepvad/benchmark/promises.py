@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepvad.benchmark.datasets import Dataset
-from stepvad.calibration import RULES, Counted, Scored
+from stepvad.calibration import RULES, Counted, NormalClip
 from stepvad.calibration.counting import levels_of
 from stepvad.calibration.promise import threshold_for
 from stepvad.config import Compute, Config
@@ -22,7 +22,7 @@ from stepvad.progress import Report, silent
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PromiseResult:
     """One promised rate over many splits of the footage."""
 
     rate: float
@@ -49,7 +49,7 @@ def keep_promises(
     share: float = 0.3,
     confidence: float = 0.95,
     seed: int = 0,
-) -> list[Line]:
+) -> list[PromiseResult]:
     """Calibrate on a share of the blocks, chosen at random, and count on all the others."""
     return [
         _line(counted, rate, splits=splits, share=share, confidence=confidence, seed=seed)
@@ -59,7 +59,7 @@ def keep_promises(
 
 def _line(
     counted: Counted, rate: float, *, splits: int, share: float, confidence: float, seed: int
-) -> Line:
+) -> PromiseResult:
     rng = np.random.default_rng(seed)
     thresholds, observed, hours, tails = [], [], [], []
     for _ in range(splits):
@@ -78,10 +78,12 @@ def _line(
         hours.append(unseen.total_hours)
     if not thresholds:
         nothing = float("nan")
-        return Line(rate, 0, splits, nothing, nothing, (nothing, nothing), nothing, nothing)
+        return PromiseResult(
+            rate, 0, splits, nothing, nothing, (nothing, nothing), nothing, nothing
+        )
     events, exposure = np.array(observed), np.array(hours)
     low, high = np.quantile(events / exposure, (0.025, 0.975))
-    return Line(
+    return PromiseResult(
         rate=rate,
         promised=len(thresholds),
         refused=splits - len(thresholds),
@@ -107,7 +109,7 @@ class Found:
 def at_threshold(
     threshold: float,
     normal: Counted,
-    test: Sequence[tuple[Scored, FrameLabels]],
+    test: Sequence[tuple[NormalClip, FrameLabels]],
     rules: Rules,
     T: int,
 ) -> Found:
@@ -118,7 +120,7 @@ def at_threshold(
     return Found(threshold, recall, normal.at(threshold) / normal.total_hours)
 
 
-def _hits(clip: Scored, labels: FrameLabels, rules: Rules, T: int) -> list[bool]:
+def _hits(clip: NormalClip, labels: FrameLabels, rules: Rules, T: int) -> list[bool]:
     """For each true event, whether one is found that overlaps it; windows end up to T later."""
     events = find(clip.windows, clip.fps, rules)
     return [
@@ -130,7 +132,7 @@ def _hits(clip: Scored, labels: FrameLabels, rules: Rules, T: int) -> list[bool]
     ]
 
 
-def percentile_of_frames(clips: Sequence[Scored], T: int, percent: float) -> float:
+def percentile_of_frames(clips: Sequence[NormalClip], T: int, percent: float) -> float:
     """The threshold that a percentile of frame scores gives, as people choose it."""
     scores = [frame_scores(clip.windows, clip.n_frames, T) for clip in clips]
     return float(np.nanpercentile(np.concatenate(scores), percent))
@@ -141,7 +143,7 @@ class Measured:
     """A fit, the events of normal footage that it has not seen, and labelled clips, scored."""
 
     counted: Counted
-    test: Sequence[tuple[Scored, FrameLabels]]
+    test: Sequence[tuple[NormalClip, FrameLabels]]
     T: int
     highest: float
     """The highest score of the training clips."""
@@ -170,9 +172,9 @@ def measure(
         normal, train = ([train[i] for i in some] for some in (order[:half], order[half:]))
     detector = Detector.fit(train, config, report=report, compute=compute)
 
-    def scored(clip: Clip) -> Scored:
+    def scored(clip: Clip) -> NormalClip:
         scores = detector.score(clip, report=report)
-        return Scored(scores.windows, clip.n_frames, clip.rate(fps))
+        return NormalClip(scores.windows, clip.n_frames, clip.rate(fps))
 
     clips = [scored(clip) for clip in normal]
     levels = levels_of([clip.windows.A for clip in clips])

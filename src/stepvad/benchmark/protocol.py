@@ -70,7 +70,7 @@ class ScoredClip:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     """One line of the table: a score, the frames it is measured on, and how well it does.
 
     `frames` are all that count, those of them for which a window of this placement has a score
@@ -95,7 +95,7 @@ class Row:
 class Evaluation:
     """The table of one detector on one data set, and what stands behind it."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     n_clips: int
     empty_clips: int
     """Clips in which nobody was found; their frames count nevertheless."""
@@ -118,7 +118,7 @@ class Evaluation:
         placement: Placement = "latest",
         smoothed: bool = True,
         frames: Selection = "all",
-    ) -> Row:
+    ) -> ResultRow:
         """The row with these choices."""
         wanted = (method, placement, smoothed, frames)
         for row in self.rows:
@@ -214,7 +214,7 @@ def tabulate(
     whatever is near a frame without a score: even a random score is no longer at 50 on one-person
     frames. Either runs over whole clips, and frames that do not count are left out after it.
     """
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     n_covered: dict[Placement, int] = {}
     for placement in placements:
         selections = _selections(clips, placement)
@@ -242,9 +242,9 @@ def tabulate(
 
 def _row(
     part: FrameScores, method: Method, placement: Placement, smoothed: bool, frames: Selection
-) -> Row:
+) -> ResultRow:
     """The figures of some frames."""
-    return Row(
+    return ResultRow(
         method,
         placement,
         smoothed,

@@ -14,7 +14,7 @@ from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.intervals import Spread
 from stepvad.benchmark.paper import FIGURES, Cell, Figure, Name
 from stepvad.benchmark.protocol import ScoredClip
-from stepvad.benchmark.runs import Run
+from stepvad.benchmark.runs import ExperimentRun
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats.labels import find
@@ -141,7 +141,7 @@ def open_splits(name: Name, root: Path) -> dict[Split, Dataset]:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReproducedFigure:
     """Our figure, in percent and over runs, beside one of the paper's, if it prints one."""
 
     cell: Cell
@@ -156,12 +156,12 @@ class Line:
 
 def lines(
     name: Name,
-    runs: Sequence[Run],
+    runs: Sequence[ExperimentRun],
     splits: Mapping[Split, Dataset],
     report: Report = silent,
-) -> list[Line]:
+) -> list[ReproducedFigure]:
     """A line for each figure, those of Agg-Max first; `runs` are in the order of `experiments`."""
-    found: list[Line] = []
+    found: list[ReproducedFigure] = []
     aggregations = SETUPS[name].aggregations
     choices = [*product(range(len(aggregations)), splits, protocol.PLACEMENTS, (True, False))]
     for done, (number, split, placement, smoothed) in enumerate(choices):
@@ -173,7 +173,7 @@ def lines(
         measured = [_measure(run, cells, splits[split]) for run in mine]
         for cell, values in zip(cells, zip(*measured, strict=True), strict=True):
             ours = intervals.over_seeds(values)
-            found += [Line(cell, ours, figure) for figure in _figures(cell)]
+            found += [ReproducedFigure(cell, ours, figure) for figure in _figures(cell)]
         report(Progress("measuring", done + 1, len(choices)))
     return found
 
@@ -183,7 +183,7 @@ def _figures(cell: Cell) -> Sequence[Figure | None]:
     return [figure for figure in FIGURES.get(cell, ()) if figure.table in TABLES] or [None]
 
 
-def _measure(run: Run, cells: Sequence[Cell], dataset: Dataset) -> list[float]:
+def _measure(run: ExperimentRun, cells: Sequence[Cell], dataset: Dataset) -> list[float]:
     """The metrics of one run, in percent."""
     view = protocol.FrameView(cells[0].placement, cells[0].smoothed)
     frames = protocol.frame_scores([*_of_split(run.clips, dataset)], dataset, view)

@@ -28,7 +28,7 @@ KEY = b"stepvad"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Run:
+class ExperimentRun:
     """One finished experiment: what made it, and the scored test clips."""
 
     facts: Mapping[str, Any]
@@ -55,7 +55,7 @@ def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) 
     pq.write_table(table.replace_schema_metadata({KEY: text}), path, compression="zstd")
 
 
-def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> Run:
+def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun:
     """Read a result; `clips` are the test clips of its data set, for the truth about them."""
     table = pq.read_table(path)
     facts = json.loads(table.schema.metadata[KEY])
@@ -74,4 +74,4 @@ def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> Run:
         windows = WindowScores(track, frame, c, np.empty((len(score), 0), np.float32), score)
         scores = Scores(clip.name, clip.n_frames, length, windows, Repairs(), 0)
         scored.append(ScoredClip(scores, labels, clip.persons_per_frame()))
-    return Run(facts, scored)
+    return ExperimentRun(facts, scored)

@@ -13,8 +13,8 @@ from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
 from stepvad.benchmark.protocol import FrameView, Selection
-from stepvad.benchmark.runs import Run
-from stepvad.benchmark.sweep import Place, sweep
+from stepvad.benchmark.runs import ExperimentRun
+from stepvad.benchmark.sweep import SweepPlace, sweep
 from stepvad.config import Aggregation, Compute, Config
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
@@ -68,7 +68,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class StudyCase:
     """One line of a table: experiments, one for each seed, and how they are looked at."""
 
     label: str
@@ -94,18 +94,18 @@ class Study:
 
     name: str
     title: str
-    cases: Callable[[Scope, Path], Iterator[Case]]
+    cases: Callable[[Scope, Path], Iterator[StudyCase]]
     axis: str = ""
     """What a figure with lines has along its axis; a figure without one has a dot for each case."""
     scale: Scale = "linear"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StudyResult:
     """A case on a data set, measured."""
 
     data: str
-    case: Case
+    case: StudyCase
     auroc: Spread
     """Over seeds."""
     interval: Interval
@@ -130,11 +130,13 @@ class Fits:
 
 def run(
     study: Study, scope: Scope, fits: Fits, view: FrameView = ONLINE, *, report: Report = silent
-) -> list[Line]:
+) -> list[StudyResult]:
     """Every case on every data set; what already has a result is not run again."""
-    lines: list[Line] = []
+    lines: list[StudyResult] = []
     for directory in scope.data:
-        place = Place(data=directory, results=fits.results, split=scope.split, compute=fits.compute)
+        place = SweepPlace(
+            data=directory, results=fits.results, split=scope.split, compute=fits.compute
+        )
         cases = [*study.cases(scope, directory)]
         every = [experiment for case in cases for experiment in case.experiments]
         found = iter(sweep(every, place, jobs=fits.jobs, executor=fits.executor, report=report))
@@ -156,17 +158,19 @@ def run(
 
 
 def _frame_scores(
-    case: Case, runs: Sequence[Run], dataset: Dataset, frames: Selection
+    case: StudyCase, runs: Sequence[ExperimentRun], dataset: Dataset, frames: Selection
 ) -> FrameScores:
     view = FrameView(case.placement or "latest", bool(case.smoothed), frames)
     return FrameScores.of_seeds([protocol.frame_scores(run.clips, dataset, view) for run in runs])
 
 
-def _line(data: str, case: Case, scores: FrameScores, seen: Mapping[str, Resampled]) -> Line:
+def _line(
+    data: str, case: StudyCase, scores: FrameScores, seen: Mapping[str, Resampled]
+) -> StudyResult:
     each = tuple(scores.measure_each())
     drawn = seen[case.label]
     beside = seen[case.beside] if case.beside else drawn
-    return Line(
+    return StudyResult(
         data=data,
         case=case,
         auroc=intervals.over_seeds(each),
@@ -178,7 +182,7 @@ def _line(data: str, case: Case, scores: FrameScores, seen: Mapping[str, Resampl
     )
 
 
-def grid(scope: Scope, _: Path) -> Iterator[Case]:
+def grid(scope: Scope, _: Path) -> Iterator[StudyCase]:
     """STEP, raw coordinates and kNN over T and K; raw coordinates know no K."""
     for T in scope.T:
         per_frame, lost = RANK
@@ -190,7 +194,7 @@ def grid(scope: Scope, _: Path) -> Iterator[Case]:
                 if name not in scope.methods:
                     continue
                 own = f"STEP, T = {T}, K = {K}" if "step" in scope.methods else ""
-                yield Case(
+                yield StudyCase(
                     label=f"{title}, T = {T}, K = {K}",
                     method=name,
                     experiments=scope.of(name, T=T, K=K),
@@ -201,7 +205,7 @@ def grid(scope: Scope, _: Path) -> Iterator[Case]:
                 )
         if "raw" not in scope.methods:
             continue
-        yield Case(
+        yield StudyCase(
             label=f"raw coordinates times confidence, T = {T}",
             method="raw",
             experiments=scope.of("raw", T=T, K=K_of_T[0]),
@@ -211,12 +215,12 @@ def grid(scope: Scope, _: Path) -> Iterator[Case]:
         )
 
 
-def components(scope: Scope, _: Path) -> Iterator[Case]:
+def components(scope: Scope, _: Path) -> Iterator[StudyCase]:
     """What STEP is made of, one part changed at a time."""
-    yield Case(label="STEP", method="step", experiments=scope.of("step"))
+    yield StudyCase(label="STEP", method="step", experiments=scope.of("step"))
 
-    def other(label: str, some: tuple[Experiment, ...], method: str = "step") -> Case:
-        return Case(label=label, method=method, experiments=some, beside="STEP")
+    def other(label: str, some: tuple[Experiment, ...], method: str = "step") -> StudyCase:
+        return StudyCase(label=label, method=method, experiments=some, beside="STEP")
 
     for name in ("vanilla", "step-unwhitened", "step-unweighted"):
         yield other(VARIANTS[name][1], scope.of(name), name)
@@ -232,7 +236,7 @@ def components(scope: Scope, _: Path) -> Iterator[Case]:
     )
 
 
-def training(scope: Scope, _: Path) -> Iterator[Case]:
+def training(scope: Scope, _: Path) -> Iterator[StudyCase]:
     """Shorter and longer trainings, wider, faster and with noise in the blocks; kNN needs none."""
     base = scope.base
     changes: dict[str, dict[str, object]] = {
@@ -249,7 +253,7 @@ def training(scope: Scope, _: Path) -> Iterator[Case]:
         line = VARIANTS[name][1] + words
         for steps in _budgets(base):
             own = {} if name == "knn" else {"max_steps": steps}
-            yield Case(
+            yield StudyCase(
                 label=f"{line}, {steps} steps" if own else f"{line}, beside {steps} steps",
                 method=name,
                 experiments=scope.of(name, **change, **own),
@@ -265,7 +269,7 @@ def _budgets(base: Config) -> list[int]:
     return [max(base.max_steps * share // 4, 1) for share in (1, 2, 4, 8, 16)]
 
 
-def aggregations(scope: Scope, _: Path) -> Iterator[Case]:
+def aggregations(scope: Scope, _: Path) -> Iterator[StudyCase]:
     """Ways to make one score of the noise scales, under every protocol."""
     protocols: tuple[tuple[str, Placement], ...] = (
         ("online", "latest"),
@@ -275,7 +279,7 @@ def aggregations(scope: Scope, _: Path) -> Iterator[Case]:
         for smoothed in (False, True):
             under = f"{words}, {'smoothed' if smoothed else 'raw'}"
             for name in AGGREGATIONS:
-                yield Case(
+                yield StudyCase(
                     label=f"{name}: {under}",
                     method="step",
                     experiments=scope.of("step", aggregation=name),
@@ -285,23 +289,23 @@ def aggregations(scope: Scope, _: Path) -> Iterator[Case]:
                 )
 
 
-def confidence(scope: Scope, _: Path) -> Iterator[Case]:
+def confidence(scope: Scope, _: Path) -> Iterator[StudyCase]:
     """Every method with its score weighted by confidence, and without."""
     for name in scope.methods:
         title = VARIANTS[name][1]
-        yield Case(label=title, method=name, experiments=scope.of(name))
+        yield StudyCase(label=title, method=name, experiments=scope.of(name))
         without = f"{name}-unweighted"
         label = VARIANTS[without][1]
-        yield Case(label=label, method=without, experiments=scope.of(without), beside=title)
+        yield StudyCase(label=label, method=without, experiments=scope.of(without), beside=title)
 
 
-def jitter(scope: Scope, _: Path) -> Iterator[Case]:
+def jitter(scope: Scope, _: Path) -> Iterator[StudyCase]:
     """Noise on the test windows that no training saw."""
     for name in scope.methods:
         title = VARIANTS[name][1]
         for value in JITTERS:
             some = tuple(replace(one, jitter=value) for one in scope.of(name))
-            yield Case(
+            yield StudyCase(
                 label=f"{title}, noise {value}",
                 method=name,
                 experiments=some,
@@ -311,12 +315,12 @@ def jitter(scope: Scope, _: Path) -> Iterator[Case]:
             )
 
 
-def projections(scope: Scope, _: Path) -> Iterator[Case]:
+def projections(scope: Scope, _: Path) -> Iterator[StudyCase]:
     """PCA beside projections that are learned, which also may have seen anomalies."""
     names = ["step", "autoencoder", "vae"]
     names += [f"{name}-anomalies" for name in ("pca", "autoencoder", "vae")]
     for name in names:
-        yield Case(
+        yield StudyCase(
             label=VARIANTS[name][1],
             method=name,
             experiments=scope.of(name),
@@ -324,15 +328,15 @@ def projections(scope: Scope, _: Path) -> Iterator[Case]:
         )
 
 
-def transfer(scope: Scope, own: Path) -> Iterator[Case]:
+def transfer(scope: Scope, own: Path) -> Iterator[StudyCase]:
     """Fitted on this data set, on each of the others, and on all together."""
     first = f"fitted on {own.name}"
-    yield Case(label=first, method="step", experiments=scope.of("step"))
+    yield StudyCase(label=first, method="step", experiments=scope.of("step"))
     others = [path for path in scope.data if path != own]
     for fit_on in [*((path,) for path in others), *([scope.data] if others else [])]:
         some = tuple(replace(one, fit_on=tuple(map(str, fit_on))) for one in scope.of("step"))
         label = f"fitted on {' and '.join(path.name for path in fit_on)}"
-        yield Case(label=label, method="step", experiments=some, beside=first)
+        yield StudyCase(label=label, method="step", experiments=some, beside=first)
 
 
 STUDIES = (

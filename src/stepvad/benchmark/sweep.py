@@ -21,7 +21,7 @@ from stepvad.progress import Progress, Report, silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SweepPlace:
     """A data set that other processes can open too, and where its results go."""
 
     data: Path | str
@@ -48,23 +48,23 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SweepTask:
     """One fit, and the experiments that share it."""
 
     experiments: tuple[Experiment, ...]
-    place: Place
+    place: SweepPlace
     digest: str
     """Of the data that they see."""
 
 
 def sweep(
     experiments: Sequence[Experiment],
-    place: Place,
+    place: SweepPlace,
     *,
     jobs: int = 1,
     executor: Executor = "processes",
     report: Report = silent,
-) -> list[runs.Run]:
+) -> list[runs.ExperimentRun]:
     """The runs of all experiments in their order; those with a result are not run again.
 
     Experiments that differ in jitter or aggregation alone share a fit. Interrupted, it loses what
@@ -92,10 +92,10 @@ def sweep(
     return [runs.read(file, clips) for file in files]
 
 
-def _task(experiments: Sequence[Experiment], place: Place, digest: str) -> Task:
+def _task(experiments: Sequence[Experiment], place: SweepPlace, digest: str) -> SweepTask:
     """One fit, its directories named so that they are found from anywhere."""
     directories = tuple(str(Path(name).absolute()) for name in experiments[0].fit_on)
-    return Task(
+    return SweepTask(
         tuple(replace(experiment, fit_on=directories) for experiment in experiments),
         replace(place, data=_anywhere(place.data), results=place.results.absolute()),
         digest,
@@ -134,7 +134,7 @@ def _hash_of_training(dataset: Dataset) -> hashlib._Hash:
     return sha
 
 
-def run_fit(task: Task) -> int:
+def run_fit(task: SweepTask) -> int:
     """Fit once, look as often as there are experiments, and write each result; how many."""
     dataset = task.place.open()
     started = time.monotonic()

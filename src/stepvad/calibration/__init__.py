@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stepvad.calibration.counting import Counted, Scored, levels_of
+from stepvad.calibration.counting import Counted, NormalClip, levels_of
 from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked, with_marked
 from stepvad.calibration.promise import Threshold, threshold_for
@@ -19,7 +19,7 @@ __all__ = [
     "Calibration",
     "Counted",
     "Marked",
-    "Scored",
+    "NormalClip",
     "Threshold",
     "calibrate",
     "calibrate_cameras",
@@ -70,14 +70,14 @@ def calibrate(
     Raises:
         DataError: If the footage cannot carry the promise, and how much more it takes.
     """
-    scored = [Scored.of(clip, detector.score(clip), fps) for clip in clips]
+    scored = [NormalClip.of(clip, detector.score(clip), fps) for clip in clips]
     levels = levels_of([one.windows.A for one in scored])
     counted = Counted.of(scored, levels, rules)
     return threshold_for(counted, alerts_per_hour, confidence=confidence)
 
 
 def calibrate_cameras(
-    footage: Mapping[str, Sequence[Scored]],
+    footage: Mapping[str, Sequence[NormalClip]],
     *,
     model_sha256: str,
     alerts_per_hour: float,

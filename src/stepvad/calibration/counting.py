@@ -25,7 +25,7 @@ LOWEST = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scored:
+class NormalClip:
     """Normal footage of one clip with its scores."""
 
     windows: WindowScores
@@ -35,7 +35,7 @@ class Scored:
     """The first frame watched; anything before it does not count as footage without events."""
 
     @classmethod
-    def of(cls, clip: Clip, scores: Scores, fps: float | None = None) -> Scored:
+    def of(cls, clip: Clip, scores: Scores, fps: float | None = None) -> NormalClip:
         """A clip with its scores; `fps` where the clip does not tell."""
         return cls(scores.windows, clip.n_frames, clip.rate(fps), clip.first_frame)
 
@@ -56,7 +56,7 @@ class Counted:
     hours: NDArray[np.float64]
 
     @classmethod
-    def of(cls, clips: Sequence[Scored], levels: NDArray[np.float64], rules: Rules) -> Counted:
+    def of(cls, clips: Sequence[NormalClip], levels: NDArray[np.float64], rules: Rules) -> Counted:
         """Count the events of clips; `rules` apply except for their threshold."""
         parts = [_count(clip, levels, rules) for clip in clips]
         events = np.concatenate([events for events, _ in parts])
@@ -125,7 +125,7 @@ def levels_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
 
 
 def _count(
-    clip: Scored, levels: NDArray[np.float64], rules: Rules
+    clip: NormalClip, levels: NDArray[np.float64], rules: Rules
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Events of one clip by block and level, and the hours of its blocks."""
     begin, end = clip.watched_s

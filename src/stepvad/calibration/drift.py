@@ -49,7 +49,7 @@ class BlockStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Shift:
     """One statistic before and now; `size` is the difference in standard deviations of blocks."""
 
     name: str
@@ -64,7 +64,7 @@ class Drift:
 
     p: float
     """Probability of a difference this large if nothing has changed."""
-    changes: tuple[Change, ...]
+    changes: tuple[Shift, ...]
     """The largest first."""
 
     @property
@@ -110,7 +110,7 @@ def compare(before: BlockStats, now: BlockStats, *, seed: int = 0) -> Drift:
     sizes = weights[0] @ z
     means = before.values.mean(axis=0), now.values.mean(axis=0)
     changes = [
-        Change(name, float(was), float(is_), float(size))
+        Shift(name, float(was), float(is_), float(size))
         for name, was, is_, size in zip(before.names, *means, sizes, strict=True)
     ]
     changes.sort(key=lambda change: -abs(change.size))

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.calibration.drift import BLOCK_S, LEAST_VARIANCE, BlockStats, Change
+from stepvad.calibration.drift import BLOCK_S, LEAST_VARIANCE, BlockStats, Shift
 from stepvad.errors import DataError
 
 LOOK_EVERY_S = 120.0
@@ -79,14 +79,14 @@ class DriftMonitor:
                 is_outlier = float((apart / self._usual).max()) > self._bar
                 self.in_a_row = self.in_a_row + 1 if is_outlier else 0
 
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[Shift, ...]:
         """Every statistic in the calibration and in the latest span, the largest change first."""
         if self._latest is None:
             return ()
         sizes = (self._latest - self._mean) / self._deviation
         columns = (self._names, self._mean, self._latest, sizes)
         found = [
-            Change(name, float(was), float(now), float(size))
+            Shift(name, float(was), float(now), float(size))
             for name, was, now, size in zip(*columns, strict=True)
         ]
         return tuple(sorted(found, key=lambda change: -abs(change.size)))

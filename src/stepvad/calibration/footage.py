@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from stepvad.calibration import RULES, Calibration, Scored, calibrate_cameras
+from stepvad.calibration import RULES, Calibration, NormalClip, calibrate_cameras
 from stepvad.calibration.drift import BlockStats, Drift, compare, look
 from stepvad.detector import Detector
 from stepvad.incidents.events import Rules
@@ -18,7 +18,7 @@ class ScoredFootage:
     """The scored clips of each camera, and what they look like."""
 
     detector: Detector
-    clips: dict[str, list[Scored]] = field(default_factory=dict)
+    clips: dict[str, list[NormalClip]] = field(default_factory=dict)
     looks: dict[str, BlockStats] = field(default_factory=dict)
 
     def add(
@@ -34,7 +34,7 @@ class ScoredFootage:
         for clip in clips:
             rate = clip.rate(fps)
             scores, seen = look(self.detector, clip, rate, report=report)
-            scored = Scored(scores.windows, clip.n_frames, rate, clip.first_frame)
+            scored = NormalClip(scores.windows, clip.n_frames, rate, clip.first_frame)
             self.clips.setdefault(camera, []).append(scored)
             looks.append(seen)
         if looks:

@@ -15,7 +15,7 @@ from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.archive.diff import Changed, Difference, Side
-    from stepvad.archive.holdings import Footage, Scored
+    from stepvad.archive.holdings import CameraFootage, ScoreCoverage
 
 archive = typer.Typer(no_args_is_help=True, help="Stored poses: score, compare models, count.")
 
@@ -153,12 +153,12 @@ def info(
         print_table("scores", SCORES, [*map(_scored_row, found.scores)])
 
 
-def _footage_row(line: Footage) -> list[str]:
+def _footage_row(line: CameraFootage) -> list[str]:
     size = f"{line.bytes / 1e6:,.1f}"
     return [line.camera, line.first_date, line.last_date, f"{line.files:,}", size]
 
 
-def _scored_row(one: Scored) -> list[str]:
+def _scored_row(one: ScoreCoverage) -> list[str]:
     return [
         one.place,
         f"{one.model} {one.model_sha256[:12]}",
@@ -172,12 +172,12 @@ def _scored_row(one: Scored) -> list[str]:
 
 def _side(name: str, scores: str, threshold: float | None, calibration: Path | None) -> Side:
     from stepvad.archive.diff import Side
-    from stepvad.archive.storage import Place
+    from stepvad.archive.storage import Directory
 
     if threshold is not None and calibration is None:
-        return Side.by_threshold(Place.at(scores), threshold)
+        return Side.by_threshold(Directory.at(scores), threshold)
     if calibration is not None and threshold is None:
-        return Side.by_calibration(Place.at(scores), calibration)
+        return Side.by_calibration(Directory.at(scores), calibration)
     raise StepvadError(
         f"expected either --{name}-threshold or --{name}-calibration, got "
         + ("neither" if threshold is None else "both"),

@@ -27,7 +27,7 @@ from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.comparison import Line
+    from stepvad.benchmark.comparison import MethodResult
 
 METHODS = "step,raw,vanilla,knn,mahalanobis"
 
@@ -83,7 +83,7 @@ def compare(
     of a cluster have to see DATA and RESULTS in the same place.
     """
     from stepvad.benchmark import comparison, custom
-    from stepvad.benchmark.sweep import Place
+    from stepvad.benchmark.sweep import SweepPlace
 
     if table is not None:
         check_output(table)
@@ -93,7 +93,7 @@ def compare(
     names = [*comparison.VARIANTS] if methods == "all" else methods.split(",")
     if any(map(custom.is_name, [data, *names])):
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` does
-    place = Place(data=data, results=results, split=split, compute=Compute(runtime=runtime))
+    place = SweepPlace(data=data, results=results, split=split, compute=Compute(runtime=runtime))
     with progress_bars() as report:
         lines = comparison.compare(
             names,
@@ -117,7 +117,7 @@ def compare(
 COLUMNS = ["method", "AUROC", "over seeds", "95 % over clips", "lead of the first", "AP", "EER"]
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: MethodResult) -> list[str]:
     lead = "-"
     if line.lead is not None:
         lead = f"{_points(line.lead.value)} ({_points(line.lead.low)} to {_points(line.lead.high)})"
@@ -137,6 +137,6 @@ def _points(value: float) -> str:
     return f"{100 * value:+.1f}"
 
 
-def _print_lines(name: str, lines: list[Line]) -> None:
+def _print_lines(name: str, lines: list[MethodResult]) -> None:
     columns = [*COLUMNS, *lines[0].by_class]
     print_table(f"{name} (%)", columns, [_cells(line) for line in lines])

@@ -18,7 +18,7 @@ from stepvad.errors import StepvadError
 if TYPE_CHECKING:
     from stepvad.benchmark.certainty import SureRow
     from stepvad.benchmark.datasets import Dataset
-    from stepvad.benchmark.protocol import Evaluation, Method, Row
+    from stepvad.benchmark.protocol import Evaluation, Method, ResultRow
     from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -191,7 +191,7 @@ def _say_what_stands_behind(dataset: Dataset, result: Evaluation, floor: str) ->
     say(f"smoothed: by a Gaussian of {sigmas} over {over}; floor: {floor.replace('_', '-')}")
 
 
-def _key(row: Row, method: str) -> tuple[str, str, bool, str]:
+def _key(row: ResultRow, method: str) -> tuple[str, str, bool, str]:
     return method, row.placement, row.smoothed, row.frames
 
 

@@ -22,7 +22,7 @@ from stepvad.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from stepvad.intake.recordings import Outcome
+    from stepvad.intake.recordings import RecordingOutcome
 
 Videos = Annotated[
     list[str],
@@ -122,14 +122,14 @@ def extract(
     """
     from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
     from stepvad.video.extract import FrameRange
-    from stepvad.video.tls import Tls
+    from stepvad.video.tls import CameraTls
 
     sources = open_sources(
         videos,
         cameras.credentials,
         frames=FrameRange(*frame_range(frames)),
         duration_s=cameras.duration,
-        tls=Tls(cameras.tls_ca, cameras.tls_insecure),
+        tls=CameraTls(cameras.tls_ca, cameras.tls_insecure),
     )
     with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
         settings = ExtractionSettings.of(
@@ -153,7 +153,7 @@ def extract(
         raise typer.Exit(130)
 
 
-def _print(outcomes: list[Outcome], *, as_json: bool) -> None:
+def _print(outcomes: list[RecordingOutcome], *, as_json: bool) -> None:
     if as_json:
         print_json([_facts(outcome) for outcome in outcomes])
         return
@@ -162,7 +162,7 @@ def _print(outcomes: list[Outcome], *, as_json: bool) -> None:
     print_table("poses of each video", [*columns, "frames/s", "notes"], rows)
 
 
-def _facts(outcome: Outcome) -> dict[str, Any]:
+def _facts(outcome: RecordingOutcome) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "video": outcome.name,
         "file": str(outcome.file),
@@ -173,7 +173,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
     return facts | (asdict(outcome.summary) if outcome.summary is not None else {})
 
 
-def _row(outcome: Outcome) -> list[str]:
+def _row(outcome: RecordingOutcome) -> list[str]:
     summary = outcome.summary
     if summary is None:
         return [outcome.name, *["-"] * 7, outcome.state]

@@ -13,7 +13,7 @@ from stepvad.cli.fleet_events import events, forget
 from stepvad.cli.terminal import AsJson, check_fleet, say
 
 if TYPE_CHECKING:
-    from stepvad.fleet.settings import Settings
+    from stepvad.fleet.settings import FleetSettings
 
 fleet = typer.Typer(no_args_is_help=True, help="Many sites on one bus: a role in each process.")
 
@@ -86,7 +86,7 @@ def lag(
     typer.echo(f"all\t{sum(found.values())}")
 
 
-def _load(path: Path) -> Settings:
+def _load(path: Path) -> FleetSettings:
     check_fleet()
     from stepvad.fleet.settings import load
     from stepvad.supervision.logs import set_up

@@ -53,7 +53,7 @@ def traversal(
     from stepvad.benchmark import pictures
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.config import Config
-    from stepvad.plots.sequences import Row, draw_sequences
+    from stepvad.plots.sequences import SequenceRow, draw_sequences
 
     check_picture(output)
     config, dataset = Config(T=T, K=K), open_dataset(data)
@@ -68,7 +68,7 @@ def traversal(
         for component in (0, 1):
             moved = pictures.traverse(space, person.x, component, pictures.MULTIPLES)
             rows.append(
-                Row(f"{name}\nPC {component + 1}", moved, still[None].repeat(len(moved), 0))
+                SequenceRow(f"{name}\nPC {component + 1}", moved, still[None].repeat(len(moved), 0))
             )
     columns = ["0 σ" if multiple == 0 else f"{multiple:+g} σ" for multiple in pictures.MULTIPLES]
     caption = f"first, middle and last of {T} frames, light to dark; grey: 0 σ"
@@ -97,7 +97,7 @@ def lowpass(
     from stepvad.benchmark import pictures
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.config import Config
-    from stepvad.plots.sequences import Row, draw_sequences
+    from stepvad.plots.sequences import SequenceRow, draw_sequences
 
     check_picture(output)
     config, dataset = Config(T=T), open_dataset(data)
@@ -109,7 +109,7 @@ def lowpass(
     _, person = pictures.choose_people(people.index, footage.skeleton, usual)
     noises = (0.0, 0.1, 0.2, 0.3, 0.5)
     rows = [
-        Row(
+        SequenceRow(
             "noisy\nwindow" if bottleneck is None else f"K = {bottleneck}",
             pictures.low_pass(space, person.x, noises, bottleneck, seed=seed),
         )
@@ -209,7 +209,9 @@ def _draw_errors(
     from stepvad.plots.curves import AxisLabels, Series, draw_curves
 
     places = np.arange(1.0, errors.shape[1] + 1)
-    looks = [style.Look(style.OTHERS[number % len(style.OTHERS)]) for number in range(len(noises))]
+    looks = [
+        style.LineStyle(style.OTHERS[number % len(style.OTHERS)]) for number in range(len(noises))
+    ]
     series = {
         "no noise" if size == 0 else f"noise {size:g}": Series(
             places, error, np.zeros_like(places), look=look, mark=_lowest(error)

@@ -16,7 +16,7 @@ from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.promises import Found, Line
+    from stepvad.benchmark.promises import Found, PromiseResult
 
 COLUMNS = ("promised per hour", "kept", "observed", "95 %", "threshold", "by tail", "refused")
 
@@ -77,7 +77,7 @@ def promises(
     print_table("what thresholds find", columns, [_found(words, one) for words, one in found])
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: PromiseResult) -> list[str]:
     if not line.promised:
         return [f"{line.rate:g}", "-", "-", "-", "-", "-", f"{line.refused}"]
     low, high = line.interval

@@ -57,7 +57,7 @@ def report(
     """
     from stepvad.benchmark.footage import read_truth
     from stepvad.files.atomic import replacing
-    from stepvad.report import Case, investigate, render
+    from stepvad.report import ReportedClip, investigate, render
 
     _check_page(output)
     detector = load_detector(model)
@@ -73,7 +73,7 @@ def report(
         scores = scorer.score(clip, report=bars)
         incidents = investigate(detector, clip, scores, rules, most=events, report=bars)
     page = render(
-        Case(
+        ReportedClip(
             scores=scores,
             fps=rate,
             model=detector.model,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from stepvad.benchmark.datasets import Dataset, Split
     from stepvad.benchmark.experiment import Experiment
-    from stepvad.benchmark.forecast import Forecast, Part
-    from stepvad.benchmark.reproduction import Line
-    from stepvad.benchmark.sweep import Place
+    from stepvad.benchmark.forecast import DatasetPart, Forecast
+    from stepvad.benchmark.reproduction import ReproducedFigure
+    from stepvad.benchmark.sweep import SweepPlace
 
 Name = Literal["ubnormal", "shanghaitech", "msad"]
 COLUMNS = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
@@ -62,7 +62,7 @@ def reproduce(
     already in RESULTS is not run again.
     """
     from stepvad.benchmark import reproduction
-    from stepvad.benchmark.sweep import Place, sweep
+    from stepvad.benchmark.sweep import SweepPlace, sweep
 
     if table is not None:
         check_output(table)
@@ -71,7 +71,7 @@ def reproduce(
     experiments = reproduction.experiments(name, settings, runs)
     splits = reproduction.open_splits(name, data)
     compute = Compute(device=device)
-    place = Place(
+    place = SweepPlace(
         data=data,
         results=results or Path(f"{name}-results"),
         compute=compute,
@@ -100,7 +100,9 @@ def _say_what_differs(name: Name, splits: Mapping[Split, Dataset], differs: list
         say("the reference smoothing of MSAD is none: smoothed lines equal raw ones")
 
 
-def _show(name: Name, lines: list[Line], runs: int, table: Path | None, verdict: str) -> None:
+def _show(
+    name: Name, lines: list[ReproducedFigure], runs: int, table: Path | None, verdict: str
+) -> None:
     """The table, on stdout and in a file, and how many figures hold."""
     rows, columns = [_cells(line) for line in lines], [*COLUMNS, verdict]
     over = f"mean ± deviation over {runs} runs" if runs > 1 else "one run"
@@ -112,7 +114,7 @@ def _show(name: Name, lines: list[Line], runs: int, table: Path | None, verdict:
         say(f"written: {table}")
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: ReproducedFigure) -> list[str]:
     cell, ours, figure = line.cell, line.ours, line.figure
     deviation = f" ± {ours.std:.2f}" if ours.n > 1 else ""
     return [
@@ -128,7 +130,7 @@ def _cells(line: Line) -> list[str]:
     ]
 
 
-def _foretell(name: Name, place: Place, experiments: list[Experiment], runs: int) -> None:
+def _foretell(name: Name, place: SweepPlace, experiments: list[Experiment], runs: int) -> None:
     """What would run, and how long; reads the data and trains a few steps."""
     from stepvad.benchmark.forecast import forecast
     from stepvad.benchmark.reproduction import SETUPS
@@ -189,7 +191,7 @@ def _durations(expected: Forecast, looks: int, runs: int, device: str) -> list[s
     return lines
 
 
-def _words(part: Part) -> str:
+def _words(part: DatasetPart) -> str:
     return f"{_many(part.clips, 'clip')} with {_many(part.windows, 'window')}"
 
 

@@ -21,7 +21,7 @@ from stepvad.cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepvad.benchmark.speed import Line
+    from stepvad.benchmark.speed import SpeedResult
 
 COLUMNS = (
     *("threads", "people", "way", "ms", "low", "high", "windows/s", "of limit"),
@@ -87,7 +87,7 @@ def speed(
     _print_paper()
 
 
-def _rows(lines: Sequence[Line]) -> list[list[str]]:
+def _rows(lines: Sequence[SpeedResult]) -> list[list[str]]:
     return [
         [
             str(line.threads),
@@ -111,7 +111,7 @@ def _rows(lines: Sequence[Line]) -> list[list[str]]:
     ]
 
 
-def _times(line: Line) -> tuple[float, float, float]:
+def _times(line: SpeedResult) -> tuple[float, float, float]:
     return line.median_s, line.low_s, line.high_s
 
 
@@ -119,7 +119,7 @@ def _number(value: float, places: int) -> str:
     return "-" if math.isnan(value) else f"{value:.{places}f}"
 
 
-def _draw(lines: Sequence[Line], path: Path) -> None:
+def _draw(lines: Sequence[SpeedResult], path: Path) -> None:
     from stepvad.benchmark.speed import PAPER
     from stepvad.plots.speed import Curve, draw_speed
 

@@ -14,7 +14,7 @@ from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.studies import Line, Study
+    from stepvad.benchmark.studies import Study, StudyResult
 
 COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference", "AP", "EER")
 NAMES = {
@@ -111,7 +111,7 @@ study.__doc__ = (study.__doc__ or "").replace(
 study = grouped(study)
 
 
-def _show(study: Study, lines: list[Line], output: Path) -> None:
+def _show(study: Study, lines: list[StudyResult], output: Path) -> None:
     from stepvad.benchmark.figures import draw
 
     rows = [_cells(line) for line in lines]
@@ -122,7 +122,7 @@ def _show(study: Study, lines: list[Line], output: Path) -> None:
     say(f"written: {output / study.name}.md, .csv and .png")
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: StudyResult) -> list[str]:
     difference = "-"
     if line.difference is not None:
         low, high = line.difference.low, line.difference.high

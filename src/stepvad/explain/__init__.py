@@ -8,11 +8,11 @@ from stepvad.explain.explanation import (
     explain_highest,
     highest,
 )
-from stepvad.explain.parts import Part
+from stepvad.explain.parts import BodyPart
 
 __all__ = [
+    "BodyPart",
     "Explanation",
-    "Part",
     "Place",
     "explain",
     "explain_event",

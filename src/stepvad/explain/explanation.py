@@ -13,7 +13,7 @@ from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
 from stepvad.explain import ghosts, parts, words
 from stepvad.explain.attribution import Attribution, attribute
-from stepvad.explain.parts import Part
+from stepvad.explain.parts import BodyPart
 from stepvad.explain.words import Finding
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import Scores
@@ -56,7 +56,7 @@ class Explanation:
     findings: tuple[Finding, ...]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[BodyPart, ...]:
         """Parts of the body by contribution, the largest first."""
         return parts.rank(self.contributions, self.frames, self.skeleton)
 

@@ -19,7 +19,7 @@ AROUND = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class ExplainedPeak:
     """The windows around a peak, explained, in order of time.
 
     They are adjacent: each starts in the frame after the previous one ends.
@@ -56,7 +56,9 @@ class Look:
         )
 
 
-def look_at(detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float) -> Look:
+def look_at(
+    detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm: float
+) -> ExplainedPeak:
     """Explain a person's windows around the one ending in `peak_frame`; no findings below `calm`.
 
     Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
@@ -71,7 +73,7 @@ def look_at(detector: Detector, clip: Clip, track: int, peak_frame: int, *, calm
     telling = sorted(windows, key=lambda window: -window.score)
     telling = [window for window in telling if window is peak or window.score >= calm]
     findings = join(finding for window in telling for finding in window.findings)
-    return Look(tuple(windows), peak, findings)
+    return ExplainedPeak(tuple(windows), peak, findings)
 
 
 def _near(clip: Clip, track: int, first: int, last: int) -> Clip:

@@ -29,7 +29,7 @@ LIMBS: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BodyPart:
     """The contribution of a part of the body to a score, and the frames with most of it."""
 
     name: str
@@ -57,7 +57,7 @@ def parts_of(skeleton: Skeleton) -> dict[str, list[int]]:
 
 def rank(
     contributions: NDArray[np.float64], frames: NDArray[np.int64], skeleton: Skeleton
-) -> tuple[Part, ...]:
+) -> tuple[BodyPart, ...]:
     """Parts of the body by their contributions `(T, V)`, the largest first."""
     over_time = {
         name: contributions[:, joints].sum(axis=1) for name, joints in parts_of(skeleton).items()
@@ -68,7 +68,7 @@ def rank(
         total = float(part.sum())
         share = max(total, 0.0) / raising if raising > 0 else 0.0
         first, last = stretch(part)
-        found.append(Part(name, total, share, int(frames[first]), int(frames[last])))
+        found.append(BodyPart(name, total, share, int(frames[first]), int(frames[last])))
     return tuple(sorted(found, key=lambda part: -part.contribution))
 
 

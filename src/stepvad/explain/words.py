@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.explain.parts import LIMBS, Part
+from stepvad.explain.parts import LIMBS, BodyPart
 from stepvad.skeletons import Skeleton
 
 Motion = NDArray[np.float32]
@@ -72,7 +72,7 @@ class Finding:
 def describe(
     observed: Motion,
     ghost: Motion,
-    parts: Sequence[Part],
+    parts: Sequence[BodyPart],
     frames: NDArray[np.int64],
     skeleton: Skeleton,
 ) -> tuple[Finding, ...]:

@@ -20,7 +20,7 @@ ID = "Nats-Msg-Id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FleetChange:
     """One change of one event of a fleet, as it came."""
 
     site: str
@@ -40,7 +40,7 @@ class Change:
         return RANKS[self.kind]
 
 
-def change_of(delivery: Delivery, *, site: str | None = None) -> Change | None:
+def change_of(delivery: Delivery, *, site: str | None = None) -> FleetChange | None:
     """The change that a message tells, None for a claim; `site` is the one that may tell it.
 
     The turn is the last part of the message's id, which counts slots.
@@ -64,7 +64,7 @@ def change_of(delivery: Delivery, *, site: str | None = None) -> Change | None:
         raise DataError(f"event {record.id}: expected an id of camera {record.camera}")
     if (told.kind == "end") == record.is_open:
         raise DataError(f"event {record.id}: expected an end time with an end and nothing else")
-    return Change(
+    return FleetChange(
         site=told.site,
         camera=camera,
         kind=told.kind,

@@ -17,7 +17,7 @@ from stepvad.settings.sections import NAME, Beside, Reference, Section
 HINT = "the guide on running a fleet has an example"
 
 
-class Tls(Section):
+class TlsFiles(Section):
     """Certificates; every file in PEM."""
 
     ca: Beside = Field(description="Who signed the certificate of the broker.")
@@ -38,7 +38,7 @@ class BusSettings(Section):
     credentials: Beside | None = Field(
         None, description="A file of NATS credentials (.creds), instead of user and password."
     )
-    tls: Tls | None = Field(None, description="Encrypt, and check the broker's certificate.")
+    tls: TlsFiles | None = Field(None, description="Encrypt, and check the broker's certificate.")
     inbox: str = Field(
         "_INBOX",
         pattern=r"^_INBOX(\.[A-Za-z0-9_-]+)*$",
@@ -146,7 +146,7 @@ class EventsSettings(Section):
     )
 
 
-class FleetSettings(Section):
+class EdgeSettings(Section):
     """What a site sends to a fleet."""
 
     bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
@@ -169,16 +169,16 @@ class FleetSettings(Section):
     )
 
 
-class EdgeSite(sections.Settings):
+class EdgeSite(sections.SiteSettings):
     """A site that is part of a fleet."""
 
     model: Beside = Field(
         Path("model.safetensors"), description="The model that scores; not used to send poses."
     )
-    fleet: FleetSettings = Field(default_factory=FleetSettings, description="The fleet.")
+    fleet: EdgeSettings = Field(default_factory=EdgeSettings, description="The fleet.")
 
 
-class Settings(Section):
+class FleetSettings(Section):
     """A fleet, as one of its roles is told of it."""
 
     logs: Literal["text", "json"] = Field("text", description="Form of the lines on stderr.")
@@ -194,9 +194,9 @@ class Settings(Section):
     )
 
 
-def load(path: Path | str) -> Settings:
+def load(path: Path | str) -> FleetSettings:
     """The settings in a TOML file; paths in it are taken from where the file is."""
-    return read(path, Settings, HINT)
+    return read(path, FleetSettings, HINT)
 
 
 def load_edge(path: Path | str) -> EdgeSite:
@@ -204,7 +204,7 @@ def load_edge(path: Path | str) -> EdgeSite:
     return read(path, EdgeSite, HINT)
 
 
-def load_worker(path: Path | str) -> Settings:
+def load_worker(path: Path | str) -> FleetSettings:
     """The settings of a worker, which needs models."""
     settings = load(path)
     if not settings.models:

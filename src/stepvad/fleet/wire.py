@@ -41,7 +41,7 @@ class UnreadableError(DataError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class CameraConnection:
     """What all frames of one connection of one camera have in common."""
 
     site: str
@@ -70,7 +70,7 @@ class Batch:
     `keypoints (P, V, 2)` in pixels and `confidence (P, V)` follow frame by frame.
     """
 
-    connection: Connection
+    connection: CameraConnection
     seq: int
     """Frames of the connection before this batch; a lost camera tells how many there were."""
     slots: Sequence[int]
@@ -112,7 +112,7 @@ class Batch:
 
 def batch_of(
     frames: Sequence[tuple[int, Sequence[Pose]]],
-    connection: Connection,
+    connection: CameraConnection,
     seq: int,
     lost: str | None = None,
 ) -> Batch:
@@ -219,13 +219,13 @@ def _batch(facts: dict[str, Any]) -> Batch:
 
 
 @lru_cache(maxsize=65_536, typed=True)  # its values are checked once, not with every message
-def _connection(*stated: Any) -> Connection:
+def _connection(*stated: Any) -> CameraConnection:
     """The fields of a connection in the order of a message; each its own key of the cache."""
     site, camera, epoch, wall0, rate, width, height, joints = stated
     skeleton = BUILT_IN.get(joints)
     if skeleton is None:
         raise UnreadableError(f"poses: expected a known skeleton, got {joints!r:.40}")
-    return Connection(
+    return CameraConnection(
         site=_name(site),
         camera=_name(camera),
         epoch=_count(epoch, 2**63),

@@ -17,7 +17,7 @@ import numpy as np
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats.jsonfile import Repeated, shown, whole_number
-from stepvad.formats.triplets import Order, Person, clip_of
+from stepvad.formats.triplets import Order, PersonPoses, clip_of
 from stepvad.poses import MAX_FRAME, Clip, Track
 
 Layout = Literal["auto", "alphapose", "poselift"]
@@ -65,7 +65,7 @@ def write(clip: Clip, path: Path) -> None:
         json.dump({_key(track): _frames(track) for track in clip.tracks}, out)
 
 
-def _people(document: object) -> Iterator[Person]:
+def _people(document: object) -> Iterator[PersonPoses]:
     """The persons of a file with their poses, which are not looked into yet."""
     if not isinstance(document, dict):
         got = f"{document.key!r} twice" if isinstance(document, Repeated) else shown(document)
@@ -83,7 +83,7 @@ def _people(document: object) -> Iterator[Person]:
         yield _person(track_id, value if isinstance(value, list) else [value])
 
 
-def _person(track_id: int, tables: Iterable[object]) -> Person:
+def _person(track_id: int, tables: Iterable[object]) -> PersonPoses:
     """One person out of one or more tables of frames."""
     frames: list[int] = []
     poses: list[Any] = []
@@ -96,7 +96,7 @@ def _person(track_id: int, tables: Iterable[object]) -> Person:
         keypoints = [pose["keypoints"] for pose in poses]
     except (KeyError, TypeError) as error:
         raise _not_a_pose(track_id, frames, poses) from error
-    return Person(track_id, frames, keypoints)
+    return PersonPoses(track_id, frames, keypoints)
 
 
 def _frame(track_id: int, key: str) -> int:

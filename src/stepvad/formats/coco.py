@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from stepvad.errors import DataError
 from stepvad.formats.jsonfile import Repeated, shown, whole_number
-from stepvad.formats.triplets import Person, clip_of
+from stepvad.formats.triplets import PersonPoses, clip_of
 from stepvad.poses import MAX_FRAME, Clip
 
 TRACK_KEYS = ("track_id", "idx", "id")
@@ -28,10 +28,10 @@ def parse(document: object, path: Path, *, fps: float | None) -> Clip:
             f"expected a list of keypoint results, got {shown(document)}",
             hint="give COCO keypoint results, or say which format it is",
         )
-    people: dict[int, Person] = {}
+    people: dict[int, PersonPoses] = {}
     for at, result in enumerate(document):
         track_id, frame, keypoints = _pose(at, result)
-        person = people.setdefault(track_id, Person(track_id, [], []))
+        person = people.setdefault(track_id, PersonPoses(track_id, [], []))
         person.frames.append(frame)
         person.keypoints.append(keypoints)
     return clip_of(list(people.values()), name=path.stem, fps=fps)

@@ -22,7 +22,7 @@ Order = Literal["xyc", "yxc"]
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class PersonPoses:
     """Poses of one person as a JSON file gives them, in any order and not yet checked."""
 
     track_id: int
@@ -31,7 +31,7 @@ class Person:
 
 
 def clip_of(
-    people: Sequence[Person], *, name: str, fps: float | None, order: Order = "xyc"
+    people: Sequence[PersonPoses], *, name: str, fps: float | None, order: Order = "xyc"
 ) -> Clip:
     """A clip of these people, sorted by track id; who has no pose is left out.
 
@@ -48,7 +48,7 @@ def clip_of(
     return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
 
 
-def _track(person: Person, n_values: int, order: Order) -> Track:
+def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
     """Checked poses in the order of their frames."""
     _check_keypoints(person, n_values)
     frames = np.array(person.frames, dtype=np.int64)
@@ -65,7 +65,7 @@ def _track(person: Person, n_values: int, order: Order) -> Track:
     return Track(person.track_id, frames, poses[..., [x, y]], poses[..., 2])
 
 
-def _check_keypoints(person: Person, n_values: int) -> None:
+def _check_keypoints(person: PersonPoses, n_values: int) -> None:
     """Let all poses pass at once, and look for the culprit only when they do not."""
     lists = person.keypoints
     if (
@@ -99,7 +99,7 @@ def _problem(keypoints: object, n_values: int) -> str:
     return ""
 
 
-def _too_large(person: Person) -> DataError:
+def _too_large(person: PersonPoses) -> DataError:
     """The error for an integer that no float holds."""
     frame = next(
         frame

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from stepvad.intake.child_messages import StatusMessage
 from stepvad.intake.frame_queues import FrameQueues
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class CameraStates:
     its networks.
     """
 
-    def __init__(self, board: Board, frames: FrameQueues, *, workers: int = 0) -> None:
+    def __init__(self, board: LiveStatus, frames: FrameQueues, *, workers: int = 0) -> None:
         """`workers` is the number of pose workers."""
         self.listeners: list[CameraListener] = []
         self._board, self._frames = board, frames
@@ -62,7 +62,7 @@ class CameraStates:
             is_new = self._refused.get(worker) != reason
             self._refused[worker] = reason
             if is_new:
-                logger.error("pose worker %d cannot work, it is tried again: %s", worker, reason)
+                logger.error("pose worker %d failed, retrying: %s", worker, reason)
                 self._show_pictures()
 
     def ready(self, worker: int) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from stepvad.errors import StepvadError
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.child_messages import FrameHeader, StatusMessage, decode, encode, image_of
-from stepvad.intake.frame_queues import Frame, FrameQueues
-from stepvad.intake.status import Board
+from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.intake.status import LiveStatus
 from stepvad.intake.time_slots import TimeSlots
 from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.logs import Form
@@ -131,7 +131,7 @@ class Capture:
         form: Form,
         frames: FrameQueues,
         states: CameraStates,
-        board: Board,
+        board: LiveStatus,
     ) -> None:
         self.camera = camera
         self.process = SupervisedProcess(f"capture-{camera.name}", form, self, capture, camera)
@@ -143,7 +143,7 @@ class Capture:
         """Report a process that exited; it is restarted."""
         name = self.camera.name
         self._board.count(name, "restarts")
-        logger.warning("camera %s: capture %s, started again", name, reason)
+        logger.warning("camera %s: capture %s, restarted", name, reason)
         self._states.report(name, StatusMessage("offline", f"its capture process {reason}"))
 
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
@@ -173,7 +173,7 @@ class Capture:
         self._board.count(name, "skipped", header.skipped)
         height, width, _ = header.shape
         self._frames.put(
-            Frame(
+            QueuedFrame(
                 camera=name,
                 number=next(self._numbers),
                 connection=self._processes * 1_000_000 + header.connection,

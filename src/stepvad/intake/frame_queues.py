@@ -22,7 +22,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Frame:
+class QueuedFrame:
     """One frame of one camera: an image, later the people or poses in it."""
 
     camera: str
@@ -47,11 +47,11 @@ class Lost:
     """The camera is offline; no frames follow for now."""
 
 
-Item = Frame | Lost
+Item = QueuedFrame | Lost
 Counted = Literal["frames_in", "shed", "skipped"]
 
 
-class Counts(Protocol):
+class FrameCounter(Protocol):
     """Counts the outcome of frames; usually a `Board`."""
 
     def count(self, name: str, field: Counted, n: int = 1) -> None:
@@ -63,11 +63,11 @@ class Counts(Protocol):
 class _Queue:
     """The queues of one camera."""
 
-    waiting: deque[Frame] = field(default_factory=deque)
-    taken: dict[int, Frame | None] = field(default_factory=dict)
+    waiting: deque[QueuedFrame] = field(default_factory=deque)
+    taken: dict[int, QueuedFrame | None] = field(default_factory=dict)
     """Frames given to a worker, in order; None until the worker returns the people."""
     ready: deque[Item] = field(default_factory=deque)
-    order: TimeOrder[Frame] = field(default_factory=TimeOrder)
+    order: TimeOrder[QueuedFrame] = field(default_factory=TimeOrder)
     is_lost: bool = False
     """Whether the camera is lost once everything queued is processed."""
 
@@ -76,7 +76,12 @@ class FrameQueues:
     """The queues of all cameras; when full they drop the oldest frames and count them."""
 
     def __init__(
-        self, cameras: Iterable[str], counts: Counts, *, waiting: int = WAITING, ready: int = READY
+        self,
+        cameras: Iterable[str],
+        counts: FrameCounter,
+        *,
+        waiting: int = WAITING,
+        ready: int = READY,
     ) -> None:
         self._queues: Mapping[str, _Queue] = {camera: _Queue() for camera in cameras}
         self._turns = deque(self._queues)
@@ -87,7 +92,7 @@ class FrameQueues:
         self._ready = threading.Condition(self._lock)
         self._closed = False
 
-    def put(self, frame: Frame) -> None:
+    def put(self, frame: QueuedFrame) -> None:
         """Add a frame from a source; duplicate and late frames are skipped."""
         self._counts.count(frame.camera, "frames_in")
         with self._lock:
@@ -107,11 +112,11 @@ class FrameQueues:
             queue.is_lost = True
             self._release(queue)
 
-    def take(self, most: int, timeout_s: float) -> list[Frame]:
+    def take(self, most: int, timeout_s: float) -> list[QueuedFrame]:
         """Take up to `most` of the oldest frames for the networks, round-robin over the cameras."""
         with self._lock:
             self._work.wait_for(lambda: self._closed or self._has_work(), timeout_s)
-            taken: list[Frame] = []
+            taken: list[QueuedFrame] = []
             while len(taken) < most and not self._closed and self._has_work():
                 self._turns.rotate(-1)
                 queue = self._queues[self._turns[-1]]
@@ -121,7 +126,7 @@ class FrameQueues:
                     taken.append(frame)
             return taken
 
-    def give_back(self, frames: Sequence[Frame]) -> None:
+    def give_back(self, frames: Sequence[QueuedFrame]) -> None:
         """Requeue the frames of a dead worker at the front; skip those out of attempts."""
         with self._lock:
             for frame in reversed(frames):
@@ -134,7 +139,7 @@ class FrameQueues:
                     self._shed(queue)
             self._work.notify_all()
 
-    def finish(self, frame: Frame, people: People | None) -> None:
+    def finish(self, frame: QueuedFrame, people: People | None) -> None:
         """Store the people found in a frame; None if the networks failed on it."""
         with self._lock:
             queue = self._queues[frame.camera]
@@ -175,7 +180,7 @@ class FrameQueues:
     def _has_ready(self) -> bool:
         return any(queue.ready for queue in self._queues.values())
 
-    def _enter(self, queue: _Queue, frame: Frame) -> None:
+    def _enter(self, queue: _Queue, frame: QueuedFrame) -> None:
         queue.is_lost = False  # the new frame's connection number already marks the gap
         if frame.image is None:
             self._hand_on(queue, frame)
@@ -188,7 +193,9 @@ class FrameQueues:
         while len(queue.waiting) > self._max_waiting:
             self._leave_out(queue, queue.waiting.popleft(), "shed")
 
-    def _leave_out(self, queue: _Queue, frame: Frame, why: Literal["shed", "skipped"]) -> None:
+    def _leave_out(
+        self, queue: _Queue, frame: QueuedFrame, why: Literal["shed", "skipped"]
+    ) -> None:
         queue.taken.pop(frame.number, None)
         self._counts.count(frame.camera, why, 1)
         self._release(queue)
@@ -207,11 +214,11 @@ class FrameQueues:
             queue.ready.append(Lost())
             self._ready.notify()
 
-    def _hand_on(self, queue: _Queue, frame: Frame) -> None:
+    def _hand_on(self, queue: _Queue, frame: QueuedFrame) -> None:
         queue.ready.append(frame)
-        frames = sum(isinstance(item, Frame) for item in queue.ready)
+        frames = sum(isinstance(item, QueuedFrame) for item in queue.ready)
         if frames > self._max_ready:
-            oldest = next(i for i, item in enumerate(queue.ready) if isinstance(item, Frame))
+            oldest = next(i for i, item in enumerate(queue.ready) if isinstance(item, QueuedFrame))
             del queue.ready[oldest]
             self._counts.count(frame.camera, "shed", 1)
         self._ready.notify()

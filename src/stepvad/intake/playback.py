@@ -17,8 +17,8 @@ from stepvad.formats import read_clip
 from stepvad.intake import demo
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.child_messages import StatusMessage
-from stepvad.intake.frame_queues import Frame, FrameQueues
-from stepvad.intake.status import Board
+from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip, Pose
 from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.stages import Heartbeat
@@ -30,7 +30,7 @@ WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PlayedScene:
     """Poses to play, and the size of the image they come from."""
 
     clip: Clip
@@ -49,14 +49,14 @@ class Scene:
         return next(poses for _, poses in self.clip.by_frame() if poses)
 
 
-def open_scene(camera: CameraSettings) -> Scene:
+def open_scene(camera: CameraSettings) -> PlayedScene:
     """Open the scene that a camera plays."""
     if camera.kind == "demo":
-        return Scene(read_clip(demo.POSES), demo.RATE, demo.SIZE)
+        return PlayedScene(read_clip(demo.POSES), demo.RATE, demo.SIZE)
     clip = read_clip(Path(camera.url))
     farthest = [track.keypoints.max(axis=(0, 1)) for track in clip.tracks if len(track)]
     width, height = np.ceil(np.max([(1.0, 1.0), *farthest], axis=0)).astype(int).tolist()
-    return Scene(clip, clip.fps or camera.rate, (width, height))
+    return PlayedScene(clip, clip.fps or camera.rate, (width, height))
 
 
 class Player:
@@ -68,10 +68,10 @@ class Player:
     def __init__(
         self,
         camera: CameraSettings,
-        scene: Scene,
+        scene: PlayedScene,
         frames: FrameQueues,
         states: CameraStates,
-        board: Board,
+        board: LiveStatus,
     ) -> None:
         self.camera = camera
         self.name = f"player-{camera.name}"
@@ -94,7 +94,7 @@ class Player:
             if self._waited_in_vain(due):
                 return
             self._frames.put(
-                Frame(
+                QueuedFrame(
                     camera=camera.name,
                     number=number,
                     connection=0,

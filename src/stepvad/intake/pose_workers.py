@@ -20,9 +20,9 @@ from stepvad.intake.child_messages import (
     encode,
     encode_people,
 )
-from stepvad.intake.frame_queues import Frame, FrameQueues
-from stepvad.intake.status import Board
-from stepvad.settings.sections import PoseSettings, Settings
+from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.intake.status import LiveStatus
+from stepvad.settings.sections import PoseSettings, SiteSettings
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import Repeats, repeated
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
@@ -72,7 +72,7 @@ def _look(estimator: PoseEstimator, images: Sequence[Image], lines: Repeats) -> 
             return [people for image in images for people in _look(estimator, [image], lines)]
         held = lines.admit(type(error).__name__)
         if held is not None:
-            logger.warning("a picture could not be looked at: %s%s", error, repeated(held))
+            logger.warning("a frame could not be processed: %s%s", error, repeated(held))
         return [None]
 
 
@@ -85,10 +85,10 @@ class PoseWorker:
     def __init__(
         self,
         number: int,
-        settings: Settings,
+        settings: SiteSettings,
         frames: FrameQueues,
         states: CameraStates,
-        board: Board,
+        board: LiveStatus,
         cameras: Sequence[str],
     ) -> None:
         """`cameras` are those whose images it processes."""
@@ -104,7 +104,7 @@ class PoseWorker:
         """Count and log a process that exited; it is restarted."""
         for camera in self._cameras:
             self._board.count(camera, "restarts")
-        logger.warning("%s %s, started again", self.process.name, reason)
+        logger.warning("%s %s, restarted", self.process.name, reason)
 
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
         """Send images to the process until stopped; False if it must be restarted."""
@@ -139,7 +139,9 @@ class PoseWorker:
             self.process.heartbeat.beat()
         return False
 
-    def _ask(self, child: ChildProcess, frames: Sequence[Frame], stopping: threading.Event) -> None:
+    def _ask(
+        self, child: ChildProcess, frames: Sequence[QueuedFrame], stopping: threading.Event
+    ) -> None:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
             child.pipe.send_bytes(_SHAPES.dump_json([image.shape for image in images]))

@@ -25,9 +25,9 @@ from stepvad.progress import Report
 from stepvad.video.camera import Camera
 from stepvad.video.extract import (
     Extraction,
+    ExtractionSummary,
     FrameRange,
     Looking,
-    Summary,
     Times,
     extract_camera,
     extract_file,
@@ -38,7 +38,7 @@ from stepvad.video.networks import Runtime
 from stepvad.video.parts import Origin, Parts, check_origin
 from stepvad.video.pose import PoseEstimator, open_estimator
 from stepvad.video.source import VideoFile
-from stepvad.video.tls import Tls
+from stepvad.video.tls import CameraTls
 from stepvad.video.url import Url
 
 logger = logging.getLogger(__name__)
@@ -82,13 +82,13 @@ Source = FileSource | CameraSource
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RecordingOutcome:
     """What became of a video: its track file and a summary, or an error."""
 
     name: str
     file: Path
     state: State
-    summary: Summary | None = None
+    summary: ExtractionSummary | None = None
     error: StepvadError | None = None
 
 
@@ -139,7 +139,7 @@ def open_sources(
     *,
     frames: FrameRange,
     duration_s: float | None,
-    tls: Tls | None = None,
+    tls: CameraTls | None = None,
 ) -> list[Source]:
     """The files and cameras that the words of a command line name, each by a name of its own."""
     sources: list[Source] = []
@@ -172,7 +172,7 @@ def extract_all(
     jobs: int | None,
     threads: int | None,
     report: Report,
-) -> list[Outcome]:
+) -> list[RecordingOutcome]:
     """Extract the poses of all videos, in the order given; one that fails does not stop others."""
     settings.output.mkdir(parents=True, exist_ok=True)
     outcomes = {source.name: _finished(source, settings) for source in sources}
@@ -199,10 +199,10 @@ def _in_threads(
     estimators: SimpleQueue[PoseEstimator],
     jobs: int,
     report: Report,
-) -> list[Outcome]:
+) -> list[RecordingOutcome]:
     """Every source in a thread: the networks compute outside of Python, side by side."""
 
-    def work(source: Source) -> Outcome:
+    def work(source: Source) -> RecordingOutcome:
         estimator = estimators.get()
         try:
             return _outcome(source, settings, estimator, report)
@@ -226,10 +226,10 @@ def _in_threads(
 
 def _outcome(
     source: Source, settings: ExtractionSettings, estimator: PoseEstimator, report: Report
-) -> Outcome:
+) -> RecordingOutcome:
     file = settings.file(source.name)
     if settings.stop.is_set():
-        return Outcome(source.name, file, "unfinished")
+        return RecordingOutcome(source.name, file, "unfinished")
     try:
         origin = {**source.origin(), **settings.origin}
         with Parts(_parts_directory(file), origin) as parts:
@@ -240,14 +240,14 @@ def _outcome(
                     parts.remove()
                 raise
             if extraction is None:
-                return Outcome(source.name, file, "unfinished")
+                return RecordingOutcome(source.name, file, "unfinished")
             tracks.write([extraction.clip], file, origin=origin)
             if isinstance(source, CameraSource):
                 _write_times(extraction.times, file.with_suffix(".times.csv"))
             parts.remove()
     except StepvadError as error:
-        return Outcome(source.name, file, "failed", error=error)
-    return Outcome(source.name, file, "done", extraction.summary)
+        return RecordingOutcome(source.name, file, "failed", error=error)
+    return RecordingOutcome(source.name, file, "done", extraction.summary)
 
 
 def _extract(
@@ -267,7 +267,7 @@ def _extract(
             return extract_camera(camera, estimator, parts, looking, duration_s=settings.duration_s)
 
 
-def _finished(source: Source, settings: ExtractionSettings) -> Outcome | None:
+def _finished(source: Source, settings: ExtractionSettings) -> RecordingOutcome | None:
     """A video whose poses are there already, of the same origin."""
     file = settings.file(source.name)
     if not file.exists():
@@ -280,7 +280,7 @@ def _finished(source: Source, settings: ExtractionSettings) -> Outcome | None:
     check_origin(tracks.read_origin(file), {**source.origin(), **settings.origin}, file)
     if _parts_directory(file).is_dir():  # killed after the file was written
         Parts(_parts_directory(file), {}).remove()
-    return Outcome(source.name, file, "finished before")
+    return RecordingOutcome(source.name, file, "finished before")
 
 
 def _jobs(sources: Sequence[Source], jobs: int | None) -> int:

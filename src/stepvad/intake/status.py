@@ -44,7 +44,7 @@ RATE_OVER = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class ScoredFrame:
     """The people in one scored frame of a camera; those without a full window have no score."""
 
     number: int
@@ -172,7 +172,7 @@ class _Camera:
     alerts: _Delays = field(default_factory=_Delays)
     timeline: _Timeline = field(default_factory=_Timeline)
     arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
-    frame: Frame | None = None
+    frame: ScoredFrame | None = None
     n_frames: int = 0
 
     def seen(self, now: float) -> CameraView:
@@ -196,7 +196,7 @@ class _Camera:
         return (len(self.arrivals) - 1) / took if took > 0 else None
 
 
-class Board:
+class LiveStatus:
     """Live status of a site; thread-safe, with bounded memory."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -256,7 +256,7 @@ class Board:
         scores: Mapping[int, float],
     ) -> None:
         """Set the people of the latest frame and the scores of the windows it completes."""
-        frame = Frame(number, wall, size, tuple(poses), dict(scores))
+        frame = ScoredFrame(number, wall, size, tuple(poses), dict(scores))
         with self._lock:
             camera = self._of(name)
             camera.frame = frame
@@ -329,7 +329,7 @@ class Board:
         """Create a subscription to frames; a slow reader only misses old frames."""
         return Subscription(self)
 
-    def frames_after(self, seen: Mapping[str, int]) -> dict[str, tuple[int, Frame]]:
+    def frames_after(self, seen: Mapping[str, int]) -> dict[str, tuple[int, ScoredFrame]]:
         """The latest frame of each camera with frames newer than `seen`, and its frame count."""
         with self._lock:
             return {
@@ -352,11 +352,11 @@ class Board:
 class Subscription:
     """Frames for one reader: the latest unread frame of each camera."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: LiveStatus) -> None:
         self._board = board
         self._seen: dict[str, int] = {}
 
-    def take(self) -> dict[str, Frame]:
+    def take(self) -> dict[str, ScoredFrame]:
         """New frames since the last call, by camera; nothing is buffered."""
         new = self._board.frames_after(self._seen)
         self._seen.update({name: n for name, (n, _) in new.items()})

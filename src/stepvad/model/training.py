@@ -53,7 +53,7 @@ class TrainingSet:
 
 
 @dataclass(slots=True)
-class State:
+class TrainingState:
     """Everything that changes during training."""
 
     f: Energy
@@ -72,7 +72,7 @@ class State:
     """Whether the best epoch is kept rather than the last."""
 
     @classmethod
-    def start(cls, config: Config, compute: Compute = Compute(), n_steps: int = 0) -> State:
+    def start(cls, config: Config, compute: Compute = Compute(), n_steps: int = 0) -> TrainingState:
         """A fresh network, its average (an exact copy) and its optimiser."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -113,7 +113,7 @@ def train(
     `validate` is called after every epoch; higher is better. `checkpoint` is written after every
     epoch and every few minutes; a resumed run gives the same bytes as an uninterrupted one.
     """
-    state = State.start(config, compute, data.n_steps(config))
+    state = TrainingState.start(config, compute, data.n_steps(config))
     state.validated = validate is not None
     if checkpoint is not None and checkpoint.resume:
         load_checkpoint(state, data, config, checkpoint.path)
@@ -133,7 +133,7 @@ def train(
 
 
 def run_epoch(
-    state: State,
+    state: TrainingState,
     data: TrainingSet,
     config: Config,
     report: Report,
@@ -174,7 +174,7 @@ def time_steps(n_windows: int, config: Config, compute: Compute) -> tuple[float,
     c = np.full(n_windows, 0.8, dtype=np.float32)
     data = TrainingSet((WARM_STEPS + TIMED_STEPS) * n_windows, lambda rows: (batch, c), "")
     config = replace(config, batch_size=n_windows)
-    state = State.start(config, compute, config.max_steps or 0)
+    state = TrainingState.start(config, compute, config.max_steps or 0)
     ends: list[float] = []
     with _denormals_as_zero():
         run_epoch(
@@ -224,7 +224,7 @@ def update_ema(ema: Energy, f: Energy, decay: float) -> None:
         averaged.lerp_(current, 1 - decay)
 
 
-def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path) -> None:
+def save_checkpoint(state: TrainingState, data: TrainingSet, config: Config, path: Path) -> None:
     """Write the whole training state; a later run resumes from it as if never interrupted."""
     tensors = {f"f.{name}": value for name, value in state.f.state_dict().items()}
     tensors |= {f"ema.{name}": value for name, value in state.ema.state_dict().items()}
@@ -242,7 +242,7 @@ def save_checkpoint(state: State, data: TrainingSet, config: Config, path: Path)
     modelfile.write_tensors(to_numpy(tensors), meta, path)
 
 
-def load_checkpoint(state: State, data: TrainingSet, config: Config, path: Path) -> None:
+def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, path: Path) -> None:
     """Restore a fresh state from a checkpoint of the same settings and data."""
     tensors, meta = modelfile.read_tensors(path)
     for key, expected in _identity(state, data, config).items():
@@ -264,7 +264,7 @@ def load_checkpoint(state: State, data: TrainingSet, config: Config, path: Path)
         ) from error
 
 
-def _restore(state: State, torches: dict[str, Tensor], meta: modelfile.Metadata) -> None:
+def _restore(state: TrainingState, torches: dict[str, Tensor], meta: modelfile.Metadata) -> None:
     state.f.load_state_dict(_under("f.", torches))
     state.ema.load_state_dict(_under("ema.", torches))
     state.best_weights = _under("best.", torches) or None
@@ -297,7 +297,7 @@ def _denormals_as_zero() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
-def _identity(state: State, data: TrainingSet, config: Config) -> dict[str, object]:
+def _identity(state: TrainingState, data: TrainingSet, config: Config) -> dict[str, object]:
     """Facts on which a checkpoint and the run that resumes from it must agree."""
     return {
         "kind": "checkpoint",
@@ -315,7 +315,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _keep_best(state: State, quality: float) -> None:
+def _keep_best(state: TrainingState, quality: float) -> None:
     if math.isnan(quality):
         raise StepvadError(
             f"validation: expected a number after epoch {state.epoch}, got nan",
@@ -328,11 +328,13 @@ def _keep_best(state: State, quality: float) -> None:
         state.misses += 1
 
 
-def _out_of_patience(state: State, config: Config) -> bool:
+def _out_of_patience(state: TrainingState, config: Config) -> bool:
     return config.patience is not None and state.misses >= config.patience
 
 
-def _batches_left(state: State, data: TrainingSet, config: Config) -> Iterator[NDArray[np.int64]]:
+def _batches_left(
+    state: TrainingState, data: TrainingSet, config: Config
+) -> Iterator[NDArray[np.int64]]:
     """Rows of the batches from this step to the end of the epoch, in the order set by the seed."""
     order = np.random.default_rng([config.seed, state.epoch]).permutation(data.n_windows)
     done = state.step - state.epoch * data.steps_per_epoch(config)

@@ -25,7 +25,7 @@ PANEL_INCHES = 1.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Strip:
+class PersonStrip:
     """One row: a title, a track, and the indices of the poses to show."""
 
     title: str
@@ -39,7 +39,9 @@ def spread(chosen: NDArray[np.bool_], n: int) -> NDArray[np.int64]:
     return numbers[np.unique(np.linspace(0, len(numbers) - 1, n).round().astype(np.int64))]
 
 
-def draw_contact_sheet(strips: Sequence[Strip], path: Path, *, skeleton: Skeleton = COCO17) -> None:
+def draw_contact_sheet(
+    strips: Sequence[PersonStrip], path: Path, *, skeleton: Skeleton = COCO17
+) -> None:
     """Write a PNG with a row per strip; faint bones have low confidence, arrows show direction."""
     columns = max((len(strip.poses) for strip in strips), default=1)
     size = (PANEL_INCHES * (columns + 1), 1.25 * PANEL_INCHES * max(len(strips), 1))
@@ -56,7 +58,9 @@ def draw_contact_sheet(strips: Sequence[Strip], path: Path, *, skeleton: Skeleto
     style.save(figure, path, dpi=100)
 
 
-def _draw_pose(axes: Axes, strip: Strip, number: int, tall: float, skeleton: Skeleton) -> None:
+def _draw_pose(
+    axes: Axes, strip: PersonStrip, number: int, tall: float, skeleton: Skeleton
+) -> None:
     """Draw one pose, feet at the bottom of the panel."""
     pose = strip.poses[number]
     points, confidence = strip.track.keypoints[pose], strip.track.confidence[pose]

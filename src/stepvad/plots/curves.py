@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.plots import style
-from stepvad.plots.style import Look
+from stepvad.plots.style import LineStyle
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -41,7 +41,7 @@ class Series:
     mean: NDArray[np.float64]
     spread: NDArray[np.float64]
     method: str = ""
-    look: Look | None = None
+    look: LineStyle | None = None
     quoted: bool = False
     mark: float | None = None
 
@@ -60,7 +60,7 @@ class Series:
         values: Mapping[float, Sequence[float]],
         *,
         method: str = "",
-        look: Look | None = None,
+        look: LineStyle | None = None,
         quoted: bool = False,
     ) -> Series:
         """Build a series from the values of all seeds at each x; a single seed has no spread."""
@@ -124,7 +124,7 @@ def draw_panels(
     style.save(figure, path, dpi=130)
 
 
-def _draw_line(axes: Axes, label: str, line: Series, look: Look) -> None:
+def _draw_line(axes: Axes, label: str, line: Series, look: LineStyle) -> None:
     few = len(line.x) <= FEW and not line.quoted
     axes.plot(
         line.x,

@@ -25,7 +25,7 @@ FAINT = 0.3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Strip:
+class ClipStrip:
     """One row of a sheet: a clip, a caption, the frames to draw and the abnormal frames."""
 
     clip: Clip
@@ -35,7 +35,7 @@ class Strip:
 
 
 def draw_scenes(
-    strips: Sequence[Strip], path: Path, *, size: tuple[int, int], title: str, dpi: int = 75
+    strips: Sequence[ClipStrip], path: Path, *, size: tuple[int, int], title: str, dpi: int = 75
 ) -> None:
     """Write a PNG: a row per strip, a panel per frame, outlined in orange where abnormal.
 
@@ -56,7 +56,7 @@ def draw_scenes(
     style.save(figure, path, dpi=dpi)
 
 
-def _part_with_people(strip: Strip, size: tuple[int, int]) -> NDArray[np.float64]:
+def _part_with_people(strip: ClipStrip, size: tuple[int, int]) -> NDArray[np.float64]:
     """The crop of a row as left, top, right and bottom, with the video's aspect ratio."""
     points = [
         track.keypoints[np.isin(track.frames, strip.frames)].reshape(-1, 2)
@@ -71,7 +71,7 @@ def _part_with_people(strip: Strip, size: tuple[int, int]) -> NDArray[np.float64
     return np.concatenate([middle - half, middle + half])
 
 
-def _draw_frame(axes: Axes, strip: Strip, frame: int, part: NDArray[np.float64]) -> None:
+def _draw_frame(axes: Axes, strip: ClipStrip, frame: int, part: NDArray[np.float64]) -> None:
     """Draw one frame, y downwards as in the video."""
     for number, track in enumerate(strip.clip.tracks):
         at = np.searchsorted(track.frames, frame)

@@ -24,7 +24,7 @@ PANEL_INCHES = 1.75
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class SequenceRow:
     """A labelled row of windows `(n, 2, V, T)`, each over an optional ghost in grey."""
 
     label: str
@@ -33,7 +33,7 @@ class Row:
 
 
 def draw_sequences(
-    rows: Sequence[Row],
+    rows: Sequence[SequenceRow],
     columns: Sequence[str],
     path: Path,
     *,
@@ -76,7 +76,7 @@ def _direction(window: NDArray[np.float32]) -> float:
     return -1.0 if window[0, :, -1].mean() < window[0, :, 0].mean() else 1.0
 
 
-def _limits(rows: Sequence[Row], apart: float) -> NDArray[np.float64]:
+def _limits(rows: Sequence[SequenceRow], apart: float) -> NDArray[np.float64]:
     """Axis limits in x and y: nearly all joints of all windows, plus a margin."""
     places = np.concatenate([_places(row.windows, apart) for row in rows], axis=1)  # (2, n)
     low, high = np.quantile(places, [0.001, 0.999], axis=1)

@@ -32,7 +32,7 @@ TRUTH = VERMILION
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LineStyle:
     """Style of a line: colour, stroke and marker, distinguishable without colour."""
 
     colour: str
@@ -40,38 +40,38 @@ class Look:
     marker: str = "o"
 
 
-LOOKS: Mapping[str, Look] = {
-    "step": Look(BLUE, "-", "D"),
-    "step-unweighted": Look(BLUE, ":", "d"),
-    "step-unwhitened": Look(BLUE, "-.", "d"),
-    "pca-anomalies": Look(BLUE, "--", "d"),
-    "vanilla": Look(SKY, "-", "p"),
-    "raw": Look(VERMILION, "-", "s"),
-    "raw-unweighted": Look(VERMILION, ":", "s"),
-    "knn": Look(GREEN, "-", "o"),
-    "knn-5": Look(GREEN, "--", "o"),
-    "knn-unweighted": Look(GREEN, ":", "o"),
-    "knn-unwhitened": Look(GREEN, "-.", "o"),
-    "mahalanobis": Look(BLACK, "-", "x"),
-    "autoencoder": Look(PURPLE, "-", "^"),
-    "autoencoder-anomalies": Look(PURPLE, "--", "^"),
-    "vae": Look(ORANGE, "-", "v"),
-    "vae-anomalies": Look(ORANGE, "--", "v"),
-    "persons": Look("#555555", "--", "."),
-    "confidence": Look("#888888", "-.", "."),
-    "random": Look("#AAAAAA", ":", "."),
+LOOKS: Mapping[str, LineStyle] = {
+    "step": LineStyle(BLUE, "-", "D"),
+    "step-unweighted": LineStyle(BLUE, ":", "d"),
+    "step-unwhitened": LineStyle(BLUE, "-.", "d"),
+    "pca-anomalies": LineStyle(BLUE, "--", "d"),
+    "vanilla": LineStyle(SKY, "-", "p"),
+    "raw": LineStyle(VERMILION, "-", "s"),
+    "raw-unweighted": LineStyle(VERMILION, ":", "s"),
+    "knn": LineStyle(GREEN, "-", "o"),
+    "knn-5": LineStyle(GREEN, "--", "o"),
+    "knn-unweighted": LineStyle(GREEN, ":", "o"),
+    "knn-unwhitened": LineStyle(GREEN, "-.", "o"),
+    "mahalanobis": LineStyle(BLACK, "-", "x"),
+    "autoencoder": LineStyle(PURPLE, "-", "^"),
+    "autoencoder-anomalies": LineStyle(PURPLE, "--", "^"),
+    "vae": LineStyle(ORANGE, "-", "v"),
+    "vae-anomalies": LineStyle(ORANGE, "--", "v"),
+    "persons": LineStyle("#555555", "--", "."),
+    "confidence": LineStyle("#888888", "-.", "."),
+    "random": LineStyle("#AAAAAA", ":", "."),
 }
 """Looks by method: a family shares a colour and differs in stroke; trivial methods are grey."""
 
 
-def look(method: str, number: int = 0) -> Look:
+def look(method: str, number: int = 0) -> LineStyle:
     """The look of a method in every figure; unknown methods get a colour by number."""
     if method in LOOKS:
         return LOOKS[method]
     family = method.replace("-", " ").split(" ")[0]
     if family in LOOKS:
         return LOOKS[family]
-    return Look(OTHERS[number % len(OTHERS)])
+    return LineStyle(OTHERS[number % len(OTHERS)])
 
 
 def figure(width: float, height: float) -> Figure:

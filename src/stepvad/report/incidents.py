@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stepvad.detector import Detector
-from stepvad.explain.look import Look, look_at
+from stepvad.explain.look import ExplainedPeak, look_at
 from stepvad.incidents import events
 from stepvad.incidents.events import Event, Rules
 from stepvad.model.scoring import Scores
@@ -20,7 +20,7 @@ class Incident:
     number: int
     """From 1, in chronological order."""
     event: Event
-    look: Look | None = None
+    look: ExplainedPeak | None = None
 
 
 def investigate(

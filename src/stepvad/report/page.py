@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stepvad.calibration import Threshold
 from stepvad.explain import Explanation
-from stepvad.explain.look import Look
+from stepvad.explain.look import ExplainedPeak
 from stepvad.incidents.events import Event, Rules
 from stepvad.model.modelfile import Model
 from stepvad.model.scoring import Scores
@@ -48,7 +48,7 @@ INSIDE = (
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Case:
+class ReportedClip:
     """Contents of a report: a scored clip, its model and its threshold."""
 
     scores: Scores
@@ -71,7 +71,7 @@ class Case:
         return (self.scores.n_frames - self.first_frame) / self.fps
 
 
-def render(case: Case) -> str:
+def render(case: ReportedClip) -> str:
     """Render the report as HTML."""
     sheet = house_style() + _read("page.css")
     script = player() + _read("page.js")
@@ -123,7 +123,7 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _summary(case: Case) -> str:
+def _summary(case: ReportedClip) -> str:
     """One-sentence summary of the report."""
     if not case.incidents:
         return f"No event in {_duration(case.watched_s)} of footage."
@@ -134,7 +134,7 @@ def _summary(case: Case) -> str:
     return f"{found}. {which} has its peak score of {peak}."
 
 
-def _facts(case: Case) -> Iterator[tuple[str, str]]:
+def _facts(case: ReportedClip) -> Iterator[tuple[str, str]]:
     """Clip, threshold and model, as terms and descriptions."""
     people = len(np.unique(case.scores.windows.track_id))
     n_frames = f"{case.scores.n_frames - case.first_frame:,} frames at {case.fps:g} a second"
@@ -151,7 +151,7 @@ def _facts(case: Case) -> Iterator[tuple[str, str]]:
     yield "Model", f"{escape(case.model_name)}, {sha256}: {', '.join(settings)}"
 
 
-def _promise(case: Case) -> str:
+def _promise(case: ReportedClip) -> str:
     """What the threshold promises, and the definition of an event."""
     if case.threshold is None:
         words = "chosen by hand, which promises nothing about false events"
@@ -165,7 +165,7 @@ def _promise(case: Case) -> str:
     )
 
 
-def _key(case: Case) -> Iterator[str]:
+def _key(case: ReportedClip) -> Iterator[str]:
     """Legend of the timeline."""
     line = '<path class="{0}" d="M0 6h22"/>'
     rect = '<rect class="{0}" width="22" height="12"/>'
@@ -196,20 +196,20 @@ def _entry(mark: str, words: str) -> str:
     return f'<li><svg viewBox="0 0 22 12" aria-hidden="true">{mark}</svg>{words}</li>'
 
 
-def _reading(case: Case) -> str:
+def _reading(case: ReportedClip) -> str:
     """How to read the timeline: the meaning of scores, downsampling and clipping."""
     n_frames, windows = case.scores.n_frames, case.scores.windows
     said = [SCORE]
     if n_frames > timeline.BINS:
         each_s = n_frames / timeline.BINS / case.fps
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
-    high = timeline.Scale.of(windows.A, n_frames, case.rules.threshold).high
+    high = timeline.PlotScale.of(windows.A, n_frames, case.rules.threshold).high
     if len(windows) and windows.A.max() > high:
         said.append(f"Scores above {_number(high)} are drawn at the upper edge.")
     return " ".join(said)
 
 
-def _table(case: Case) -> str:
+def _table(case: ReportedClip) -> str:
     """Table of all events."""
     if not case.incidents:
         return "<p>Nobody stayed above the threshold for long enough.</p>"
@@ -239,14 +239,14 @@ def _row(incident: Incident) -> str:
     )
 
 
-def _said(look: Look) -> list[str]:
+def _said(look: ExplainedPeak) -> list[str]:
     """Phrases for what is unusual, one per finding."""
     if not look.findings:
         return ["No single part of the body stands out"]
     return [escape(_sentence(finding.says)) for finding in look.findings]
 
 
-def _article(incident: Incident, look: Look, case: Case) -> str:
+def _article(incident: Incident, look: ExplainedPeak, case: ReportedClip) -> str:
     """Details of one explained event."""
     n, event = incident.number, incident.event
     motion = look.motion
@@ -264,7 +264,7 @@ def _article(incident: Incident, look: Look, case: Case) -> str:
     )
 
 
-def _words(look: Look, case: Case) -> Iterator[str]:
+def _words(look: ExplainedPeak, case: ReportedClip) -> Iterator[str]:
     """Findings with their times."""
     for words, finding in zip_longest(_said(look), look.findings):
         if finding is None:
@@ -288,7 +288,7 @@ def _parts(peak: Explanation) -> str:
     return f'<div><p class="small">{title}</p><div class="parts">{rows}</div></div>'
 
 
-def _grounds(peak: Explanation, case: Case) -> Iterator[tuple[str, str]]:
+def _grounds(peak: Explanation, case: ReportedClip) -> Iterator[tuple[str, str]]:
     """Details of the peak score, as terms and descriptions."""
     sigmas = case.model.config.sigmas.tolist()
     scales = ", ".join(

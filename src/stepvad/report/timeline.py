@@ -61,7 +61,7 @@ def downsample(windows: WindowScores, n_frames: int, *, bins: int = BINS) -> Lin
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class PlotScale:
     """Maps frames and scores to positions in the plot."""
 
     n_frames: int
@@ -69,7 +69,7 @@ class Scale:
     high: float
 
     @classmethod
-    def of(cls, scores: NDArray[np.float32], n_frames: int, threshold: float) -> Scale:
+    def of(cls, scores: NDArray[np.float32], n_frames: int, threshold: float) -> PlotScale:
         """A scale that fits all scores except those far above the threshold."""
         highest = float(scores.max()) if len(scores) else 0.0
         lowest = float(scores.min()) if len(scores) else 0.0
@@ -97,7 +97,7 @@ def draw(
 ) -> str:
     """Render the timeline as SVG."""
     lines = downsample(windows, n_frames)
-    scale = Scale.of(lines.score, n_frames, threshold)
+    scale = PlotScale.of(lines.score, n_frames, threshold)
     below = HEIGHT + (LANE + 4 if abnormal is not None else 0)
     people = len(np.unique(windows.track_id))
     return "\n".join(
@@ -116,7 +116,7 @@ def draw(
     )
 
 
-def _bands(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[str]:
+def _bands(incidents: Sequence[Incident], scale: PlotScale, fps: float) -> Iterator[str]:
     """Events as shaded stretches of time."""
     for incident in incidents:
         left, right = _reach(incident, scale, fps)
@@ -126,13 +126,13 @@ def _bands(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[
         )
 
 
-def _reach(incident: Incident, scale: Scale, fps: float) -> tuple[float, float]:
+def _reach(incident: Incident, scale: PlotScale, fps: float) -> tuple[float, float]:
     """Start and end of an event along the width, including its last frame."""
     event = incident.event
     return scale.x(event.first_s * fps), scale.x(event.last_s * fps + 1)
 
 
-def _plot(lines: Lines, incidents: Sequence[Incident], scale: Scale, fps: float) -> str:
+def _plot(lines: Lines, incidents: Sequence[Incident], scale: PlotScale, fps: float) -> str:
     """All people as thin lines; the tracks of an event are emphasised while it lasts."""
     inside = np.zeros(len(lines.place), dtype=np.bool_)
     for incident in incidents:
@@ -150,7 +150,7 @@ def _plot(lines: Lines, incidents: Sequence[Incident], scale: Scale, fps: float)
     )
 
 
-def _path(lines: Lines, scale: Scale, kept: NDArray[np.bool_] | None = None) -> str:
+def _path(lines: Lines, scale: PlotScale, kept: NDArray[np.bool_] | None = None) -> str:
     """SVG path through the points kept; an isolated point becomes a short stroke."""
     rows = np.arange(len(lines.place)) if kept is None else np.flatnonzero(kept)
     begins = lines.begins[rows] | (np.diff(rows, prepend=-2) != 1)
@@ -166,7 +166,7 @@ def _path(lines: Lines, scale: Scale, kept: NDArray[np.bool_] | None = None) -> 
     return "".join(parts)
 
 
-def _levels(scale: Scale, threshold: float) -> Iterator[str]:
+def _levels(scale: PlotScale, threshold: float) -> Iterator[str]:
     """Lines at score 0, the training mean, and at the threshold."""
     for score, name, words in ((0.0, "zero", "0"), (threshold, "threshold", f"{threshold:.3g}")):
         y = scale.y(score)
@@ -174,7 +174,7 @@ def _levels(scale: Scale, threshold: float) -> Iterator[str]:
         yield f'<text class="{name}" x="2" y="{y - 3:.1f}">{words}</text>'
 
 
-def _lane(abnormal: NDArray[np.bool_], scale: Scale) -> Iterator[str]:
+def _lane(abnormal: NDArray[np.bool_], scale: PlotScale) -> Iterator[str]:
     """Frames labelled abnormal, below the plot."""
     yield f'<rect class="lane" x="0" y="{HEIGHT + 4:g}" width="100%" height="{LANE:g}"/>'
     for first, end in stretches(abnormal):
@@ -185,7 +185,7 @@ def _lane(abnormal: NDArray[np.bool_], scale: Scale) -> Iterator[str]:
         )
 
 
-def _times(scale: Scale, seconds: float, top: float) -> Iterator[str]:
+def _times(scale: PlotScale, seconds: float, top: float) -> Iterator[str]:
     """Time labels below the plot, as many as fit on a phone."""
     step = next((step for step in STEPS_S if seconds / step <= TICKS), seconds / TICKS)
     for n in range(int(seconds / step) + 1):
@@ -198,7 +198,7 @@ def _times(scale: Scale, seconds: float, top: float) -> Iterator[str]:
         )
 
 
-def _numbers(incidents: Sequence[Incident], scale: Scale, fps: float) -> Iterator[str]:
+def _numbers(incidents: Sequence[Incident], scale: PlotScale, fps: float) -> Iterator[str]:
     """Event numbers above the plot; where they would overlap, the highest peaks take precedence."""
     taken: list[float] = []
     for incident in sorted(incidents, key=lambda incident: -incident.event.peak):

@@ -13,7 +13,7 @@ from stepvad.services.process import run_process
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite
-    from stepvad.supervision.supervisor import HeartbeatPipe
+    from stepvad.supervision.parent_process import HeartbeatPipe
 
 
 def send(settings: Path) -> int:
@@ -21,7 +21,7 @@ def send(settings: Path) -> int:
     from stepvad.fleet.broker.login import login
     from stepvad.fleet.settings import load_edge
     from stepvad.supervision.logs import set_up
-    from stepvad.supervision.supervisor import supervise
+    from stepvad.supervision.parent_process import supervise
 
     found = load_edge(settings)
     set_up(found.logs)

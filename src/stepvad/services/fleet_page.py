@@ -7,15 +7,15 @@ from collections.abc import Callable
 from stepvad.errors import ConfigError
 from stepvad.files.secrets import secret
 from stepvad.fleet.events.reader import EventReader
-from stepvad.fleet.settings import Settings
-from stepvad.intake.status import Board
+from stepvad.fleet.settings import FleetSettings
+from stepvad.intake.status import LiveStatus
 from stepvad.services.process import stop_on_signals
 from stepvad.supervision.limits import raise_file_limit
 from stepvad.supervision.stages import Supervisor
 from stepvad.web import STOP_S, Running, bind, create_app
 
 
-def serve(settings: Settings, on_open: Callable[[str], None]) -> None:
+def serve(settings: FleetSettings, on_open: Callable[[str], None]) -> None:
     """Show the events until SIGTERM or Ctrl-C; `on_open` hears the address of the page."""
     if settings.web.token is None:
         raise ConfigError(
@@ -27,7 +27,7 @@ def serve(settings: Settings, on_open: Callable[[str], None]) -> None:
     shelf, supervisor, web = EventReader(secret(settings.events.dsn)), Supervisor(), settings.web
     try:
         shelf.check()
-        site = Running(settings, shelf, Board(), shelf.explanation, shelf.mark)
+        site = Running(settings, shelf, LiveStatus(), shelf.explanation, shelf.mark)
         app = create_app(site, secret(settings.web.token), health=supervisor)
         page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
         supervisor.start(page)

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from stepvad.errors import StepvadError
 from stepvad.site.store.errors import StoreError
 from stepvad.supervision.limits import raise_file_limit
+from stepvad.supervision.parent_process import REFUSED, HeartbeatPipe
 from stepvad.supervision.process import die_with_parent
 from stepvad.supervision.stages import STUCK
-from stepvad.supervision.supervisor import REFUSED, HeartbeatPipe
 
 logger = logging.getLogger(__name__)
 
 Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
-"""Runs until the event is set; the stages that did not end."""
+"""Runs until the event is set; the stages did not stop."""
 
 
 def stop_on_signals() -> threading.Event:

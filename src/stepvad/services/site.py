@@ -11,7 +11,7 @@ from stepvad.services.page import serve_page
 from stepvad.services.process import run_process
 from stepvad.settings.file import load
 from stepvad.supervision.logs import set_up
-from stepvad.supervision.supervisor import HeartbeatPipe, supervise
+from stepvad.supervision.parent_process import HeartbeatPipe, supervise
 
 
 def watch(settings: Path) -> int:

@@ -17,26 +17,26 @@ from stepvad.files.secrets import secret
 from stepvad.settings import tomltext
 from stepvad.settings.sections import (
     CameraSettings,
-    JsonLines,
-    Mqtt,
+    JsonLinesSettings,
+    MqttSettings,
     PoseSettings,
-    Retention,
-    Settings,
+    RetentionSettings,
     Sinks,
+    SiteSettings,
     Web,
-    Webhook,
+    WebhookSettings,
 )
 
 __all__ = [
     "CameraSettings",
-    "JsonLines",
-    "Mqtt",
+    "JsonLinesSettings",
+    "MqttSettings",
     "PoseSettings",
-    "Retention",
-    "Settings",
+    "RetentionSettings",
     "Sinks",
+    "SiteSettings",
     "Web",
-    "Webhook",
+    "WebhookSettings",
     "describe",
     "load",
     "read",
@@ -57,9 +57,9 @@ _HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*\]")
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
 
 
-def load(path: Path | str) -> Settings:
+def load(path: Path | str) -> SiteSettings:
     """Load the settings of a site from a TOML file; paths are relative to the file."""
-    return read(path, Settings, f"stepvad watch --demo needs none; {GUIDE}")
+    return read(path, SiteSettings, f"stepvad watch --demo needs none; {GUIDE}")
 
 
 def data_of(site: Path) -> Path:
@@ -91,7 +91,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
     raise ConfigError(f"{path}, line {_line(lines, place)}: {problem}{more}", hint=remedy)
 
 
-def describe(settings: Settings) -> str:
+def describe(settings: SiteSettings) -> str:
     """Describe what a site will do, without secrets."""
     cameras = settings.cameras
     lines = [
@@ -168,7 +168,7 @@ def _of_sinks(sinks: Sinks) -> list[str]:
     return lines
 
 
-def _of_web(settings: Settings) -> str:
+def _of_web(settings: SiteSettings) -> str:
     web = settings.web
     if not web.enabled:
         return "There is no page."

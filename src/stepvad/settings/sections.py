@@ -23,7 +23,7 @@ from pydantic import (
 from stepvad.files.redaction import SECRET_NAME
 from stepvad.files.secrets import is_reference
 from stepvad.video.models import DETECTOR, POSE
-from stepvad.video.tls import PORTS, Tls
+from stepvad.video.tls import PORTS, CameraTls
 from stepvad.video.url import SCHEMES, Url
 
 Kind = Literal["stream", "video", "poses", "demo"]
@@ -116,7 +116,7 @@ class CameraSettings(Section):
 
     def address(self) -> Url:
         """The URL of a stream with its credentials."""
-        tls = Tls(self.tls_ca, self.tls_insecure)
+        tls = CameraTls(self.tls_ca, self.tls_insecure)
         if self.credentials is None:
             return Url(self.url, tls=tls)
         kind, _, rest = self.credentials.partition(":")
@@ -200,7 +200,7 @@ class PoseSettings(Section):
         return str(_beside(Path(model), info)) if Path(model).suffix else model
 
 
-class Mqtt(Section):
+class MqttSettings(Section):
     """A broker that hears of events."""
 
     host: str = Field(min_length=1, description="Name or address of the broker.")
@@ -216,7 +216,7 @@ class Mqtt(Section):
     )
 
 
-class Webhook(Section):
+class WebhookSettings(Section):
     """An address that every event is posted to."""
 
     name: str = Field("webhook", pattern=NAME, description="Tells it from others.")
@@ -227,7 +227,7 @@ class Webhook(Section):
     timeout_s: float = Field(5.0, gt=0, le=60, description="Longest wait for an answer.")
 
 
-class JsonLines(Section):
+class JsonLinesSettings(Section):
     """A file that gets one line per change of an event."""
 
     path: Beside = Field(description="The file; it is made if there is none.")
@@ -236,18 +236,20 @@ class JsonLines(Section):
 class Sinks(Section):
     """Where events go, beside the store."""
 
-    mqtt: Mqtt | None = Field(None, description="A broker.")
-    webhooks: list[Webhook] = Field(default_factory=list, description="Addresses to post to.")
-    file: JsonLines | None = Field(None, description="A file of JSON lines.")
+    mqtt: MqttSettings | None = Field(None, description="A broker.")
+    webhooks: list[WebhookSettings] = Field(
+        default_factory=list, description="Addresses to post to."
+    )
+    file: JsonLinesSettings | None = Field(None, description="A file of JSON lines.")
 
     @field_validator("webhooks")
     @classmethod
-    def _distinct(cls, webhooks: list[Webhook]) -> list[Webhook]:
+    def _distinct(cls, webhooks: list[WebhookSettings]) -> list[WebhookSettings]:
         _check_distinct(webhook.name for webhook in webhooks)
         return webhooks
 
 
-class Retention(Section):
+class RetentionSettings(Section):
     """How long things are kept."""
 
     events_days: float = Field(30.0, gt=0, description="Events.")
@@ -310,7 +312,7 @@ class Web(Section):
         return self
 
 
-class Settings(Section):
+class SiteSettings(Section):
     """A site: everything that `stepvad watch` is told."""
 
     name: str = Field("site", pattern=NAME, description="Name of the site.")
@@ -320,7 +322,9 @@ class Settings(Section):
     cameras: list[CameraSettings] = Field(min_length=1, description="The cameras.")
     pose: PoseSettings = Field(default_factory=PoseSettings, description="The networks.")
     sinks: Sinks = Field(default_factory=Sinks, description="Where events go.")
-    retention: Retention = Field(default_factory=Retention, description="How long things are kept.")
+    retention: RetentionSettings = Field(
+        default_factory=RetentionSettings, description="How long things are kept."
+    )
     web: Web = Field(default_factory=Web, description="The page.")
 
     @field_validator("cameras")

@@ -9,13 +9,13 @@ from pathlib import Path
 from stepvad.errors import ConfigError
 from stepvad.files.atomic import replacing
 from stepvad.files.secrets import secret
-from stepvad.settings.sections import Settings
+from stepvad.settings.sections import SiteSettings
 
 TOKEN = "token"
 """File in the data directory with a generated token."""
 
 
-def token_of(settings: Settings) -> str:
+def token_of(settings: SiteSettings) -> str:
     """The token from the settings, or one generated and saved at the first start."""
     if settings.web.token is not None:
         return secret(settings.web.token)

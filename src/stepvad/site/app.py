@@ -16,11 +16,11 @@ from stepvad.errors import ConfigError
 from stepvad.incidents.sink import Sink
 from stepvad.intake.camera_states import CameraListener
 from stepvad.intake.models import Models
-from stepvad.intake.status import Board
-from stepvad.settings.sections import Settings
+from stepvad.intake.status import LiveStatus
+from stepvad.settings.sections import SiteSettings
 from stepvad.settings.token import TOKEN, token_of
 from stepvad.site.delivery import SinkDelivery
-from stepvad.site.housekeeping import Housekeeping, RetainOldData
+from stepvad.site.housekeeping import DeleteOldData, Housekeeping
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.sinks import connect, names
 from stepvad.site.store.eventstore import FILE_NAME, Store
@@ -44,9 +44,9 @@ Mark = Callable[[str, bool], None]
 class PageParts:
     """What a page shows of a site, and what it can ask of it."""
 
-    settings: Settings
+    settings: SiteSettings
     store: Store
-    board: Board
+    board: LiveStatus
     explain: Explain
     mark: Mark
 
@@ -64,7 +64,7 @@ class Site:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SiteSettings,
         *,
         serve: Serve | None = None,
         more: Sequence[Sink] = (),
@@ -72,7 +72,7 @@ class Site:
     ) -> None:
         """Events go to the sinks in the settings and to `more`."""
         self.settings = settings
-        self.board = Board()
+        self.board = LiveStatus()
         self._more = more
         known = [*names(settings.sinks), *(sink.name for sink in more)]
         self.store = Store(settings.data / FILE_NAME, known)
@@ -97,7 +97,9 @@ class Site:
             for stage in stages:
                 self._supervisor.start(stage)
             self.pipeline.start(self._supervisor)
-            logger.info("site %s watches, cameras: %d", self.settings.name, len(self.board.names()))
+            logger.info(
+                "site %s is watching, cameras: %d", self.settings.name, len(self.board.names())
+            )
             watch_over(self._supervisor, stop, parent)
             logger.info("stopping")
             return self._stop(stages, deliveries)
@@ -126,7 +128,7 @@ class Site:
 
     def _housekeeping(self, deliveries: Sequence[SinkDelivery]) -> Housekeeping:
         pipeline = self.pipeline
-        retain = RetainOldData(self.store, pipeline.recordings, self.settings.retention)
+        retain = DeleteOldData(self.store, pipeline.recordings, self.settings.retention)
         return Housekeeping(
             self.board, pipeline.tasks, self.store, deliveries, retain, pipeline.drifting
         )

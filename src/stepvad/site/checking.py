@@ -8,14 +8,14 @@ from pathlib import Path
 from stepvad.files.secrets import secret
 from stepvad.intake.models import Models
 from stepvad.intake.playback import open_scene
-from stepvad.settings.sections import CameraSettings, Settings
+from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.settings.tls import server_tls
 from stepvad.stream import Stream
 from stepvad.video.models import model_file
 from stepvad.video.source import open_video
 
 
-def check(settings: Settings) -> Iterator[str]:
+def check(settings: SiteSettings) -> Iterator[str]:
     """Yield a line for each check that passes; the first failure raises."""
     models = Models()
     for camera in settings.cameras:
@@ -72,7 +72,7 @@ def _link(camera: CameraSettings) -> Iterator[str]:
         yield f"ok: camera {name}: TLS is not used, and there is no password to protect"
 
 
-def _references(settings: Settings) -> list[str]:
+def _references(settings: SiteSettings) -> list[str]:
     sinks = settings.sinks
     found = [webhook.secret for webhook in sinks.webhooks]
     found += [sinks.mqtt.password if sinks.mqtt else None, settings.web.token]

@@ -12,8 +12,8 @@ from stepvad.calibration import Calibration
 from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, BlockStats, look
 from stepvad.calibration.drift_monitor import LOOK_EVERY_S, SPAN_LOOKS, DriftMonitor
 from stepvad.errors import DataError
-from stepvad.incidents.camera import Subject
-from stepvad.intake.status import Board
+from stepvad.incidents.camera_events import CameraProfile
+from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip
 
 logger = logging.getLogger(__name__)
@@ -25,12 +25,12 @@ TOLD = 3
 
 
 @dataclass(slots=True, eq=False)
-class Drifting:
+class CameraDrift:
     """Compares the recent footage of one camera with its calibration."""
 
-    subject: Subject
+    subject: CameraProfile
     calibration: Calibration
-    board: Board
+    board: LiveStatus
     monitor: DriftMonitor | None = field(init=False, default=None)
     _reason: str = field(init=False, default="its calibration does not tell how it looked")
     _was_changed: bool = field(init=False, default=False)
@@ -75,7 +75,7 @@ class Drifting:
 class LookAtBlock:
     """The task that adds footage to the drift statistics of a camera."""
 
-    drifting: Drifting
+    drifting: CameraDrift
     clip: Clip
     kind: Literal["upkeep"] = "upkeep"
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.site import recorder
 from stepvad.site.background import TaskQueue
 from stepvad.site.explainer import EventPoses, Explainer, ExplainEvent
@@ -109,7 +109,7 @@ class EventWriter:
         self,
         changes: ChangeQueue,
         store: EventStore,
-        board: Board,
+        board: LiveStatus,
         tasks: TaskQueue,
         explainer: Explainer | None = None,
         *,

@@ -15,7 +15,7 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
 from stepvad.formats import read_clip, write_clip
-from stepvad.incidents.camera import Subject
+from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
@@ -70,7 +70,7 @@ class Explainer:
     """Explains events when they start and end, and returns stored explanations."""
 
     def __init__(
-        self, store: Store, subjects: Mapping[str, Subject], explained: ExplainedQueue
+        self, store: Store, subjects: Mapping[str, CameraProfile], explained: ExplainedQueue
     ) -> None:
         self._store, self._subjects, self._explained = store, subjects, explained
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from stepvad.intake.status import Board
-from stepvad.settings.sections import Retention
+from stepvad.intake.status import LiveStatus
+from stepvad.settings.sections import RetentionSettings
 from stepvad.site import recorder
 from stepvad.site.background import TaskQueue
 from stepvad.site.delivery import SinkDelivery
-from stepvad.site.drifting import Drifting
+from stepvad.site.drifting import CameraDrift
 from stepvad.site.store.eventstore import Store
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat
@@ -36,12 +36,12 @@ class Housekeeping:
 
     def __init__(
         self,
-        board: Board,
+        board: LiveStatus,
         tasks: TaskQueue,
         store: Store,
         deliveries: Sequence[SinkDelivery],
-        retain: RetainOldData,
-        drifting: Sequence[Drifting],
+        retain: DeleteOldData,
+        drifting: Sequence[CameraDrift],
     ) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._board, self._tasks, self._store = board, tasks, store
@@ -103,7 +103,7 @@ class Housekeeping:
 class CompareDrift:
     """The task that reports whether a camera has drifted from its calibration."""
 
-    drifting: Drifting
+    drifting: CameraDrift
     kind: Literal["upkeep"] = "upkeep"
 
     def run(self) -> None:
@@ -112,12 +112,12 @@ class CompareDrift:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RetainOldData:
+class DeleteOldData:
     """The task that deletes expired events and recorded poses."""
 
     store: Store
     recordings: Path
-    retention: Retention
+    retention: RetentionSettings
     kind: Literal["upkeep"] = "upkeep"
 
     def run(self) -> None:
@@ -133,7 +133,7 @@ class RetainOldData:
         )
         if done.events or done.poses or files:
             logger.info(
-                "too old and deleted: %d events, poses of %d more, %d recorded files",
+                "retention deleted %d events, poses of %d more, %d recorded files",
                 *(done.events, done.poses, files),
             )
 

@@ -21,18 +21,18 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from stepvad.incidents.camera import Subject
-from stepvad.intake.cameras import POSES_S, SOURCES_S, Intake
+from stepvad.incidents.camera_events import CameraProfile
+from stepvad.intake.intake import POSES_S, SOURCES_S, Intake
 from stepvad.intake.models import Models
-from stepvad.intake.playback import Scene
-from stepvad.intake.status import Board
-from stepvad.settings.sections import CameraSettings, Settings
+from stepvad.intake.playback import PlayedScene
+from stepvad.intake.status import LiveStatus
+from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.site.background import BackgroundTasks, TaskQueue
-from stepvad.site.drifting import Drifting
+from stepvad.site.drifting import CameraDrift
 from stepvad.site.event_writer import ChangeQueue, EventWriter
 from stepvad.site.explainer import ExplainedQueue, Explainer
 from stepvad.site.recorder import Recorder
-from stepvad.site.scoring import Scorer, ScoringQueues
+from stepvad.site.scoring import ScoringQueues, ScoringStage
 from stepvad.site.store.eventstore import Store
 from stepvad.site.watcher import Watcher
 from stepvad.skeletons import COCO17
@@ -46,7 +46,9 @@ SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
 class Pipeline:
     """All stages between the cameras and the store."""
 
-    def __init__(self, settings: Settings, models: Models, board: Board, store: Store) -> None:
+    def __init__(
+        self, settings: SiteSettings, models: Models, board: LiveStatus, store: Store
+    ) -> None:
         self._settings, self._models, self._board, self._store = settings, models, board, store
         self.watchers: dict[str, Watcher] = {}
         for camera in settings.cameras:  # fail on a missing model before any camera is opened
@@ -56,7 +58,7 @@ class Pipeline:
         self.intake = Intake(settings, board, self)
         self.frames = self.intake.frames
         self.drifting = self._all_drifting()
-        self.scorer = Scorer(
+        self.scorer = ScoringStage(
             ScoringQueues(self.frames, self.changes, self.tasks, explained),
             self.watchers,
             board,
@@ -94,12 +96,12 @@ class Pipeline:
         """The ids of running processes by name."""
         return self.intake.pids()
 
-    def check(self, camera: CameraSettings, scene: Scene) -> None:
+    def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Raise if the model cannot score the poses of a scene."""
         detector = self._models.load(self._settings.model_of(camera)).detector
         Stream(detector, skeleton=scene.clip.skeleton).update(0, scene.first())
 
-    def register(self, camera: CameraSettings, scene: Scene | None) -> None:
+    def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
         """Create the watcher of a camera with its model."""
         model = self._models.load(self._settings.model_of(camera))
         rules = model.rules_of(camera)
@@ -112,7 +114,7 @@ class Pipeline:
             zones=camera.zones,
             skeleton=skeleton,
         )
-        subject = Subject(
+        subject = CameraProfile(
             camera=camera.name,
             rate=camera.rate,
             rules=rules,
@@ -134,11 +136,11 @@ class Pipeline:
             if camera.record
         }
 
-    def _all_drifting(self) -> list[Drifting]:
+    def _all_drifting(self) -> list[CameraDrift]:
         found = []
         for camera in self._settings.cameras:
             calibration = self._models.load(self._settings.model_of(camera)).calibration
             if calibration is not None:
                 subject = self.watchers[camera.name].subject
-                found.append(Drifting(subject, calibration, self._board))
+                found.append(CameraDrift(subject, calibration, self._board))
         return found

@@ -8,14 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from stepvad.incidents.camera import Changed
+from stepvad.incidents.camera_events import Changed
 from stepvad.incidents.record import EndedBy, Record
-from stepvad.intake.frame_queues import Frame, FrameQueues, Lost
-from stepvad.intake.status import Board
+from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
+from stepvad.intake.status import LiveStatus
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose
 from stepvad.site.background import TaskQueue
-from stepvad.site.drifting import EVERY_S, Drifting, LookAtBlock, latest_block
+from stepvad.site.drifting import EVERY_S, CameraDrift, LookAtBlock, latest_block
 from stepvad.site.event_writer import ChangeQueue, PendingChange
 from stepvad.site.explainer import EventPoses, ExplainedQueue
 from stepvad.site.recorder import Recorder, WriteRecording
@@ -32,7 +32,7 @@ DEADLINE_S = 8.0
 """Deadline for scoring one frame of every camera."""
 WAIT_S = 0.2
 
-Work = tuple[Watcher, Frame, Sequence[Pose]]
+Work = tuple[Watcher, QueuedFrame, Sequence[Pose]]
 
 
 class ScoringQueues(NamedTuple):
@@ -47,7 +47,7 @@ class ScoringQueues(NamedTuple):
     """Explanations of events that go on, which come back."""
 
 
-class Scorer:
+class ScoringStage:
     """The stage that scores frames; cameras that share a detector are scored in one call.
 
     It has exclusive ownership of the watchers.
@@ -59,10 +59,10 @@ class Scorer:
         self,
         queues: ScoringQueues,
         watchers: Mapping[str, Watcher],
-        board: Board,
+        board: LiveStatus,
         *,
         recorders: Mapping[str, Recorder] | None = None,
-        drifting: Sequence[Drifting] = (),
+        drifting: Sequence[CameraDrift] = (),
     ) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._watchers, self._board = watchers, board
@@ -91,7 +91,7 @@ class Scorer:
         self._stopping.set()
         self._frames.close()
 
-    def step(self, items: Sequence[tuple[str, Frame | Lost]]) -> None:
+    def step(self, items: Sequence[tuple[str, QueuedFrame | Lost]]) -> None:
         """Score a batch of frames, at most one per camera."""
         for said in self._explained.take_all():
             watcher = self._watchers[said.camera]
@@ -117,7 +117,7 @@ class Scorer:
             watcher = self._watchers[one.subject.camera]
             self._tasks.put(LookAtBlock(one, latest_block(watcher.events.clip()[1])))
 
-    def _poses(self, watcher: Watcher, frame: Frame) -> list[Pose] | None:
+    def _poses(self, watcher: Watcher, frame: QueuedFrame) -> list[Pose] | None:
         """The poses of a frame; None if it cannot be scored."""
         camera = watcher.subject.camera
         try:
@@ -151,7 +151,7 @@ class Scorer:
                 self._see(watcher, frame, poses, windows)
 
     def _see(
-        self, watcher: Watcher, frame: Frame, poses: Sequence[Pose], windows: WindowScores
+        self, watcher: Watcher, frame: QueuedFrame, poses: Sequence[Pose], windows: WindowScores
     ) -> None:
         camera, board = watcher.subject.camera, self._board
         flat = watcher.stream.flat_windows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stepvad.incidents.camera import MOST_PEOPLE, CameraEvents, Subject
+from stepvad.incidents.camera_events import MOST_PEOPLE, CameraEvents, CameraProfile
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.stream import Stream
@@ -19,7 +19,7 @@ class Watcher:
     """
 
     def __init__(
-        self, subject: Subject, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
+        self, subject: CameraProfile, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
     ) -> None:
         self.subject, self.skeleton = subject, skeleton
         self.events = CameraEvents(subject, next_epoch, skeleton)

@@ -134,7 +134,7 @@ class ChildProcess:
                 return self.process.wait(within_s)
             if end is not None:
                 end()
-        logger.error("%s (process %d) does not end even by force", self.name, self.pid)
+        logger.error("%s (process %d) does not exit even when killed", self.name, self.pid)
         return None
 
 
@@ -201,7 +201,7 @@ class SupervisedProcess:
         except GONE as error:
             logger.debug("%s: %r", self.name, error)
         except Exception as error:
-            logger.exception("%s: what it said could not be used", self.name)
+            logger.exception("%s: its message could not be used", self.name)
             why = type(error).__name__
         finally:
             self.pid = None

@@ -92,7 +92,7 @@ class Health:
 
     @property
     def late(self) -> list[str]:
-        """The stages that hang."""
+        """The stages hang."""
         return [stage.name for stage in self.stages if stage.is_late]
 
     @property
@@ -142,7 +142,7 @@ class Supervisor:
             one.thread.join(max(deadline - time.monotonic(), 0.0))
         left = [one.stage.name for one in ending if one.thread.is_alive()]
         if left:
-            logger.error("stages that did not end in %g s: %s", within_s, ", ".join(left))
+            logger.error("stages did not stop within %g s: %s", within_s, ", ".join(left))
         with self._lock:
             for one in ending:
                 self._running.pop(one.stage.name, None)
@@ -166,7 +166,7 @@ class Supervisor:
         with self._lock:
             running = [*self._running.values()]
         if before is not None and now - before > PAUSED_S:
-            logger.warning("everything stood still for %.1f s", now - before)
+            logger.warning("the whole process was paused for %.1f s", now - before)
             for one in running:
                 one.stage.heartbeat.beat()
             return
@@ -177,9 +177,9 @@ class Supervisor:
 
     def _give_up(self, dead: list[str], late: list[str]) -> NoReturn:
         if dead:
-            logger.critical("stages that died: %s; the process ends", ", ".join(dead))
+            logger.critical("stages died: %s; exiting", ", ".join(dead))
         if late:
-            logger.critical("stages that hang: %s; the process ends", ", ".join(late))
+            logger.critical("stages hang: %s; exiting", ", ".join(late))
             faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
         logging.shutdown()
         self._end(STUCK)

@@ -15,8 +15,8 @@ from stepvad.supervision.backoff import Backoff
 from stepvad.video.source import (
     BOUNDED,
     UNDECODED,
-    Counts,
     Decoder,
+    DecodeStats,
     Frame,
     decoding_errors,
     pyav,
@@ -58,7 +58,7 @@ class StateChange:
 
 
 @dataclass(slots=True)
-class CameraCounts(Counts):
+class CameraCounts(DecodeStats):
     """Counters of a camera's stream.
 
     `dropped` frames were decoded but pushed out of the buffer before they were read.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import ModelFileError
-from stepvad.video.networks import Array, Network
+from stepvad.video.networks import Array, ImageNetwork
 from stepvad.video.people import Boxes, Floats, iou, no_boxes
 from stepvad.video.pixels import Image, letterbox
 
@@ -27,7 +27,7 @@ RTMDET_STD = np.array([57.375, 57.12, 58.395], np.float32)
 class PersonDetector:
     """Detects people; drops boxes that score below `least_score`."""
 
-    network: Network
+    network: ImageNetwork
     size: tuple[int, int] = (416, 416)
     least_score: float = 0.3
     most_overlap: float = 0.45

@@ -40,7 +40,7 @@ SUB = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ColourScale:
     """Maps scores to colours: green up to 0, the training mean, and red from `red` on."""
 
     red: float

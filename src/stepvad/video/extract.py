@@ -17,9 +17,9 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
-from stepvad.video.parts import Parts, Seen
+from stepvad.video.parts import FoundPeople, Parts
 from stepvad.video.pose import PoseEstimator
-from stepvad.video.source import Counts, Frame, VideoFile, check_file
+from stepvad.video.source import DecodeStats, Frame, VideoFile, check_file
 from stepvad.video.tracker import Tracker
 
 MIN_CONFIDENCE = 0.25
@@ -55,7 +55,7 @@ class Looking:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ExtractionSummary:
     """Statistics of an extraction: what it found, what it discarded, and the networks' speed."""
 
     frames: int
@@ -70,7 +70,7 @@ class Summary:
     """Speed of the networks in this run; None if they processed no frame."""
     lag_s: float | None = None
     """Seconds from decoding a camera's last frame to its poses."""
-    counts: Counts = field(default_factory=Counts)
+    counts: DecodeStats = field(default_factory=DecodeStats)
     """Counters of the stream; `CameraCounts` for a camera."""
 
 
@@ -100,7 +100,7 @@ class Extraction:
 
     clip: Clip
     times: Times
-    summary: Summary
+    summary: ExtractionSummary
 
 
 def extract_file(
@@ -191,7 +191,7 @@ def extract_camera(
 
 
 def follow(
-    seen: Iterable[Seen], name: str, *, fps: float | None, min_confidence: float
+    seen: Iterable[FoundPeople], name: str, *, fps: float | None, min_confidence: float
 ) -> Extraction:
     """Track the detected people, without those of low confidence.
 
@@ -211,7 +211,7 @@ def follow(
     tracks = tracks_of(*(np.array(column) for column in zip(*rows, strict=True))) if rows else ()
     clip = Clip(name, when.fps() if fps is None else fps, int(when.number[-1]) + 1, tracks)
     sure = np.concatenate(certain)
-    summary = Summary(
+    summary = ExtractionSummary(
         frames=len(times),
         people_per_frame=clip.n_poses / len(times),
         tracks=len(tracks),
@@ -247,7 +247,9 @@ def _look(
             started = time.monotonic()
         (people,) = estimator.estimate([frame.image], estimator.detect([frame.image]))
         height, width = frame.image.shape[:2]
-        parts.add(Seen(frame.number, frame.epoch, frame.pts, frame.wall, (width, height), people))
+        parts.add(
+            FoundPeople(frame.number, frame.epoch, frame.pts, frame.wall, (width, height), people)
+        )
         looked_at += 1
         progress(frame)
     parts.flush()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.video.networks import Array, Network
+from stepvad.video.networks import Array, ImageNetwork
 from stepvad.video.people import Boxes, Floats, People
 from stepvad.video.pixels import Image, Region, crop, region_around
 
@@ -23,7 +23,7 @@ RTMPOSE_STD = np.array([58.395, 57.12, 57.375], np.float32)
 class PoseNetwork:
     """Estimates COCO's 17 joints for every box, whatever their confidence."""
 
-    network: Network
+    network: ImageNetwork
     size: tuple[int, int] = (192, 256)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ SPEED_NOISE = 1 / 160
 """Standard deviation of a velocity, in box heights per frame."""
 
 
-class Motion:
+class BoxMotion:
     """Constant-velocity model of a box: centre x and y, width and height.
 
     The four quantities are filtered independently: each has a position, a velocity and their

@@ -26,7 +26,7 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class ImageNetwork:
     """A graph with one input, a batch of images, ready to run."""
 
     path: Path
@@ -79,7 +79,7 @@ class Network:
         return (width, height) if width and height else otherwise
 
 
-def open_network(path: Path, *, runtime: Runtime = "onnxruntime", threads: int = 1) -> Network:
+def open_network(path: Path, *, runtime: Runtime = "onnxruntime", threads: int = 1) -> ImageNetwork:
     """Load a network from an ONNX file, on the given runtime and number of threads."""
     import onnx
 
@@ -103,7 +103,7 @@ def open_network(path: Path, *, runtime: Runtime = "onnxruntime", threads: int =
             f"{path}: expected one input of stacked pictures, got {inputs}",
             hint="give a detector or a pose network",
         )
-    return Network(path, graph, inputs[0], outputs)
+    return ImageNetwork(path, graph, inputs[0], outputs)
 
 
 def _graph(content: bytes, runtime: Runtime, threads: int) -> Graph:

@@ -14,7 +14,7 @@ from stepvad.errors import DataError
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.video import drawing
-from stepvad.video.drawing import Image, Scale, chip, ink_on, paste, track_colours
+from stepvad.video.drawing import ColourScale, Image, chip, ink_on, paste, track_colours
 from stepvad.video.source import VideoFile
 from stepvad.video.timeline import Spot, Stretch, Timeline
 
@@ -39,7 +39,7 @@ Box = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels."""
 
 
-class Person(NamedTuple):
+class OverlayPerson(NamedTuple):
     """A person in a frame: joints `(V, 2)`, which of them are seen `(V,)`, score and confidence.
 
     Score and confidence belong to the window that ends at this frame; NaN if there is none.
@@ -52,7 +52,7 @@ class Person(NamedTuple):
     confidence: float
 
 
-class Cast:
+class PeopleByFrame:
     """The people in each frame of a clip with their scores; joints are those the model uses."""
 
     def __init__(self, clip: Clip, scores: Scores) -> None:
@@ -68,7 +68,7 @@ class Cast:
         self._window = _windows_of(clip, scores)[order]
         self._score, self._confidence = scores.windows.A, scores.windows.c
 
-    def people(self, frame: int) -> list[Person]:
+    def people(self, frame: int) -> list[OverlayPerson]:
         """The people in a frame, in the order of the tracks."""
         first, end = np.searchsorted(self._frame, [frame, frame + 1])
         return [self._person(at) for at in range(first, end)]
@@ -80,7 +80,7 @@ class Cast:
         np.fmax.at(best, self._frame[scored], self._score[self._window[scored]])
         return best
 
-    def _person(self, at: int) -> Person:
+    def _person(self, at: int) -> OverlayPerson:
         track, row = self._clip.tracks[self._track[at]], slice(self._row[at], self._row[at] + 1)
         source = self._clip.skeleton
         joints = skeletons.convert(track.keypoints[row], source, self.skeleton)[0]
@@ -88,9 +88,9 @@ class Cast:
         seen = sure >= LEAST_CONFIDENCE  # NaN compares false
         window = int(self._window[at])
         if window < 0:
-            return Person(track.id, joints, seen, np.nan, np.nan)
+            return OverlayPerson(track.id, joints, seen, np.nan, np.nan)
         score, confidence = float(self._score[window]), float(self._confidence[window])
-        return Person(track.id, joints, seen, score, confidence)
+        return OverlayPerson(track.id, joints, seen, score, confidence)
 
 
 class Overlay:
@@ -106,9 +106,9 @@ class Overlay:
         shown: Stretch,
         *,
         size: Size,
-        scale: Scale,
+        scale: ColourScale,
     ) -> None:
-        self.cast, self._scale, self._size = Cast(clip, scores), scale, size
+        self.cast, self._scale, self._size = PeopleByFrame(clip, scores), scale, size
         self.fps = shown.fps
         width = size[0] + size[0] % 2
         self._unit = max(max(size) / 900, 1.0)
@@ -154,14 +154,14 @@ class Overlay:
                 hint="convert the video to one size, or leave it out to draw on black",
             )
 
-    def _draw_figure(self, stage: Image, person: Person) -> None:
+    def _draw_figure(self, stage: Image, person: OverlayPerson) -> None:
         colour, level = self._scale.colour(person.score), self._scale.level(person.score)
         width = self._unit * (2 + (level if _scored(person) else 0))
         bones = self.cast.skeleton.bones
         drawing.draw_box(stage, self._box(person), self._colours[person.track_id], 1.5 * self._unit)
         drawing.draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
 
-    def _draw_numbers(self, stage: Image, person: Person, taken: list[Box]) -> None:
+    def _draw_numbers(self, stage: Image, person: OverlayPerson, taken: list[Box]) -> None:
         """Draw the confidence above the box and the score below, avoiding numbers already drawn."""
         left, top, right, bottom = self._box(person)
         high, edge = round(18 * self._unit), round(3 * self._unit)
@@ -178,7 +178,7 @@ class Overlay:
             taken.append(spot)
             paste(stage, plate, *spot[:2])
 
-    def _box(self, person: Person) -> Box:
+    def _box(self, person: OverlayPerson) -> Box:
         """The rectangle around the joints seen, or all joints if none is, plus a margin."""
         joints = person.joints[person.seen] if person.seen.any() else person.joints
         low, high = joints.min(axis=0), joints.max(axis=0)
@@ -213,18 +213,18 @@ def pictures(
     )
 
 
-def scale_of(scores: Scores, threshold: float | None = None) -> Scale:
+def scale_of(scores: Scores, threshold: float | None = None) -> ColourScale:
     """Red from the threshold on; without one, from the 99.9 % quantile of the clip's scores.
 
     The quantile marks the clip's highest scores even if none is abnormal, so it is used only if it
     exceeds 3.
     """
     if threshold is not None:
-        return Scale(threshold, "the threshold")
+        return ColourScale(threshold, "the threshold")
     usual = float(np.quantile(scores.A, RED_QUANTILE)) if len(scores.A) else 0.0
     if usual > LEAST_RED:
-        return Scale(usual, f"the clip's {100 * RED_QUANTILE:g} % quantile")
-    return Scale(LEAST_RED, "three standard deviations of training")
+        return ColourScale(usual, f"the clip's {100 * RED_QUANTILE:g} % quantile")
+    return ColourScale(LEAST_RED, "three standard deviations of training")
 
 
 def canvas_size(clip: Clip) -> Size:
@@ -330,10 +330,10 @@ def _meet(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _scored(person: Person) -> bool:
+def _scored(person: OverlayPerson) -> bool:
     return not np.isnan(person.score)
 
 
-def _by_score(person: Person) -> float:
+def _by_score(person: OverlayPerson) -> float:
     """Sort key that draws the highest scores last, in front."""
     return person.score if _scored(person) else -np.inf

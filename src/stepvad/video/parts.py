@@ -34,7 +34,7 @@ Origin = Mapping[str, str | float | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class FoundPeople:
     """The people of one frame before tracking; `size` is width and height."""
 
     number: int
@@ -54,7 +54,7 @@ class Parts:
 
     def __init__(self, directory: Path, origin: Origin) -> None:
         self._directory = directory
-        self._waiting: list[Seen] = []
+        self._waiting: list[FoundPeople] = []
         self._open(origin)
         self._n_parts, self.latest = self._whole()
 
@@ -64,13 +64,13 @@ class Parts:
     def __exit__(self, *error: object) -> None:
         self.flush()
 
-    def __iter__(self) -> Iterator[Seen]:
+    def __iter__(self) -> Iterator[FoundPeople]:
         """Iterate over all frames in order."""
         self.flush()
         for number in range(self._n_parts):
             yield from _decoded(self._file(number))
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: FoundPeople) -> None:
         """Add a frame; a full part is flushed."""
         self._waiting.append(seen)
         self.latest = seen
@@ -113,7 +113,7 @@ class Parts:
         with replacing(settings, DataError) as temporary:
             temporary.write_text(json.dumps(origin), "utf-8")
 
-    def _whole(self) -> tuple[int, Seen | None]:
+    def _whole(self) -> tuple[int, FoundPeople | None]:
         """Number of readable parts from the first on, and their last frame; deletes the rest."""
         number, latest = 0, None
         while self._file(number).is_file():
@@ -147,7 +147,7 @@ def _settings(file: Path) -> dict[str, object]:
     return {}
 
 
-def _encoded(frames: Sequence[Seen]) -> Mapping[str, Any]:
+def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
     people = [seen.people for seen in frames]
     return {
         "number": np.array([seen.number for seen in frames], np.int64),
@@ -163,14 +163,14 @@ def _encoded(frames: Sequence[Seen]) -> Mapping[str, Any]:
     }
 
 
-def _decoded(file: Path) -> Iterator[Seen]:
+def _decoded(file: Path) -> Iterator[FoundPeople]:
     part = npyfile.arrays(bounded.read(file, most=MAX_BYTES), NAMES)
     ends = np.cumsum(part["n_people"])
     for at, end in enumerate(ends.tolist()):
         rows = slice(end - int(part["n_people"][at]), end)
         boxes = Boxes(part["corners"][rows], part["scores"][rows])
         pts = float(part["pts"][at])
-        yield Seen(
+        yield FoundPeople(
             int(part["number"][at]),
             int(part["epoch"][at]),
             None if np.isnan(pts) else pts,

@@ -10,7 +10,7 @@ from typing import Protocol
 from stepvad.video.detection import PersonDetector
 from stepvad.video.keypoints import PoseNetwork
 from stepvad.video.models import DETECTOR, POSE, model_file
-from stepvad.video.networks import Network, Runtime, open_network
+from stepvad.video.networks import ImageNetwork, Runtime, open_network
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 
@@ -55,7 +55,7 @@ def open_estimator(
 ) -> TopDown:
     """Open a detector and a pose network, by name (downloaded once) or by path of an ONNX file."""
 
-    def network(model: str | Path) -> Network:
+    def network(model: str | Path) -> ImageNetwork:
         return open_network(model_file(model), runtime=runtime, threads=threads)
 
     return TopDown(PersonDetector(network(detector)), PoseNetwork(network(pose)))

@@ -57,7 +57,7 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Counts:
+class DecodeStats:
     """Counters of a stream: frames decoded, frames lost to errors, changes of resolution."""
 
     decoded: int = 0
@@ -82,7 +82,7 @@ class VideoFile:
     def __init__(self, path: Path | str, *, camera: str | None = None) -> None:
         self.path = Path(path)
         self.camera = self.path.stem if camera is None else camera
-        self._counts = Counts()
+        self._counts = DecodeStats()
         self._epoch = -1
         with _opened(self.path) as container:
             stream = video_stream(container, str(self.path))
@@ -92,7 +92,7 @@ class VideoFile:
             self.duration_s = _duration_s(container, stream)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> DecodeStats:
         """The counters of the latest iteration so far."""
         return replace(self._counts)
 
@@ -101,10 +101,10 @@ class VideoFile:
 
     def __iter__(self) -> Iterator[Frame]:
         self._epoch += 1
-        self._counts = counts = Counts()
+        self._counts = counts = DecodeStats()
         return self._frames(self._epoch, counts)
 
-    def _frames(self, epoch: int, counts: Counts) -> Iterator[Frame]:
+    def _frames(self, epoch: int, counts: DecodeStats) -> Iterator[Frame]:
         """The frames of one pass through the file."""
         decoder = Decoder(counts)
         with _opened(self.path) as container:
@@ -130,7 +130,7 @@ def open_video(path: Path | str) -> VideoFile:
 class Decoder:
     """Decodes packets to images and counts errors."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: DecodeStats) -> None:
         self._counts = counts
         self._shape: tuple[int, ...] | None = None
         self._errors = decoding_errors()
@@ -239,7 +239,7 @@ def check_file(path: Path) -> None:
         raise DataError(f"{path}: expected a video file, got {got}", hint="check the path")
 
 
-def _packets(container: Any, stream: Any, counts: Counts) -> Iterator[Any]:
+def _packets(container: Any, stream: Any, counts: DecodeStats) -> Iterator[Any]:
     """Yield the packets of a stream until its end or the first unreadable position."""
     try:
         yield from container.demux(stream)

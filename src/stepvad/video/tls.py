@@ -31,7 +31,7 @@ LONGEST_LINE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
+class CameraTls:
     """How a camera's certificate is verified: with `ca`, or else with the system's CA bundle."""
 
     ca: Path | None = None
@@ -78,7 +78,7 @@ class Tls:
         return {"tls_verify": "1"} | ({} if bundle is None else {"ca_file": str(bundle)})
 
 
-def check_server(av: Any, address: str, tls: Tls, timeout_s: float) -> None:
+def check_server(av: Any, address: str, tls: CameraTls, timeout_s: float) -> None:
     """Raise if the TLS server at `address` must not receive the password; none is sent here.
 
     FFmpeg verifies the certificate again when it connects. This check reports why verification
@@ -115,7 +115,7 @@ def _check_build(av: Any) -> None:
         )
 
 
-def warn_if_insecure(camera: str, address: str, tls: Tls) -> None:
+def warn_if_insecure(camera: str, address: str, tls: CameraTls) -> None:
     """Log a warning if the camera's certificate is not verified."""
     if tls.insecure and urlsplit(address).scheme in PORTS:
         logger.warning(
@@ -160,7 +160,7 @@ def _refuse_redirect(parts: SplitResult, status: str) -> None:
         )
 
 
-def _refused(host: str, tls: Tls, error: ssl.SSLCertVerificationError) -> DataError:
+def _refused(host: str, tls: CameraTls, error: ssl.SSLCertVerificationError) -> DataError:
     """The error for a certificate that fails verification."""
     got = error.verify_message.rstrip(".")
     return DataError(

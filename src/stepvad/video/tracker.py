@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from stepvad.poses import Pose
-from stepvad.video.motion import Motion
+from stepvad.video.motion import BoxMotion
 from stepvad.video.people import Floats, People, iou
 
 Rows = NDArray[np.int64]
@@ -19,7 +19,7 @@ Rows = NDArray[np.int64]
 class _Person:
     """State of one tracked person: motion, track id, and frames since they were last seen."""
 
-    motion: Motion
+    motion: BoxMotion
     track_id: int | None = None
     """None until seen in two consecutive frames."""
     unseen: int = 0
@@ -106,7 +106,7 @@ class Tracker:
         """Start tracks for new people; those in the very first frame need no confirmation."""
         for row in rows.tolist():
             if people.boxes.scores[row] >= self._new_score:
-                person = _Person(Motion(people.boxes.corners[row]))
+                person = _Person(BoxMotion(people.boxes.corners[row]))
                 person.track_id = self._new_id() if self._first else None
                 self._people.append(person)
                 owner[row] = person

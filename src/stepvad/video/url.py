@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 from stepvad.errors import ConfigError, DataError
 from stepvad.files.redaction import HIDDEN, SECRET_NAME, redact
 from stepvad.files.secrets import secret_line
-from stepvad.video.tls import Tls
+from stepvad.video.tls import CameraTls
 
 SCHEMES = ("rtsp", "rtsps", "http", "https")
 
@@ -33,7 +33,7 @@ class Url:
     _real: str
     _secrets: tuple[str, ...]
     _shown: str
-    tls: Tls
+    tls: CameraTls
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class Url:
         *,
         credentials: Path | None = None,
         environment: Mapping[str, str] | None = None,
-        tls: Tls | None = None,
+        tls: CameraTls | None = None,
     ) -> None:
-        self.tls = tls or Tls()
+        self.tls = tls or CameraTls()
         values = _named_values(text, os.environ if environment is None else environment)
         real = _expanded(text, values)
         parts = _checked(real)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from stepvad import skeletons
 from stepvad.incidents.record import EndedBy, Record, Severity
 from stepvad.incidents.stored import Inventory
-from stepvad.intake.status import CameraView, Delays, Frame, SinkView
+from stepvad.intake.status import CameraView, Delays, ScoredFrame, SinkView
 from stepvad.payload import JsonObject
 
 SEEN = 0.05
@@ -22,7 +22,7 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Site(_Answer):
+class SiteAnswer(_Answer):
     """The site itself."""
 
     name: str
@@ -46,7 +46,7 @@ class DelaysAnswer(_Answer):
         return cls(n=delays.n, p50=p50, p95=p95, p99=p99)
 
 
-class Camera(_Answer):
+class CameraAnswer(_Answer):
     """One camera: its settings, its health and what was counted."""
 
     name: str
@@ -72,7 +72,7 @@ class Camera(_Answer):
     alerts: DelaysAnswer = Field(description="From the arrival of a frame to its event.")
 
     @classmethod
-    def of(cls, view: CameraView) -> Camera:
+    def of(cls, view: CameraView) -> CameraAnswer:
         """Build from the status of a camera."""
         return cls(
             name=view.name,
@@ -95,7 +95,7 @@ class Camera(_Answer):
         )
 
 
-class Timeline(_Answer):
+class TimelineAnswer(_Answer):
     """The largest score of each second of the last hour, where there was one."""
 
     camera: str
@@ -103,7 +103,7 @@ class Timeline(_Answer):
     points: list[tuple[int, float]] = Field(description="Unix second and score.")
 
 
-class Event(_Answer):
+class EventAnswer(_Answer):
     """One event; times are unix seconds, the box is in pixels."""
 
     id: str
@@ -131,19 +131,19 @@ class Event(_Answer):
     normal: bool = Field(description="Whether somebody said that this was normal.")
 
     @classmethod
-    def of(cls, record: Record, normal: bool) -> Event:
+    def of(cls, record: Record, normal: bool) -> EventAnswer:
         """A stored event."""
         return cls.model_validate({**record.to_json(), "normal": normal})
 
 
-class Events(_Answer):
+class EventsAnswer(_Answer):
     """Some events, the newest first."""
 
-    events: list[Event]
+    events: list[EventAnswer]
     next: str | None = Field(description="What to give as `before` to go on; None at the end.")
 
 
-class Mark(_Answer):
+class MarkRequest(_Answer):
     """Whether an event was normal after all."""
 
     normal: bool
@@ -157,21 +157,21 @@ class Word(_Answer):
     last: int
 
 
-class Part(_Answer):
+class PartAnswer(_Answer):
     """A part of the body and its share of the score."""
 
     name: str
     share: float
 
 
-class Scale(_Answer):
+class ScaleAnswer(_Answer):
     """A noise scale that decided, and how much it counted."""
 
     sigma: float
     weight: float
 
 
-class Motion(_Answer):
+class MotionAnswer(_Answer):
     """The motion around the peak: tenths of pixels by frame, heat from 0 to 100 by joint."""
 
     first: int
@@ -185,32 +185,32 @@ class Motion(_Answer):
     heat: list[list[int]]
 
 
-class Explanation(BaseModel):
+class ExplanationAnswer(BaseModel):
     """Why an event has its score: words, shares of the body, and motion to be played."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    motion: Motion
+    motion: MotionAnswer
     track: int
     frame: int
     score: float
     energy: float
     confidence: float
-    scales: list[Scale]
+    scales: list[ScaleAnswer]
     ghost_energy: float
     ghost_is_normal: bool
     words: list[Word]
-    parts: list[Part]
+    parts: list[PartAnswer]
 
 
-class Deleted(_Answer):
+class DeletedAnswer(_Answer):
     """What a deletion did."""
 
     events: int
     kept_open: int = Field(description="Events that stay because they go on.")
 
 
-class Kept(_Answer):
+class KeptAnswer(_Answer):
     """One kind of thing that is stored; times are unix seconds."""
 
     what: str
@@ -221,24 +221,24 @@ class Kept(_Answer):
     bytes: int
 
 
-class Stored(_Answer):
+class StoredAnswer(_Answer):
     """Everything that is stored, and the files that it is in with their bytes."""
 
-    kept: list[Kept]
+    kept: list[KeptAnswer]
     files: dict[str, int]
     cameras: dict[str, int] = Field(description="Events of each camera.")
 
     @classmethod
-    def of(cls, found: Inventory) -> Stored:
+    def of(cls, found: Inventory) -> StoredAnswer:
         """Build from the inventory of the store."""
         return cls(
-            kept=[Kept(**asdict(one)) for one in found.kept],
+            kept=[KeptAnswer(**asdict(one)) for one in found.kept],
             files={path.name: size for path, size in found.files.items()},
             cameras=found.cameras,
         )
 
 
-class Sink(_Answer):
+class SinkAnswer(_Answer):
     """One sink: messages that wait for it, and what went wrong last."""
 
     name: str
@@ -248,7 +248,7 @@ class Sink(_Answer):
     refused: int = Field(description="Messages refused for good since the start.")
 
     @classmethod
-    def of(cls, view: SinkView) -> Sink:
+    def of(cls, view: SinkView) -> SinkAnswer:
         """Build from the status of a sink."""
         return cls(**asdict(view))
 
@@ -290,7 +290,7 @@ class Problem(BaseModel):
     detail: Any
 
 
-def people(frame: Frame, threshold: float) -> JsonObject:
+def people(frame: ScoredFrame, threshold: float) -> JsonObject:
     """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
     return {
         "n": frame.number,

@@ -33,31 +33,31 @@ class ConnectionLimit:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._open: set[Connection] = set()
-        self._idle: dict[Connection, None] = {}  # longest idle first
+        self._open: set[HttpConnection] = set()
+        self._idle: dict[HttpConnection, None] = {}  # longest idle first
         self._made_room = -ROOM_S
         self._lines = Repeats()
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: HttpConnection) -> None:
         """Add a new connection, idle at first."""
         self._open.add(connection)
         if len(self._open) > self.most:
             self._close_idle(1)
         self._idle[connection] = None
 
-    def is_busy(self, connection: Connection) -> None:
+    def is_busy(self, connection: HttpConnection) -> None:
         """Mark a connection as busy: a complete request has arrived."""
         self._idle.pop(connection, None)
 
-    def is_idle(self, connection: Connection) -> None:
+    def is_idle(self, connection: HttpConnection) -> None:
         """Mark a connection as idle."""
         if connection in self._open:
             self._idle.setdefault(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: HttpConnection) -> None:
         """Remove a connection that was closed or upgraded to a websocket."""
         self._open.discard(connection)
         self._idle.pop(connection, None)
@@ -87,7 +87,7 @@ class ConnectionLimit:
             )
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """An HTTP connection with deadlines for sending requests and reading responses."""
 
     def __init__(

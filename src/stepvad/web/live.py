@@ -12,7 +12,7 @@ from contextlib import suppress
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
-from stepvad.intake.status import Board
+from stepvad.intake.status import LiveStatus
 from stepvad.payload import JsonObject
 from stepvad.web import answers
 from stepvad.web.shown import Shown
@@ -29,7 +29,7 @@ LATEST_EVENTS = 50
 class Live:
     """Serves all browsers connected to the live wall."""
 
-    def __init__(self, board: Board, store: Shown) -> None:
+    def __init__(self, board: LiveStatus, store: Shown) -> None:
         self.board = board
         self.store = store
         self.watchers = 0
@@ -87,8 +87,8 @@ class Live:
         now = self.board.snapshot()
         return {
             "now": round(time.time(), 1),
-            "cameras": [answers.Camera.of(camera).model_dump() for camera in now.cameras],
-            "sinks": [answers.Sink.of(sink).model_dump() for sink in now.sinks],
+            "cameras": [answers.CameraAnswer.of(camera).model_dump() for camera in now.cameras],
+            "sinks": [answers.SinkAnswer.of(sink).model_dump() for sink in now.sinks],
         }
 
     async def version(self) -> str:

@@ -15,7 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from stepvad.intake.status import BUCKETS_S, Board, CameraView, Delays, Field, Snapshot
+from stepvad.intake.status import BUCKETS_S, CameraView, Delays, Field, LiveStatus, Snapshot
 from stepvad.supervision.stages import Health
 
 HEALTHY = Health()
@@ -33,10 +33,10 @@ COUNTED: dict[Field, tuple[str, str]] = {
 }
 
 
-class Metrics(Collector):
+class SiteMetrics(Collector):
     """Collects metrics from the board on every scrape; keeps no counters of its own."""
 
-    def __init__(self, board: Board, version: str, health: Health) -> None:
+    def __init__(self, board: LiveStatus, version: str, health: Health) -> None:
         self.board, self.version, self.health = board, version, health
 
     def collect(self) -> Iterator[Metric]:
@@ -61,10 +61,10 @@ class Metrics(Collector):
         yield from _stages(self.health)
 
 
-def render(board: Board, version: str, health: Health = HEALTHY) -> bytes:
+def render(board: LiveStatus, version: str, health: Health = HEALTHY) -> bytes:
     """The metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(Metrics(board, version, health))
+    registry.register(SiteMetrics(board, version, health))
     return generate_latest(registry)
 
 

@@ -68,5 +68,5 @@ def _add_health(app: FastAPI, source: HealthSource) -> None:
         late = ", ".join(health.late)
         held = lines.admit(late)
         if held is not None:
-            logger.error("stages that hang: %s%s", late, repeated(held))
+            logger.error("stages hang: %s%s", late, repeated(held))
         return PlainTextResponse("hanging\n", 503)

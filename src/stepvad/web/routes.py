@@ -11,10 +11,10 @@ from fastapi import FastAPI, HTTPException, Path, Query, Response
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record
-from stepvad.intake.status import Board, CameraView
+from stepvad.intake.status import CameraView, LiveStatus
 from stepvad.site.store.outbox import Outbox
 from stepvad.web import answers
-from stepvad.web.shown import Place, Shown
+from stepvad.web.shown import Deployment, Shown
 
 MOST_EVENTS = 500
 LATEST = 1e12
@@ -36,9 +36,9 @@ NOT_THERE: dict[int | str, dict[str, Any]] = {
 class Running:
     """A running site: its settings, its store and its live status."""
 
-    settings: Place
+    settings: Deployment
     store: Shown
-    board: Board
+    board: LiveStatus
     explain: Callable[[str], EventExplanation]
     """Why an event has its score; a StepvadError if nobody can tell any more."""
     mark: Callable[[str, bool], None]
@@ -70,9 +70,9 @@ def add_routes(app: FastAPI, site: Running, version: str) -> None:
 
 def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
     @app.get("/api/site", tags=["site"])
-    def the_site() -> answers.Site:
+    def the_site() -> answers.SiteAnswer:
         """The site itself."""
-        return answers.Site(
+        return answers.SiteAnswer(
             name=site.settings.name,
             version=version,
             uptime_s=site.board.snapshot().uptime_s,
@@ -80,29 +80,29 @@ def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
         )
 
     @app.get("/api/cameras", tags=["cameras"])
-    def cameras() -> list[answers.Camera]:
+    def cameras() -> list[answers.CameraAnswer]:
         """All cameras: settings, health, counts and drift."""
-        return [answers.Camera.of(camera) for camera in site.board.snapshot().cameras]
+        return [answers.CameraAnswer.of(camera) for camera in site.board.snapshot().cameras]
 
     @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
-    def camera(name: Name) -> answers.Camera:
+    def camera(name: Name) -> answers.CameraAnswer:
         """One camera."""
-        return answers.Camera.of(site.camera(name))
+        return answers.CameraAnswer.of(site.camera(name))
 
     @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
-    def timeline(name: Name) -> answers.Timeline:
+    def timeline(name: Name) -> answers.TimelineAnswer:
         """The scores of one camera over the last hour."""
         return _timeline(site, site.camera(name))
 
     @app.get("/api/timelines", tags=["cameras"])
-    def timelines() -> list[answers.Timeline]:
+    def timelines() -> list[answers.TimelineAnswer]:
         """The scores of all cameras over the last hour."""
         return [_timeline(site, camera) for camera in site.board.snapshot().cameras]
 
 
-def _timeline(site: Running, camera: CameraView) -> answers.Timeline:
+def _timeline(site: Running, camera: CameraView) -> answers.TimelineAnswer:
     points = [(second, round(score, 3)) for second, score in site.board.timeline(camera.name)]
-    return answers.Timeline(camera=camera.name, threshold=camera.threshold, points=points)
+    return answers.TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
 def _of_events(app: FastAPI, site: Running) -> None:
@@ -116,7 +116,7 @@ def _of_events(app: FastAPI, site: Running) -> None:
             str | None, Query(description="`next` of the answer before.", max_length=200)
         ] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 50,
-    ) -> answers.Events:
+    ) -> answers.EventsAnswer:
         """Events, the newest first, some at a time."""
         if before is not None:
             site.event(before)
@@ -125,8 +125,8 @@ def _of_events(app: FastAPI, site: Running) -> None:
         )
         normal = site.store.marked()
         shown = found[:limit]
-        return answers.Events(
-            events=[answers.Event.of(record, record.id in normal) for record in shown],
+        return answers.EventsAnswer(
+            events=[answers.EventAnswer.of(record, record.id in normal) for record in shown],
             next=shown[-1].id if len(found) > limit else None,
         )
 
@@ -135,31 +135,31 @@ def _of_events(app: FastAPI, site: Running) -> None:
         camera: CameraName = None,
         since: Time = None,
         until: Time = None,
-    ) -> answers.Deleted:
+    ) -> answers.DeletedAnswer:
         """Delete the events of a camera or a span of time that are over, with their poses."""
         if camera is None and since is None and until is None:
             raise HTTPException(422, "expected a camera, since or until, got none of them")
         done = site.store.delete(camera=camera, before=until, after=since)
-        return answers.Deleted(events=done.events, kept_open=done.kept_open)
+        return answers.DeletedAnswer(events=done.events, kept_open=done.kept_open)
 
 
 def _of_one_event(app: FastAPI, site: Running) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
-    def event(id: Id) -> answers.Event:
+    def event(id: Id) -> answers.EventAnswer:
         """One event."""
-        return answers.Event.of(site.event(id), id in site.store.marked())
+        return answers.EventAnswer.of(site.event(id), id in site.store.marked())
 
     @app.get("/api/events/{id}/explanation", tags=["events"], responses=NOT_THERE)
-    def explanation(id: Id) -> answers.Explanation:
+    def explanation(id: Id) -> answers.ExplanationAnswer:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
-            return answers.Explanation.model_validate(site.explain(id).to_json())
+            return answers.ExplanationAnswer.model_validate(site.explain(id).to_json())
         except StepvadError as error:
             raise _missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
-    def mark(id: Id, mark: answers.Mark) -> answers.Event:
+    def mark(id: Id, mark: answers.MarkRequest) -> answers.EventAnswer:
         """Say that an event was normal, or take that back."""
         site.event(id)
         try:
@@ -185,14 +185,14 @@ def _missing(error: StepvadError) -> Exception:
 
 def _of_what_is_kept(app: FastAPI, site: Running) -> None:
     @app.get("/api/stored", tags=["site"])
-    def stored() -> answers.Stored:
+    def stored() -> answers.StoredAnswer:
         """What the site keeps: how many of what, from when to when, in how many bytes."""
-        return answers.Stored.of(site.store.stored())
+        return answers.StoredAnswer.of(site.store.stored())
 
     @app.get("/api/sinks", tags=["site"])
-    def sinks() -> list[answers.Sink]:
+    def sinks() -> list[answers.SinkAnswer]:
         """Where events go, how many wait, and what went wrong."""
-        return [answers.Sink.of(sink) for sink in site.board.snapshot().sinks]
+        return [answers.SinkAnswer.of(sink) for sink in site.board.snapshot().sinks]
 
 
 def _of_dead_letters(app: FastAPI, site: Running) -> None:

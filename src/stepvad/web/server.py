@@ -23,7 +23,7 @@ from stepvad.errors import ConfigError
 from stepvad.settings.tls import server_tls
 from stepvad.supervision.logs import RepeatFilter, Repeats, repeated
 from stepvad.supervision.stages import Heartbeat
-from stepvad.web.connections import Connection, ConnectionLimit
+from stepvad.web.connections import ConnectionLimit, HttpConnection
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Server:
         self._lines = Repeats()
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.limit = ConnectionLimit(max(min(MOST_CONNECTIONS, files // 2), 1))
-        connection = partial(Connection, limit=self.limit, tls=tls)
+        connection = partial(HttpConnection, limit=self.limit, tls=tls)
         self._server = uvicorn.Server(_config(app, connection, min(BACKLOG, files // 4)))
 
     @property

@@ -94,7 +94,9 @@ class Sessions:
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            logger.warning("%s: log-ins cannot be read, all browsers log in again: %s", file, error)
+            logger.warning(
+                "%s: sessions cannot be read, all browsers must log in again: %s", file, error
+            )
             return
         now, since = self._clock(), self._wall()
         for hash, end in sorted(ends.items(), key=lambda item: item[1])[-MOST_SESSIONS:]:
@@ -113,4 +115,4 @@ class Sessions:
                 with replacing(self._file) as temporary:  # readable by its owner only
                     temporary.write_text(json.dumps({"version": VERSION, "ends": ends}))
             except StepvadError as error:
-                logger.warning("log-ins will not survive a restart: %s", error)
+                logger.warning("sessions will not survive a restart: %s", error)

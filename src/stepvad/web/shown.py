@@ -28,7 +28,7 @@ class Address(Protocol):
         ...
 
 
-class Place(Protocol):
+class Deployment(Protocol):
     """The subject of a page: a site or a fleet."""
 
     @property

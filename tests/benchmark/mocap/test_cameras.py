@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepvad.benchmark.mocap.cameras import FRAME_RATES, SIZE, Box, Camera, camera_of_scene, inside
+from stepvad.benchmark.mocap.cameras import (
+    FRAME_RATES,
+    SIZE,
+    Box,
+    PinholeCamera,
+    camera_of_scene,
+    inside,
+)
 
-LEVEL = Camera(height_m=2.0, pitch=0.0, focal_px=1000.0, fps=25.0, boxes=())
+LEVEL = PinholeCamera(height_m=2.0, pitch=0.0, focal_px=1000.0, fps=25.0, boxes=())
 
 
 def test_a_level_camera_projects_by_hand() -> None:
@@ -19,7 +26,7 @@ def test_a_level_camera_projects_by_hand() -> None:
 
 def test_a_pitched_camera_sees_the_ground_it_looks_at_in_the_middle() -> None:
     pitch = np.radians(30)
-    camera = Camera(3.0, pitch, 1200.0, 25.0, ())
+    camera = PinholeCamera(3.0, pitch, 1200.0, 25.0, ())
     pixels, depth = camera.project(np.array([0.0, 3.0 / np.tan(pitch), 0.0]))
     np.testing.assert_allclose(pixels, np.array(SIZE) / 2, atol=1e-9)
     assert depth == pytest.approx(3.0 / np.sin(pitch))

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from stepvad.benchmark.mocap import catalogue, motions
-from stepvad.benchmark.mocap.motions import ANKLE_M, Motion, open_archive, resample, unbroken
+from stepvad.benchmark.mocap.motions import (
+    ANKLE_M,
+    CapturedMotion,
+    open_archive,
+    resample,
+    unbroken,
+)
 from stepvad.errors import DataError
 from tests.benchmark.mocap.people import index, jumping, standing, walking
 
@@ -42,12 +48,12 @@ def test_subjects_that_fall_too_fast_are_slowed_down(archive_path: Path) -> None
 def test_a_joint_that_jumps_breaks_the_motion_there() -> None:
     joints = standing(60)
     joints[20:25, index("LeftHand"), 0] += 0.5
-    pieces = list(unbroken(Motion("00_00", joints)))
+    pieces = list(unbroken(CapturedMotion("00_00", joints)))
     assert [(piece.start, piece.stop) for piece in pieces] == [(0, 20), (20, 25), (25, 60)]
 
 
 def test_a_fast_but_possible_motion_is_not_broken() -> None:
-    assert list(unbroken(Motion("00_00", jumping()))) == [slice(0, 150)]
+    assert list(unbroken(CapturedMotion("00_00", jumping()))) == [slice(0, 150)]
 
 
 def test_resampling_a_line_gives_the_line() -> None:

@@ -191,7 +191,7 @@ def of_faults(faults: Sequence[Done], text: str) -> Iterator[Line]:
         words += f", never {never}" if never else ""
         yield Line(f"{len(times)} x {kind}", words, not never)
     killed = sum(one.kind in Faults.killers for one in faults)
-    starts = text.count("watches, cameras")
+    starts = text.count("is watching, cameras")
     yield Line("starts of the site (the first, and one after each fault that ends it)",
                f"{starts} (expected {killed + 1})", starts == killed + 1)  # fmt: skip
 

@@ -14,7 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepvad.site import recorder
-from stepvad.site.store.clock import CONFIRM_S, DAY_S, TOLERANCE_S, State, StoreClock, load, save
+from stepvad.site.store.clock import (
+    CONFIRM_S,
+    DAY_S,
+    TOLERANCE_S,
+    ClockState,
+    StoreClock,
+    load,
+    save,
+)
 from stepvad.site.store.database import Database, StoreError
 from stepvad.site.store.eventstore import Store
 from stepvad.site.store.retention import delete_old
@@ -159,7 +167,7 @@ def test_a_clock_that_was_wrong_from_the_start_keeps_nothing_for_ever() -> None:
 
 def test_a_clock_that_runs_too_fast_is_seen_as_one_that_jumped() -> None:
     monotonic = [0.0]
-    clock = StoreClock(State(NOW), lambda: monotonic[0])
+    clock = StoreClock(ClockState(NOW), lambda: monotonic[0])
     for minute in range(0, 20 * 24 * 60, 10):
         monotonic[0] = minute * 60.0
         clock.read(NOW + 2 * monotonic[0])

@@ -55,7 +55,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Camera:
+class PinholeCamera:
     """A pinhole camera above the origin that looks along +y and down by `pitch` radians."""
 
     height_m: float
@@ -92,9 +92,9 @@ class Camera:
         return np.array([rng.uniform(-0.75, 0.75) * half_width, y])
 
 
-def camera_of_scene(rng: np.random.Generator) -> Camera:
+def camera_of_scene(rng: np.random.Generator) -> PinholeCamera:
     """A camera drawn from the ranges above, with the obstacles of its scene."""
-    camera = Camera(
+    camera = PinholeCamera(
         height_m=rng.uniform(*HEIGHT_M),
         pitch=np.radians(rng.uniform(*PITCH_DEG)),
         focal_px=rng.uniform(*FOCAL_PX),
@@ -102,7 +102,7 @@ def camera_of_scene(rng: np.random.Generator) -> Camera:
         boxes=(),
     )
     boxes = [_obstacle(rng, camera) for _ in range(rng.integers(*OBSTACLES, endpoint=True))]
-    return Camera(camera.height_m, camera.pitch, camera.focal_px, camera.fps, tuple(boxes))
+    return PinholeCamera(camera.height_m, camera.pitch, camera.focal_px, camera.fps, tuple(boxes))
 
 
 def inside(pixels: Floats) -> Mask:
@@ -110,7 +110,7 @@ def inside(pixels: Floats) -> Mask:
     return np.asarray(((pixels >= 0) & (pixels < SIZE)).all(axis=-1))
 
 
-def _obstacle(rng: np.random.Generator, camera: Camera) -> Box:
+def _obstacle(rng: np.random.Generator, camera: PinholeCamera) -> Box:
     """A pillar that hides all of a person, or a counter that hides the legs."""
     x, y = camera.place(rng)
     if rng.random() < 0.5:

@@ -12,10 +12,10 @@ import numpy as np
 
 from stepvad.benchmark.datasets import Dataset, of_clips
 from stepvad.benchmark.mocap import motions, takes
-from stepvad.benchmark.mocap.cameras import Camera, camera_of_scene
+from stepvad.benchmark.mocap.cameras import PinholeCamera, camera_of_scene
 from stepvad.benchmark.mocap.catalogue import Half, Kind
-from stepvad.benchmark.mocap.scenes import Scene, make_scene
-from stepvad.benchmark.mocap.takes import Cast
+from stepvad.benchmark.mocap.scenes import MocapScene, make_scene
+from stepvad.benchmark.mocap.takes import TakeSplit
 from stepvad.errors import ConfigError
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
@@ -86,8 +86,8 @@ def make(
 
 
 def make_scenes(
-    cast: Cast, part: Part, *, seed: int, split: Split, size: Size, report: Report = silent
-) -> Iterator[Scene]:
+    cast: TakeSplit, part: Part, *, seed: int, split: Split, size: Size, report: Report = silent
+) -> Iterator[MocapScene]:
     """The scenes of one part by name; a scene does not depend on how many are made."""
     n_scenes = {"train": size.train, "validation": size.validation, "test": size.test}[part]
     parts: tuple[Part, ...] = ("train", "validation", "test")
@@ -101,12 +101,12 @@ def make_scenes(
         report(Progress(f"{part} clips", done, n_scenes, name))
 
 
-def camera_of(seed: int, scene: int) -> Camera:
+def camera_of(seed: int, scene: int) -> PinholeCamera:
     """The camera of a scene, the same in all parts and splits."""
     return camera_of_scene(np.random.default_rng([seed, scene]))
 
 
-def _kinds(rng: np.random.Generator, cast: Cast, number: int) -> tuple[Kind, ...]:
+def _kinds(rng: np.random.Generator, cast: TakeSplit, number: int) -> tuple[Kind, ...]:
     """What happens in a clip: each class in its turn, at times another one too."""
     listed = list(cast.abnormal)
     if not listed or number % CALM == CALM - 1:
@@ -116,6 +116,6 @@ def _kinds(rng: np.random.Generator, cast: Cast, number: int) -> tuple[Kind, ...
     return (turn, other) if rng.random() < SECOND_EVENT and other != turn else (turn,)
 
 
-def _clips(scenes: partial[Iterator[Scene]]) -> Iterator[Clip]:
+def _clips(scenes: partial[Iterator[MocapScene]]) -> Iterator[Clip]:
     for scene in scenes():
         yield scene.clip

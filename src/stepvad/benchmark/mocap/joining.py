@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from stepvad.benchmark.mocap import truth
 from stepvad.benchmark.mocap.catalogue import person_of
 from stepvad.benchmark.mocap.motions import ANKLES, FPS, HIP_JOINTS, HIPS, KNEES, Floats
-from stepvad.benchmark.mocap.takes import Cast, Take
+from stepvad.benchmark.mocap.takes import Take, TakeSplit
 
 BLEND = 12
 """Frames over which one motion turns into the next: 0.4 s."""
@@ -28,7 +28,7 @@ TRIES = 10
 """Partners that are tried."""
 
 
-def prolonged(rng: np.random.Generator, cast: Cast, take: Take, frames: int) -> Take:
+def prolonged(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
     """A normal take followed by others of the same person, until it is long enough."""
     partners = [other for other in cast.normal if person_of(other.name) == person_of(take.name)]
     for _ in range(TRIES):
@@ -39,7 +39,7 @@ def prolonged(rng: np.random.Generator, cast: Cast, take: Take, frames: int) -> 
     return take
 
 
-def sustained(rng: np.random.Generator, cast: Cast, take: Take, frames: int) -> Take:
+def sustained(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
     """A take that is abnormal from end to end, a run, followed by more of the same person's."""
     if take.kind is None or not take.abnormal.all():
         return take
@@ -57,7 +57,7 @@ def sustained(rng: np.random.Generator, cast: Cast, take: Take, frames: int) -> 
     return take
 
 
-def embedded(rng: np.random.Generator, cast: Cast, take: Take, frames: int) -> Take:
+def embedded(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
     """An abnormal take with normal motion of the same person, or one scaled, before and after."""
     person = person_of(take.name)
     own = [other for other in cast.normal if person_of(other.name) == person]

@@ -45,7 +45,7 @@ SHOULDERS, ELBOWS, WRISTS, HIP_JOINTS, KNEES, ANKLES = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Motion:
+class CapturedMotion:
     """One captured motion: joints `(n, 15, 3)` in metres, z up, the floor at z = 0."""
 
     name: str
@@ -65,7 +65,7 @@ class Archive:
     first: dict[str, int]
     length: dict[str, int]
 
-    def motion(self, name: str) -> Motion:
+    def motion(self, name: str) -> CapturedMotion:
         """One motion in metres above its own floor, at `FPS`."""
         if name not in self.first:
             raise DataError(
@@ -77,7 +77,7 @@ class Archive:
         if catalogue.person_of(name) in DOUBLE_SPEED:
             joints = resample(joints, np.arange(0, len(joints) - 1 + 1e-9, 0.5))
         joints[..., 2] -= np.quantile(joints[..., 2].min(axis=1), FLOOR_QUANTILE) - ANKLE_M
-        return Motion(name, joints)
+        return CapturedMotion(name, joints)
 
 
 def find_archive() -> Path:
@@ -120,7 +120,7 @@ def _check(arrays: dict[str, NDArray[Any]], path: Path) -> None:
         )
 
 
-def unbroken(motion: Motion) -> Iterator[slice]:
+def unbroken(motion: CapturedMotion) -> Iterator[slice]:
     """Stretches of a motion in which no joint jumps."""
     step = np.linalg.norm(np.diff(motion.joints, axis=0), axis=2).max(axis=1, initial=0.0)
     edges = [0, *(np.flatnonzero(step > MAX_STEP_M) + 1).tolist(), len(motion)]

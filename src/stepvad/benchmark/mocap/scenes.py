@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.benchmark.mocap import bodies, estimator
-from stepvad.benchmark.mocap.cameras import PERSON_M, SIZE, Camera, inside
+from stepvad.benchmark.mocap.cameras import PERSON_M, SIZE, PinholeCamera, inside
 from stepvad.benchmark.mocap.catalogue import Kind
 from stepvad.benchmark.mocap.identities import Detections, identify
 from stepvad.benchmark.mocap.motions import Floats
 from stepvad.benchmark.mocap.staging import Actor, stage
-from stepvad.benchmark.mocap.takes import Cast
+from stepvad.benchmark.mocap.takes import TakeSplit
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
@@ -26,7 +26,7 @@ SEEN = 0.2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scene:
+class MocapScene:
     """A clip, and the class of anomaly in each frame, `(n_frames,)`, empty where there is none."""
 
     clip: Clip
@@ -58,13 +58,13 @@ class View:
 
 def make_scene(
     rng: np.random.Generator,
-    camera: Camera,
-    cast: Cast,
+    camera: PinholeCamera,
+    cast: TakeSplit,
     kinds: tuple[Kind, ...],
     *,
     name: str,
     seconds: float,
-) -> Scene:
+) -> MocapScene:
     """A clip in which the given kinds of anomaly happen, among people who behave."""
     n_frames = round(seconds * camera.fps)
     actors = stage(rng, camera, cast, kinds, n_frames)
@@ -80,22 +80,22 @@ def make_scene(
         hidden = outside | _self_hidden(actor, view, camera) | ~inside(view.pixels)
         found.append(_detect(rng, actor.first, view, hidden, shown, camera.fps))
     tracks = identify(rng, found, n_frames, fps=camera.fps)
-    return Scene(Clip(name, camera.fps, n_frames, tracks, COCO17), classes)
+    return MocapScene(Clip(name, camera.fps, n_frames, tracks, COCO17), classes)
 
 
-def _view(actor: Actor, camera: Camera) -> View:
+def _view(actor: Actor, camera: PinholeCamera) -> View:
     pixels, depth = camera.project(bodies.coco17(actor.joints))
     trunk, trunk_depth = camera.project(bodies.trunk_of(actor.joints))
     height_px = camera.focal_px * PERSON_M / trunk_depth.mean(axis=1)
     return View(pixels, depth, _rays(trunk, camera), trunk_depth, height_px)
 
 
-def _rays(pixels: Floats, camera: Camera) -> Floats:
+def _rays(pixels: Floats, camera: PinholeCamera) -> Floats:
     """Pixels over the focal length, from the middle of the picture."""
     return (pixels - np.array(SIZE) / 2) / camera.focal_px
 
 
-def _covered(number: int, actors: list[Actor], views: list[View], camera: Camera) -> Mask:
+def _covered(number: int, actors: list[Actor], views: list[View], camera: PinholeCamera) -> Mask:
     """Joints `(n, 17)` of one actor behind a box or behind somebody else."""
     actor, view = actors[number], views[number]
     covered = np.zeros(view.depth.shape, dtype=np.bool_)
@@ -115,7 +115,7 @@ def _covered(number: int, actors: list[Actor], views: list[View], camera: Camera
     return covered
 
 
-def _self_hidden(actor: Actor, view: View, camera: Camera) -> Mask:
+def _self_hidden(actor: Actor, view: View, camera: PinholeCamera) -> Mask:
     """Joints `(n, 17)` behind the actor's own trunk, or on the far side of the head."""
     points = _rays(view.pixels, camera)
     hidden = bodies.behind_trunk(points, view.depth, view.trunk, view.trunk_depth)

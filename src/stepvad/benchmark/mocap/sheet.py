@@ -11,7 +11,7 @@ from stepvad.benchmark.mocap.cameras import SIZE
 from stepvad.benchmark.mocap.catalogue import KINDS
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import stretches
-from stepvad.plots.scene_sheet import Strip, draw_scenes
+from stepvad.plots.scene_sheet import ClipStrip, draw_scenes
 from stepvad.poses import Clip
 
 MOMENTS = (0.05, 0.35, 0.65, 0.95)
@@ -29,7 +29,7 @@ def draw_sheet(dataset: Dataset, path: Path) -> None:
     draw_scenes(strips, path, size=SIZE, title="mocap, simulated cameras")
 
 
-def _strip(clips: list[tuple[Clip, FrameLabels]], kind: str) -> Strip | None:
+def _strip(clips: list[tuple[Clip, FrameLabels]], kind: str) -> ClipStrip | None:
     """An event of a class, up to three seconds of it, or None where there is none."""
     events = []
     for number, (clip, labels) in enumerate(clips):
@@ -48,4 +48,4 @@ def _strip(clips: list[tuple[Clip, FrameLabels]], kind: str) -> Strip | None:
     inner = [first + share * (end - first) for share in MOMENTS]
     moments = np.clip([first - fps / 2, *inner, end + fps / 2], 0, clip.n_frames - 1)
     caption = f"{kind}, clip {clip.name}"
-    return Strip(clip, caption, np.unique(moments.astype(np.int64)).tolist(), labels.abnormal)
+    return ClipStrip(clip, caption, np.unique(moments.astype(np.int64)).tolist(), labels.abnormal)

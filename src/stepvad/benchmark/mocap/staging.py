@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepvad.benchmark.mocap.cameras import Camera, inside
+from stepvad.benchmark.mocap.cameras import PinholeCamera, inside
 from stepvad.benchmark.mocap.catalogue import Kind
 from stepvad.benchmark.mocap.joining import embedded, prolonged, sustained
 from stepvad.benchmark.mocap.motions import FPS, HIPS, Floats, resample
-from stepvad.benchmark.mocap.takes import Cast, Take
+from stepvad.benchmark.mocap.takes import Take, TakeSplit
 from stepvad.benchmark.mocap.truth import Mask
 
 PLACES = (1, 4)
@@ -58,7 +58,11 @@ class Actor:
 
 
 def stage(
-    rng: np.random.Generator, camera: Camera, cast: Cast, kinds: tuple[Kind, ...], n_frames: int
+    rng: np.random.Generator,
+    camera: PinholeCamera,
+    cast: TakeSplit,
+    kinds: tuple[Kind, ...],
+    n_frames: int,
 ) -> list[Actor]:
     """The actors of a clip: one for each kind of anomaly, and people who behave around them.
 
@@ -91,8 +95,8 @@ def _free(start: int, end: int, busy: list[tuple[int, int]]) -> Iterator[tuple[i
 
 def _event(
     rng: np.random.Generator,
-    camera: Camera,
-    cast: Cast,
+    camera: PinholeCamera,
+    cast: TakeSplit,
     kind: Kind,
     others: list[Actor],
     n_frames: int,
@@ -117,8 +121,8 @@ def _event(
 
 def _normals(
     rng: np.random.Generator,
-    camera: Camera,
-    cast: Cast,
+    camera: PinholeCamera,
+    cast: TakeSplit,
     others: list[Actor],
     first: int,
     end: int,
@@ -150,7 +154,7 @@ def _at_rate(take: Take, fps: float) -> Actor:
 
 def _place(
     rng: np.random.Generator,
-    camera: Camera,
+    camera: PinholeCamera,
     actor: Actor,
     first: int,
     others: list[Actor],

@@ -9,7 +9,7 @@ import numpy as np
 
 from stepvad.benchmark.mocap import catalogue, truth
 from stepvad.benchmark.mocap.catalogue import KINDS, Half, Kind
-from stepvad.benchmark.mocap.motions import FPS, Archive, Floats, Motion, unbroken
+from stepvad.benchmark.mocap.motions import FPS, Archive, CapturedMotion, Floats, unbroken
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.errors import DataError
 from stepvad.model.scoring import stretches
@@ -39,7 +39,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast:
+class TakeSplit:
     """The takes of one half of the collection: normal ones, and abnormal ones by class."""
 
     normal: tuple[Take, ...]
@@ -51,7 +51,7 @@ class Cast:
         return {catalogue.person_of(take.name) for take in every}
 
 
-def cast(archive: Archive, half: Half, *, abnormal: bool) -> Cast:
+def cast(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
     """The takes of a half; without abnormal ones where they are not needed."""
     normal = [
         take
@@ -70,10 +70,10 @@ def cast(archive: Archive, half: Half, *, abnormal: bool) -> Cast:
         takes = tuple(take for n in found for take in abnormal_takes(archive.motion(n), kind))
         if takes:
             listed[kind] = takes
-    return Cast(tuple(normal), listed)
+    return TakeSplit(tuple(normal), listed)
 
 
-def normal_takes(motion: Motion) -> Iterator[Take]:
+def normal_takes(motion: CapturedMotion) -> Iterator[Take]:
     """Stretches without a jump of a joint and without any sign of an anomaly."""
     for piece in unbroken(motion):
         if piece.stop - piece.start < MIN_NORMAL_S * FPS:
@@ -85,7 +85,7 @@ def normal_takes(motion: Motion) -> Iterator[Take]:
                 yield Take(motion.name, None, part, np.zeros(len(part), dtype=np.bool_))
 
 
-def abnormal_takes(motion: Motion, kind: Kind) -> Iterator[Take]:
+def abnormal_takes(motion: CapturedMotion, kind: Kind) -> Iterator[Take]:
     """Stretches without a jump of a joint that hold an event, with some seconds around it."""
     for piece in unbroken(motion):
         if piece.stop - piece.start < MIN_ABNORMAL_S * FPS:

@@ -11,12 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from stepvad.benchmark.speed.subjects import Kind, Scores, Subject, raw_windows, subjects
-from stepvad.benchmark.speed.worker import Worker
+from stepvad.benchmark.speed.subjects import Kind, Scores, TimedSubject, raw_windows, subjects
+from stepvad.benchmark.speed.worker import TimedWorker
 from stepvad.model import modelfile
 from stepvad.progress import Progress, Report, silent
 
-__all__ = ["PAPER", "PEOPLE", "THREADS", "Line", "Subject", "compare", "run", "subjects"]
+__all__ = [
+    "PAPER",
+    "PEOPLE",
+    "THREADS",
+    "SpeedResult",
+    "TimedSubject",
+    "compare",
+    "run",
+    "subjects",
+]
 
 PEOPLE = (1, 10, 50, 100, 500, 4096)
 THREADS = (1, 2)
@@ -27,7 +36,7 @@ FEW_FROM = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class SpeedResult:
     """One subject at one number of people and threads, beside the others."""
 
     subject: str
@@ -63,9 +72,9 @@ def run(
     threads: Sequence[int] = THREADS,
     repeats: int = 9,
     report: Report = silent,
-) -> list[Line]:
+) -> list[SpeedResult]:
     """All subjects, for each number of threads and people."""
-    lines: list[Line] = []
+    lines: list[SpeedResult] = []
     chosen = list(subjects(ranges=modelfile.read(model).ranges is not None))
     for number in threads:
         lines += compare(model, chosen, people, threads=number, repeats=repeats, report=report)
@@ -74,20 +83,20 @@ def run(
 
 def compare(
     model: Path,
-    chosen: Sequence[Subject],
+    chosen: Sequence[TimedSubject],
     people: Sequence[int],
     *,
     threads: int = 1,
     repeats: int = 9,
     report: Report = silent,
-) -> Iterator[Line]:
+) -> Iterator[SpeedResult]:
     """Subjects side by side: each has its process, and they take turns for every reading.
 
     So a busy moment of the machine hits all of them alike, and no idle threads of one stand in the
     way of another.
     """
     x = raw_windows(model, max(people))
-    workers = [Worker.start(subject, model, threads) for subject in chosen]
+    workers = [TimedWorker.start(subject, model, threads) for subject in chosen]
     try:
         for N in sorted(people):
             loaded = [worker.load(x[:N]) for worker in workers]
@@ -103,30 +112,30 @@ def compare(
 
 
 def _lines(
-    chosen: Sequence[Subject],
+    chosen: Sequence[TimedSubject],
     N: int,
     threads: int,
     readings: NDArray[np.float64],
     loaded: Sequence[tuple[Scores | None, float]],
-) -> Iterator[Line]:
+) -> Iterator[SpeedResult]:
     """Every subject's figures as shares of the others'."""
     quartiles = np.quantile(readings, [0.25, 0.5, 0.75], axis=0).T
     column = {subject: i for i, subject in enumerate(chosen)}
     scores = {subject: A for subject, (A, _) in zip(chosen, loaded, strict=True)}
-    limit: dict[str, Subject] = {}
+    limit: dict[str, TimedSubject] = {}
     for subject in sorted(chosen, key=lambda subject: -quartiles[column[subject], 1]):
         if subject.kind == "bare":
             limit[subject.precision] = subject  # the fastest comes last
 
-    def ratio(other: Subject | None, subject: Subject) -> float:
+    def ratio(other: TimedSubject | None, subject: TimedSubject) -> float:
         """Another's time over this one's, reading by reading, so that drift cancels out."""
         if other not in column:
             return math.nan
         return float(np.median(readings[:, column[other]] / readings[:, column[subject]]))
 
     for subject, (low, median, high), (A, memory) in zip(chosen, quartiles, loaded, strict=True):
-        deviation, correlation = _deviation(A, scores.get(Subject("engine", "numpy")))
-        yield Line(
+        deviation, correlation = _deviation(A, scores.get(TimedSubject("engine", "numpy")))
+        yield SpeedResult(
             subject=subject.name,
             kind=subject.kind,
             precision=subject.precision,
@@ -136,8 +145,8 @@ def _lines(
             low_s=float(low),
             high_s=float(high),
             of_limit=ratio(limit.get(subject.precision), subject),
-            of_own=ratio(Subject("bare", subject.engine), subject),
-            times_naive=ratio(Subject("naive", "torch"), subject),
+            of_own=ratio(TimedSubject("bare", subject.engine), subject),
+            times_naive=ratio(TimedSubject("naive", "torch"), subject),
             memory_mb=memory,
             deviation=deviation,
             rank_correlation=correlation,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from stepvad.benchmark.speed import Line
+from stepvad.benchmark.speed import SpeedResult
 from stepvad.benchmark.walkers import make_clips
 from stepvad.config import Config
 from stepvad.detector import Detector
@@ -31,7 +31,7 @@ def usual_model(model: Path | None = None, report: Report = silent) -> Iterator[
         yield path
 
 
-def write_csv(lines: Sequence[Line], path: Path) -> None:
+def write_csv(lines: Sequence[SpeedResult], path: Path) -> None:
     """Write the lines as CSV; whole or not at all."""
     rows = [asdict(line) for line in lines]
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:

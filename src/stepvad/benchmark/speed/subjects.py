@@ -24,7 +24,7 @@ CLIPS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class TimedSubject:
     """Something to time: an engine scoring, its bare products, or the training network."""
 
     kind: Kind
@@ -56,13 +56,13 @@ class Subject:
                 return _products(detector, len(x))
 
 
-def subjects(*, ranges: bool = True) -> Iterator[Subject]:
+def subjects(*, ranges: bool = True) -> Iterator[TimedSubject]:
     """All that this machine can do, the naive way first; int8 if the model has its `ranges`."""
     if usable("torch"):
-        yield Subject("naive", "torch")
+        yield TimedSubject("naive", "torch")
     here = available(ranges=ranges)
-    yield from (Subject("engine", engine) for engine in here)
-    yield from (Subject("bare", engine) for engine in here)
+    yield from (TimedSubject("engine", engine) for engine in here)
+    yield from (TimedSubject("bare", engine) for engine in here)
 
 
 def raw_windows(model: Path, N: int) -> NDArray[np.float32]:

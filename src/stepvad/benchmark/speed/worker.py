@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.speed.subjects import Scores, Subject
+from stepvad.benchmark.speed.subjects import Scores, TimedSubject
 from stepvad.detector import Detector
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
@@ -29,15 +29,15 @@ RESET = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Worker:
+class TimedWorker:
     """A process that waits for windows, and then for every request to time them once more."""
 
-    subject: Subject
+    subject: TimedSubject
     process: BaseProcess
     pipe: Connection
 
     @classmethod
-    def start(cls, subject: Subject, model: Path, threads: int) -> Self:
+    def start(cls, subject: TimedSubject, model: Path, threads: int) -> Self:
         """A process whose numpy, torch and engine have this many threads."""
         context = get_context("spawn")
         ours, theirs = context.Pipe()
@@ -69,7 +69,7 @@ class Worker:
         self.process.join()
 
 
-def work(pipe: Connection, subject: Subject, model: Path, threads: int) -> None:
+def work(pipe: Connection, subject: TimedSubject, model: Path, threads: int) -> None:
     """What the process does until its pipe closes."""
     quiet = {"onnxruntime": import_onnxruntime, "openvino": import_openvino}
     for library in ("onnx", "onnxruntime", "openvino", "torch"):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepvad.benchmark.walkers import posture
-from stepvad.benchmark.walkers.motion import Floats, Motion
+from stepvad.benchmark.walkers.motion import Floats, WalkerMotion
 from stepvad.benchmark.walkers.posture import ARM, LEG, TRUNK, Posture
 from stepvad.skeletons import COCO17
 
@@ -30,7 +30,7 @@ class Person:
         return cls(rng.uniform(1.55, 1.92), rng.uniform(0, 2 * np.pi))
 
 
-def joints(rng: np.random.Generator, motion: Motion) -> Floats:
+def joints(rng: np.random.Generator, motion: WalkerMotion) -> Floats:
     """COCO-17 joints in the world, `(n, 17, 3)` in metres.
 
     The lowest joint is on the ground; who cycles sits on a saddle above it.

@@ -12,7 +12,7 @@ SIZE = (1280, 720)
 
 
 @dataclass(frozen=True, slots=True)
-class Camera:
+class GroundCamera:
     """A pinhole camera above the ground, looking along +y and down by `tilt` radians."""
 
     height_m: float
@@ -20,7 +20,7 @@ class Camera:
     focal_px: float
 
     @classmethod
-    def of_scene(cls, rng: np.random.Generator) -> Camera:
+    def of_scene(cls, rng: np.random.Generator) -> GroundCamera:
         """A surveillance camera: 3 to 5 m up, tilted by 11 to 17 degrees."""
         return cls(rng.uniform(3.0, 5.0), np.radians(rng.uniform(11, 17)), rng.uniform(850, 1100))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.walkers.motion import FPS, Floats, Motion
+from stepvad.benchmark.walkers.motion import FPS, Floats, WalkerMotion
 from stepvad.benchmark.walkers.noise import drift
 from stepvad.skeletons import COCO17
 
@@ -13,7 +13,7 @@ LOW = COCO17.joints.index("left_hip")
 """What hides the legs hides the joints from here on."""
 
 
-def confidence_of(rng: np.random.Generator, motion: Motion) -> Floats:
+def confidence_of(rng: np.random.Generator, motion: WalkerMotion) -> Floats:
     """Confidence `(n, 17)`: less for the far side, a face turned away, and behind obstacles."""
     n, n_joints = len(motion.heading), COCO17.V
     to_camera = np.arctan2(-motion.position[:, 1], -motion.position[:, 0])

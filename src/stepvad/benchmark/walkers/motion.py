@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.walkers.camera import Camera
+from stepvad.benchmark.walkers.camera import GroundCamera
 from stepvad.benchmark.walkers.noise import drift, moving_mean
 
 Event = Literal["run", "fall", "cycle", "backwards", "crouch", "fight"]
@@ -24,7 +24,7 @@ ACTING = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Motion:
+class WalkerMotion:
     """What one person does in each of n frames, all `(n,)` but the `position (n, 2)` in metres.
 
     `heading` is where they look, in radians; `speed` is in m/s along it, negative backwards;
@@ -57,8 +57,8 @@ class Motion:
 
 
 def move(
-    rng: np.random.Generator, camera: Camera, n: int, stretch: range, event: Event | None
-) -> Motion:
+    rng: np.random.Generator, camera: GroundCamera, n: int, stretch: range, event: Event | None
+) -> WalkerMotion:
     """A person who comes and goes; the event is in the middle of the stay, within `stretch`."""
     middle = stretch.start + int(len(stretch) * rng.uniform(0.15, 0.85))
     born, gone = middle - rng.uniform(2, 12) * FPS, middle + rng.uniform(2, 12) * FPS
@@ -76,7 +76,7 @@ def move(
     path = np.cumsum(step, axis=0)
     present = (np.arange(n) >= born) & (np.arange(n) < gone)
     position = path - path[middle] + camera.ground_in_view(rng)
-    return Motion(position, heading, speed, event, level, present)
+    return WalkerMotion(position, heading, speed, event, level, present)
 
 
 def _act(

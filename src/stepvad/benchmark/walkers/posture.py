@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from stepvad.benchmark.walkers.motion import FPS, Floats, Motion
+from stepvad.benchmark.walkers.motion import FPS, Floats, WalkerMotion
 from stepvad.benchmark.walkers.noise import drift
 
 TRUNK = 0.288
@@ -68,7 +68,7 @@ class Posture:
         )
 
 
-def of_motion(rng: np.random.Generator, motion: Motion) -> Posture:
+def of_motion(rng: np.random.Generator, motion: WalkerMotion) -> Posture:
     """The posture of a person in every frame."""
     usual = _gait(rng, motion)
     match motion.event:
@@ -84,7 +84,7 @@ def of_motion(rng: np.random.Generator, motion: Motion) -> Posture:
             return usual
 
 
-def _gait(rng: np.random.Generator, motion: Motion) -> Posture:
+def _gait(rng: np.random.Generator, motion: WalkerMotion) -> Posture:
     """Who goes backwards moves as in a film of walking that runs backwards."""
     pace = np.abs(motion.speed)
     gait = {k: rng.normal(1, 0.08) * np.interp(pace, SPEEDS, v)[:, None] for k, v in GAIT.items()}

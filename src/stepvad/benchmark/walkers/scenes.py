@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers import body, estimator
-from stepvad.benchmark.walkers.camera import SIZE, Camera
+from stepvad.benchmark.walkers.camera import SIZE, GroundCamera
 from stepvad.benchmark.walkers.motion import FPS, Event, move
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
@@ -42,7 +42,7 @@ def make_clips(
         )
     for number in range(n_clips):
         scene = number % CAMERAS
-        camera = Camera.of_scene(np.random.default_rng([seed, scene]))
+        camera = GroundCamera.of_scene(np.random.default_rng([seed, scene]))
         rng = np.random.default_rng([seed, scene, number, int(anomalies)])
         name = f"{scene + 1:02d}_{number + 1:04d}"
         event = EVENTS[number % len(EVENTS)] if anomalies else None
@@ -52,7 +52,7 @@ def make_clips(
 def _make_clip(
     name: str,
     rng: np.random.Generator,
-    camera: Camera,
+    camera: GroundCamera,
     n_frames: int,
     people: int,
     event: Event | None,
@@ -73,7 +73,7 @@ def _make_clip(
 
 def _see(
     rng: np.random.Generator,
-    camera: Camera,
+    camera: GroundCamera,
     n_frames: int,
     stretch: range,
     event: Event | None,

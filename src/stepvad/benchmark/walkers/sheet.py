@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers.motion import FPS
 from stepvad.benchmark.walkers.scenes import EVENTS, make_clips
-from stepvad.plots.contact_sheet import Strip, spread
+from stepvad.plots.contact_sheet import PersonStrip, spread
 from stepvad.poses import Track
 from stepvad.skeletons import COCO17
 
@@ -20,7 +20,7 @@ SHOWN = round(2.4 * FPS)
 TITLES = ("walk", "stand", *(event for event in EVENTS if event))
 
 
-def strips(*, seed: int, columns: int = 10, rounds: int = 4) -> list[Strip]:
+def strips(*, seed: int, columns: int = 10, rounds: int = 4) -> list[PersonStrip]:
     """One strip for each thing people do, chosen from the first clips of a seed.
 
     Of the candidates in `rounds` rounds of events, it is the one seen most from the side.
@@ -31,7 +31,7 @@ def strips(*, seed: int, columns: int = 10, rounds: int = 4) -> list[Strip]:
     return [best[title] for title in TITLES if title in best]
 
 
-def _abnormal(n_clips: int, seed: int, columns: int) -> Iterator[Strip]:
+def _abnormal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
     """The first frames of what the first person of each clip does."""
     for clip, truth in make_clips(n_clips, seed=seed, anomalies=True):
         for track in clip.tracks:
@@ -41,7 +41,7 @@ def _abnormal(n_clips: int, seed: int, columns: int) -> Iterator[Strip]:
                 yield _strip(event, track, acts[:SHOWN], columns)
 
 
-def _normal(n_clips: int, seed: int, columns: int) -> Iterator[Strip]:
+def _normal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
     """The fastest and the slowest moments of people in training clips."""
     for clip, _ in make_clips(n_clips, seed=seed):
         for track in clip.tracks:
@@ -54,10 +54,10 @@ def _normal(n_clips: int, seed: int, columns: int) -> Iterator[Strip]:
                     yield _strip(title, track, np.arange(start, start + SHOWN), columns)
 
 
-def _strip(title: str, track: Track, poses: NDArray[np.int64], columns: int) -> Strip:
+def _strip(title: str, track: Track, poses: NDArray[np.int64], columns: int) -> PersonStrip:
     chosen = np.zeros(len(track), dtype=np.bool_)
     chosen[poses] = True
-    return Strip(title, track, spread(chosen, columns))
+    return PersonStrip(title, track, spread(chosen, columns))
 
 
 def _way(track: Track) -> NDArray[np.float64]:
@@ -67,7 +67,7 @@ def _way(track: Track) -> NDArray[np.float64]:
     return np.linalg.norm(hips[SHOWN:] - hips[:-SHOWN], axis=1) / tall
 
 
-def _breadth(strip: Strip) -> float:
+def _breadth(strip: PersonStrip) -> float:
     """How broad the shoulders look: little for people seen from the side."""
     points = strip.track.keypoints[strip.poses]
     apart = np.abs(np.diff(points[:, SHOULDERS, 0], axis=1)).mean()

@@ -83,7 +83,9 @@ class PosesConsumer:
         if before.stream not in ("", stream):
             self._position = Position(stream)
         elif await self._is_numbered_anew(first, last):
-            logger.info("bus: poses after message %d were lost and numbered anew", before.seen)
+            logger.info(
+                "broker: poses after message %d were lost; the stream starts over", before.seen
+            )
             since = before.seen_at - MARGIN_S
         else:
             self._position = replace(before, stream=stream)
@@ -168,7 +170,9 @@ class PosesConsumer:
         if status in ("404", "408"):
             self._wanted = 0
         else:
-            logger.info("bus: consumer %s ends: %s", self._name, headers.get("Description", status))
+            logger.info(
+                "broker: consumer %s failed: %s", self._name, headers.get("Description", status)
+            )
             self._is_broken = self._was_ended = True
 
     @property
@@ -195,7 +199,7 @@ class PosesConsumer:
             tries, sequence, own, stamp = parts[-5:-1]
             self._handed += 1
             if int(own) != self._handed:
-                logger.info("bus: consumer %s missed messages", self._name)
+                logger.info("broker: consumer %s missed messages", self._name)
                 self._is_broken = self._was_ended = True
                 break
             found.append(

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from stepvad.errors import ConfigError
 from stepvad.files.secrets import secret
-from stepvad.fleet.settings import BusSettings, Tls
+from stepvad.fleet.settings import BusSettings, TlsFiles
 
 
 class Login(TypedDict, total=False):
@@ -35,7 +35,7 @@ def login(settings: BusSettings) -> Login:
     return facts
 
 
-def _context(tls: Tls) -> ssl.SSLContext:
+def _context(tls: TlsFiles) -> ssl.SSLContext:
     for name, path in (("tls.ca", tls.ca), ("tls.cert", tls.cert), ("tls.key", tls.key)):
         if path is not None:
             _check_readable(name, path)

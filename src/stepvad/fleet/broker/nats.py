@@ -312,11 +312,11 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
     async def came_back() -> None:
         for bus in found:
             bus.connections += 1
-        logger.info("bus: connected again")
+        logger.info("broker: reconnected")
 
     async def went_away() -> None:
         if not all(bus.is_closing for bus in found):
-            logger.warning("bus: the connection is lost")
+            logger.warning("broker unreachable: connection lost")
 
     async def failed(error: Exception) -> None:
         words = f"{error}" or type(error).__name__

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import Connection, Precision, batch_of, encode
-from stepvad.incidents.camera import MOST_PEOPLE
-from stepvad.intake.frame_queues import Frame
+from stepvad.fleet.wire import CameraConnection, Precision, batch_of, encode
+from stepvad.incidents.camera_events import MOST_PEOPLE
+from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.poses import Pose
 from stepvad.skeletons import Skeleton
 from stepvad.video.tracker import Tracker
@@ -62,7 +62,7 @@ class FrameBatcher:
         self.seen: list[Pose] = []
         """The people of the latest frame."""
 
-    def add(self, frame: Frame, now: float) -> list[EncodedBatch]:
+    def add(self, frame: QueuedFrame, now: float) -> list[EncodedBatch]:
         """One more frame, and the messages that are full."""
         done: list[EncodedBatch] = []
         if frame.connection != self._connection:
@@ -105,7 +105,7 @@ class FrameBatcher:
         """The time of a slot on the wall clock."""
         return self._wall0 + slot / self.label.rate
 
-    def _poses(self, frame: Frame) -> list[Pose]:
+    def _poses(self, frame: QueuedFrame) -> list[Pose]:
         """The people of a frame with their tracks."""
         if frame.people is not None:
             certain = frame.people.certain(self.label.min_confidence)
@@ -113,7 +113,7 @@ class FrameBatcher:
         found = [p for p in frame.poses or () if len(p.keypoints) == self.label.skeleton.V]
         return found if len(found) <= MOST_PEOPLE else []  # as on a site
 
-    def _begin(self, frame: Frame) -> None:
+    def _begin(self, frame: QueuedFrame) -> None:
         self._epoch = self._next_epoch()
         self._connection, self._wall0, self._seq = frame.connection, frame.wall0, 0
         self._size = frame.size
@@ -123,7 +123,7 @@ class FrameBatcher:
         self, frames: Sequence[tuple[int, Sequence[Pose]]], lost: str | None = None
     ) -> EncodedBatch:
         label = self.label
-        connection = Connection(
+        connection = CameraConnection(
             site=label.site,
             camera=label.camera,
             epoch=self._epoch,

@@ -15,10 +15,10 @@ from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
-from stepvad.intake.cameras import POSES_S, SOURCES_S, Intake
-from stepvad.intake.frame_queues import Frame, FrameQueues, Lost
-from stepvad.intake.playback import Scene
-from stepvad.intake.status import Board
+from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
+from stepvad.intake.intake import POSES_S, SOURCES_S, Intake
+from stepvad.intake.playback import PlayedScene
+from stepvad.intake.status import LiveStatus
 from stepvad.settings.token import TOKEN
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from stepvad.skeletons import BUILT_IN, COCO17
@@ -45,7 +45,7 @@ class Edge:
 
     def __init__(self, settings: EdgeSite, supervisor: Supervisor | None = None) -> None:
         self.settings = settings
-        self.board = Board()
+        self.board = LiveStatus()
         self.store = Store(settings.data / FILE_NAME)
         """Knows which numbers of connections were used."""
         self.packers: dict[str, FrameBatcher] = {}
@@ -62,7 +62,7 @@ class Edge:
         parent: Parent | None = None,
         open_page: Callable[[Edge], Page] | None = None,
     ) -> list[str]:
-        """Send until told to stop; the stages that did not end, as a rule none.
+        """Send until told to stop; the stages did not stop, as a rule none.
 
         The last messages get some seconds. A stage that hangs or dies ends the process from here.
         """
@@ -74,7 +74,9 @@ class Edge:
             inner: list[Stage] = [publisher, packing, *([page] if page else [])]
             for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
                 self.supervisor.start(stage)
-            logger.info("edge %s sends poses, cameras: %d", self.settings.name, len(self.packers))
+            logger.info(
+                "edge %s is sending poses, cameras: %d", self.settings.name, len(self.packers)
+            )
             self._watch_over(stop, parent, line, publisher)
             return self._stop(publisher, packing, page)
         finally:
@@ -104,7 +106,7 @@ class Edge:
             logger.error("%d messages with poses could not be sent", unsent)
         return left + end([publisher, *([page] if page else [])], PAGE_S)
 
-    def check(self, camera: CameraSettings, scene: Scene) -> None:
+    def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Refuse poses that have no name on the bus."""
         name = scene.clip.skeleton.name
         if name not in BUILT_IN:
@@ -122,11 +124,11 @@ class Edge:
                 self.board.count(camera, "shed", dropped - before)
                 self._told[camera] = dropped
                 logger.warning(
-                    "camera %s: no room for %d frames while the broker is away",
+                    "camera %s: buffer full, %d frames dropped while the broker is unreachable",
                     *(camera, dropped - before),
                 )
 
-    def register(self, camera: CameraSettings, scene: Scene | None) -> None:
+    def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
         """Send the poses of a camera under its name."""
         fleet = self.settings.fleet
         skeleton = COCO17 if scene is None else scene.clip.skeleton
@@ -162,7 +164,7 @@ class Packing:
         frames: FrameQueues,
         packers: Mapping[str, FrameBatcher],
         buffer: Buffer,
-        board: Board,
+        board: LiveStatus,
     ) -> None:
         self.heartbeat = Heartbeat(PACKING_DEADLINE_S)
         self._frames, self._packers, self._buffer, self._board = frames, packers, buffer, board
@@ -192,7 +194,7 @@ class Packing:
         self._stopping.set()
         self._frames.close()
 
-    def _take(self, packer: FrameBatcher, frame: Frame, now: float) -> None:
+    def _take(self, packer: FrameBatcher, frame: QueuedFrame, now: float) -> None:
         camera, board = frame.camera, self._board
         try:
             self._send(packer.add(frame, now))

@@ -97,5 +97,5 @@ class Publisher:
     def _fail(self, error: Exception) -> None:
         self.failures += 1
         if not self.last_error:
-            logger.warning("the broker does not take poses, they wait: %s", error)
+            logger.warning("broker unreachable, poses are buffered: %s", error)
         self.last_error = str(error)

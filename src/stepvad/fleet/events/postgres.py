@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.fleet.event_message import Change
+from stepvad.fleet.event_message import FleetChange
 from stepvad.fleet.events.migrations import check, migrate
 from stepvad.fleet.events.postgres_errors import expected, is_read_only, meaning, words
 from stepvad.incidents.record import Record
@@ -123,13 +123,13 @@ class Wanted:
         return " AND ".join(["true", *words]), [value for _, value in given]
 
 
-class Events:
+class FleetEvents:
     """The events of a fleet; `connect` opens it."""
 
     def __init__(self, pool: Pool[Any]) -> None:
         self._pool = pool
 
-    async def write(self, changes: Iterable[Change]) -> None:
+    async def write(self, changes: Iterable[FleetChange]) -> None:
         """Store some changes in one transaction; when it returns they are on the disk.
 
         What is known, older than what is known, or of an event that is over changes nothing.
@@ -284,7 +284,7 @@ class Events:
 
 
 @asynccontextmanager
-async def connect(dsn: str) -> AsyncIterator[Events]:
+async def connect(dsn: str) -> AsyncIterator[FleetEvents]:
     """The events in the database that a connection string names; it may be away at first."""
     import asyncpg
 
@@ -299,7 +299,7 @@ async def connect(dsn: str) -> AsyncIterator[Events]:
     )
     await pool
     try:
-        yield Events(pool)
+        yield FleetEvents(pool)
     finally:
         pool.terminate()
 
@@ -329,7 +329,7 @@ def _check_dsn(dsn: str) -> None:
         )
 
 
-def _row(change: Change) -> tuple[Any, ...]:
+def _row(change: FleetChange) -> tuple[Any, ...]:
     record = change.record
     return (
         *(record.id, change.site, change.camera, record.label, record.severity),

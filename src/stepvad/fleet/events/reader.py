@@ -12,7 +12,7 @@ from stepvad.fleet.event_loop import CLOSE_S, EventLoopThread
 from stepvad.fleet.events.postgres import (
     COMMAND_S,
     CONNECT_S,
-    Events,
+    FleetEvents,
     NoDatabaseError,
     Wanted,
     connect,
@@ -39,7 +39,7 @@ class EventReader:
         self._counted: tuple[float, Inventory | None] = 0.0, None
         """When events were last counted, and what was found."""
         try:
-            self._events: Events = self._thread.wait(
+            self._events: FleetEvents = self._thread.wait(
                 self._open.enter_async_context(connect(dsn)), WITHIN_S
             )
         except BaseException:

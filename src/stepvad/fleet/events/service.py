@@ -8,20 +8,20 @@ import signal
 from stepvad.files.secrets import secret
 from stepvad.fleet.broker.connection import connected_until
 from stepvad.fleet.events.postgres import Wanted, connect
-from stepvad.fleet.events.writer import Writer, checked
+from stepvad.fleet.events.writer import FleetEventWriter, checked
 from stepvad.fleet.events.writer_metrics import serve
-from stepvad.fleet.settings import Settings
+from stepvad.fleet.settings import FleetSettings
 from stepvad.incidents.stored import Deleted
 
 
-async def migrate(settings: Settings) -> int:
+async def migrate(settings: FleetSettings) -> int:
     """Bring the tables up to date; how many steps it took."""
     async with connect(secret(settings.events.dsn)) as kept:
         return await kept.migrate()
 
 
 async def delete(
-    settings: Settings, wanted: Wanted, *, include_open: bool = False, scrub: bool = False
+    settings: FleetSettings, wanted: Wanted, *, include_open: bool = False, scrub: bool = False
 ) -> Deleted:
     """Delete events; `scrub` leaves no trace of them in the files of the table."""
     async with connect(secret(settings.events.dsn)) as kept:
@@ -31,13 +31,13 @@ async def delete(
     return done
 
 
-async def mark(settings: Settings, id: str, *, normal: bool) -> None:
+async def mark(settings: FleetSettings, id: str, *, normal: bool) -> None:
     """Say that an event was normal, or take that back."""
     async with connect(secret(settings.events.dsn)) as kept:
         await kept.mark(id, normal)
 
 
-async def write(settings: Settings) -> None:
+async def write(settings: FleetSettings) -> None:
     """Store events from the bus until SIGTERM or Ctrl-C."""
     told = settings.events
     stopping = asyncio.Event()
@@ -49,7 +49,7 @@ async def write(settings: Settings) -> None:
     ):
         if bus is None or not await checked(kept, stopping):
             return
-        writer = Writer(bus, kept, told, settings.bus.subjects, stopping)
+        writer = FleetEventWriter(bus, kept, told, settings.bus.subjects, stopping)
         if told.metrics is not None:
             serve(writer.counts, told.metrics)
         await writer.run()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.fleet.broker.bus import Bus, Consumer, Delivery, UnavailableError
-from stepvad.fleet.event_message import Change, change_of
-from stepvad.fleet.events.postgres import Events, NoDatabaseError
+from stepvad.fleet.event_message import FleetChange, change_of
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError
 from stepvad.fleet.events.postgres_errors import is_data
 from stepvad.fleet.subjects import Subjects, unescaped
 from stepvad.fleet.tasks import end, rest
@@ -32,7 +32,7 @@ LOOK_S, RETAIN_S = 15.0, 600.0
 
 
 @dataclass(slots=True)
-class Counts:
+class WriterStats:
     """What a writer did and how things are."""
 
     written: int = 0
@@ -55,18 +55,18 @@ class Counts:
     database_up: bool = False
 
 
-class Writer:
+class FleetEventWriter:
     """Takes events from the bus for as long as it is told to."""
 
     def __init__(
         self,
         bus: Bus,
-        events: Events,
+        events: FleetEvents,
         settings: EventsSettings,
         subjects: Subjects,
         stopping: asyncio.Event,
     ) -> None:
-        self.counts = Counts()
+        self.counts = WriterStats()
         self._bus, self._events = bus, events
         self._settings, self._subjects = settings, subjects
         self._stopping = stopping
@@ -101,7 +101,7 @@ class Writer:
 
     async def _keep(self, deliveries: Sequence[Delivery]) -> None:
         """Store the events of some messages; when it returns, all of them are done with."""
-        changes: list[tuple[Delivery, Change]] = []
+        changes: list[tuple[Delivery, FleetChange]] = []
         for delivery in deliveries:
             try:
                 change = change_of(delivery, site=self._site_of(delivery.subject))
@@ -120,7 +120,7 @@ class Writer:
             for delivery, change in changes:  # one of them is to blame
                 await self._write_one(delivery, change)
 
-    async def _write_one(self, delivery: Delivery, change: Change) -> None:
+    async def _write_one(self, delivery: Delivery, change: FleetChange) -> None:
         try:
             await self._write([change])
         except Exception as error:
@@ -128,7 +128,7 @@ class Writer:
                 raise
             await self._bury(delivery, error)
 
-    async def _write(self, changes: Sequence[Change]) -> None:
+    async def _write(self, changes: Sequence[FleetChange]) -> None:
         """Store changes, however long the database is away; a stop gives up."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while changes:
@@ -194,11 +194,11 @@ class Writer:
         """Wait before the next try; the first failure in a row is logged."""
         self.counts.retries += 1
         if not backoff.failures:
-            logger.warning("%s; it is tried again", error)
+            logger.warning("%s; retrying", error)
         await rest(self._stopping, backoff.next_s())
 
 
-async def checked(events: Events, stopping: asyncio.Event) -> bool:
+async def checked(events: FleetEvents, stopping: asyncio.Event) -> bool:
     """Wait for the database and bring it up to date; False if told to stop before.
 
     Who may not make tables is content with those of this version.
@@ -211,7 +211,7 @@ async def checked(events: Events, stopping: asyncio.Event) -> bool:
             except ConfigError:
                 await events.migrate()
         except NoDatabaseError as error:
-            logger.warning("%s; it is tried again", error)
+            logger.warning("%s; retrying", error)
             await rest(stopping, backoff.next_s())
         else:
             return True

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.events.writer import Counts
+from stepvad.fleet.events.writer import WriterStats
 
 COUNTED = {
     "written": ("stepvad_fleet_changes_written", "Changes of events stored, or known already."),
@@ -32,7 +32,7 @@ MEASURED = {
 class WriterMetrics(Collector):
     """Reads the counts whenever it is asked."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: WriterStats) -> None:
         self.counts = counts
 
     def collect(self) -> Iterator[Metric]:
@@ -43,7 +43,7 @@ class WriterMetrics(Collector):
             yield GaugeMetricFamily(name, words, value=float(getattr(self.counts, field)))
 
 
-def serve(counts: Counts, address: str) -> None:
+def serve(counts: WriterStats, address: str) -> None:
     """Serve the metrics at HOST:PORT from now on."""
     registry = CollectorRegistry()
     registry.register(WriterMetrics(counts))

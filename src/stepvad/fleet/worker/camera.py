@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from stepvad.fleet.wire import Batch, Connection
+from stepvad.fleet.wire import Batch, CameraConnection
 from stepvad.fleet.worker.checkpoint import CameraState
 from stepvad.fleet.worker.reorder import Reorder
-from stepvad.incidents.camera import CameraEvents, Subject
+from stepvad.incidents.camera_events import CameraEvents, CameraProfile
 from stepvad.incidents.record import Record
 
 PAST = 8
@@ -16,18 +16,18 @@ PAST = 8
 
 
 @dataclass(slots=True, eq=False)
-class Camera:
+class FleetCamera:
     """A camera of a shard, connection after connection."""
 
     site: str
-    subject: Subject
+    subject: CameraProfile
     epoch: int
     wall0: float
     number: int
     """Of the connection, among those of the assembler."""
     reorder: Reorder
     events: CameraEvents = field(init=False)
-    known: Connection | None = None
+    known: CameraConnection | None = None
     """What its latest message said of the connection: it fits this camera."""
     past: tuple[int, ...] = ()
     scored: int = 0
@@ -76,7 +76,7 @@ class Camera:
         """Whether a message is from a connection that is over."""
         return epoch in self.past or (self.is_lost and epoch == self.epoch)
 
-    def begin(self, connection: Connection, number: int) -> None:
+    def begin(self, connection: CameraConnection, number: int) -> None:
         """Another connection, or the same one after a silence."""
         if connection.epoch != self.epoch:
             self.past = (*self.past, self.epoch)[-PAST:]
@@ -108,7 +108,9 @@ class Camera:
         )
 
     @classmethod
-    def restore(cls, subject: Subject, state: CameraState, number: int, now: float) -> Camera:
+    def restore(
+        cls, subject: CameraProfile, state: CameraState, number: int, now: float
+    ) -> FleetCamera:
         """The camera that `state` told of; its windows come again with its frames."""
         made = cls(
             site=state.site,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stepvad.fleet.settings import ModelSettings
-from stepvad.incidents.camera import Subject
+from stepvad.incidents.camera_events import CameraProfile
 from stepvad.intake.models import Loaded, Models
 from stepvad.windows.online import check_online
 
@@ -28,11 +28,11 @@ class FleetModels:
             check_online(model.detector.config)
         return cls(settings, loaded)
 
-    def subject(self, camera: str, rate: float) -> Subject | None:
-        """What `site/camera` is watched with; None if no model is meant for it."""
+    def subject(self, camera: str, rate: float) -> CameraProfile | None:
+        """What `site/camera` is watched with; None if no model matches it."""
         for one, model in zip(self.settings, self._loaded, strict=True):
             if one.has(camera):
-                return Subject(
+                return CameraProfile(
                     camera=camera,
                     rate=rate,
                     rules=model.rules(camera, one.threshold),

@@ -15,7 +15,7 @@ from stepvad.fleet.broker.bus import Bus, ConflictError, Consumer, Delivery, Una
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
-from stepvad.fleet.worker.scoring import Change
+from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage, Shard
 from stepvad.supervision.backoff import Backoff
 
@@ -110,7 +110,7 @@ class OwnedShard:
             self._room.set()
         return taken
 
-    def tell(self, changes: Sequence[Change], dead: Sequence[PoisonMessage]) -> None:
+    def tell(self, changes: Sequence[Announcement], dead: Sequence[PoisonMessage]) -> None:
         """Have changes announced and dead messages buried, in order."""
         self.unsaid += len(changes)
         for change in changes:
@@ -166,7 +166,7 @@ class OwnedShard:
         """Let go of a shard whose frames or events cannot go on; it is taken anew."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.error("shard %d: cannot go on", self.shard.number, exc_info=error)
+            logger.error("shard %d: failed", self.shard.number, exc_info=error)
             self.lost(self)
 
     async def _pull(self) -> None:
@@ -202,7 +202,7 @@ class OwnedShard:
                     if letter.is_last:
                         return
         except ConflictError:
-            logger.warning("shard %d: another worker has it now", self.shard.number)
+            logger.warning("shard %d: lease lost to another worker", self.shard.number)
             self.lost(self)
 
     async def _persist(self, letter: OutgoingMessage | Checkpoint) -> None:
@@ -260,7 +260,7 @@ def _known(value: bytes, shard: int) -> ShardCheckpoint:
     try:
         return ShardCheckpoint.unpack(value)
     except UnreadableError as error:
-        logger.warning("shard %d begins without its checkpoint: %s", shard, error.problem)
+        logger.warning("shard %d starts without its checkpoint: %s", shard, error.problem)
         return ShardCheckpoint("")
 
 
@@ -271,7 +271,7 @@ def _restored(shard: Shard, kept: ShardCheckpoint) -> ShardState | None:
         if state is not None:
             shard.restore(state, time.monotonic())
     except UnreadableError as error:
-        logger.warning("shard %d begins without its state: %s", shard.number, error.problem)
+        logger.warning("shard %d starts without its state: %s", shard.number, error.problem)
         return None
     return state
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from stepvad.detector import Detector
 from stepvad.fleet.wire import Batch
-from stepvad.fleet.worker.camera import Camera
+from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class Work(NamedTuple):
     """Frames of a camera that are due, and when the broker took them."""
 
-    camera: Camera
+    camera: FleetCamera
     batch: Batch
     time: float
 
@@ -55,7 +55,7 @@ class _Frames(NamedTuple):
         )
 
 
-class Change(NamedTuple):
+class Announcement(NamedTuple):
     """A change of an event, to be announced."""
 
     site: str
@@ -68,7 +68,7 @@ class Change(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
+class ScoringStats:
     """What was done since the worker began."""
 
     frames: int = 0
@@ -80,10 +80,10 @@ class Counts:
 
 
 @dataclass(slots=True, eq=False)
-class Scorer:
+class BatchScorer:
     """Scores frames of all cameras; those that share a detector in one call."""
 
-    counts: Counts = field(default_factory=Counts)
+    counts: ScoringStats = field(default_factory=ScoringStats)
     _assemblers: dict[int, WindowAssembler] = field(default_factory=dict)
     _numbers: int = 0
 
@@ -92,11 +92,11 @@ class Scorer:
         self._numbers += 1
         return self._numbers
 
-    def forget(self, camera: Camera) -> None:
+    def forget(self, camera: FleetCamera) -> None:
         """No window of this camera goes on."""
         self._assembler(camera.subject.detector).forget(camera.number)
 
-    def score(self, works: Sequence[Work]) -> list[Change]:
+    def score(self, works: Sequence[Work]) -> list[Announcement]:
         """What frames change; of each camera they come in order."""
         groups: dict[tuple[int, str], list[Work]] = {}
         for work in works:
@@ -109,7 +109,7 @@ class Scorer:
             self._assemblers[id(detector)] = WindowAssembler(detector.config, detector.skeleton)
         return self._assemblers[id(detector)]
 
-    def _score(self, works: Sequence[Work]) -> list[Change]:
+    def _score(self, works: Sequence[Work]) -> list[Announcement]:
         """What frames of cameras change that share a detector and a skeleton.
 
         Where that fails, each camera is scored alone: the one to blame loses its frames, the
@@ -181,7 +181,7 @@ class Scorer:
         frames: _Frames,
         scores: WindowScores,
         frame: NDArray[np.int64],
-    ) -> list[Change]:
+    ) -> list[Announcement]:
         """Hand the scores to cameras where they matter: few, at most times.
 
         A camera that cannot take them misses the rest of these frames.
@@ -194,7 +194,7 @@ class Scorer:
             return []
         order = np.argsort(frame, kind="stable")
         ends = np.searchsorted(frame[order], np.arange(len(frames.work) + 1))
-        found: list[Change] = []
+        found: list[Announcement] = []
         for at in np.flatnonzero(frames.is_new).tolist():
             camera, batch, time = works[frames.work[at]]
             if id(camera) not in busy:
@@ -212,15 +212,19 @@ class Scorer:
         return found
 
 
-def _seen(camera: Camera, batch: Batch, i: int, windows: WindowScores, time: float) -> list[Change]:
+def _seen(
+    camera: FleetCamera, batch: Batch, i: int, windows: WindowScores, time: float
+) -> list[Announcement]:
     """What the scores of one frame change."""
     slot = batch.slots[i]
     told = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
     return [changed(camera, kind, record, slot, time) for kind, record in told]
 
 
-def changed(camera: Camera, kind: Kind, record: Record, slot: int, time: float) -> Change:
+def changed(
+    camera: FleetCamera, kind: Kind, record: Record, slot: int, time: float
+) -> Announcement:
     """A change, after what was told before it."""
-    change = Change(camera.site, kind, camera.told, record, slot, time)
+    change = Announcement(camera.site, kind, camera.told, record, slot, time)
     camera.told = None if kind == "end" else record
     return change

@@ -16,10 +16,10 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_until
 from stepvad.fleet.broker.nats import NatsBus
-from stepvad.fleet.settings import Settings
+from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.tasks import rest
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.stats import Metrics, WorkerStats
+from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker
 from stepvad.supervision.backoff import Backoff
 
@@ -34,7 +34,7 @@ HUNG_S = 30.0
 """A worker that makes no round for so long hangs, and says so at /health."""
 
 
-def worker_name(settings: Settings) -> str:
+def worker_name(settings: FleetSettings) -> str:
     """A name that no other worker has, nor this one when it is started again."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:32]
     return f"{settings.worker.name or f'{host}-{os.getpid()}'}-{secrets.token_hex(3)}"
@@ -60,7 +60,7 @@ async def set_up(bus: NatsBus, stop: asyncio.Event) -> None:
             await rest(stop, backoff.next_s())
 
 
-async def work(settings: Settings) -> None:
+async def work(settings: FleetSettings) -> None:
     """Score until SIGTERM, then give everything back."""
     models = FleetModels.load(settings.models)
     name = worker_name(settings)
@@ -71,7 +71,7 @@ async def work(settings: Settings) -> None:
         await set_up(bus, stop)
         worker = Worker(bus, settings, models, name)
         close = serve_metrics(worker, settings.worker.metrics)
-        logger.info("worker %s begins", name)
+        logger.info("worker %s started", name)
         try:
             await worker.run(stop)
         finally:
@@ -84,7 +84,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
         return lambda: None
     from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
-    metrics = Metrics(
+    metrics = WorkerMetrics(
         worker.tally,
         worker.scorer.counts,
         lambda: len(worker.holdings),

@@ -15,17 +15,17 @@ from stepvad.fleet.broker.bus import Delivery, Position
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import (
     Batch,
-    Connection,
+    CameraConnection,
     EventMessage,
     UnreadableError,
     decode,
     decode_event,
 )
-from stepvad.fleet.worker.camera import Camera
+from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.fleet.worker.checkpoint import ShardState
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.reorder import Reorder
-from stepvad.fleet.worker.scoring import Change, Scorer, Work, changed
+from stepvad.fleet.worker.scoring import Announcement, BatchScorer, Work, changed
 from stepvad.incidents.record import EndedBy
 from stepvad.skeletons import modelled
 
@@ -62,22 +62,22 @@ class Shard:
     number: int
     subjects: Subjects
     models: FleetModels
-    scorer: Scorer
+    scorer: BatchScorer
     pace: Pace
-    cameras: dict[str, Camera] = field(default_factory=dict)
+    cameras: dict[str, FleetCamera] = field(default_factory=dict)
     """By the subject of their frames."""
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Frames by camera: shed, duplicate, missed, late, refused."""
     position: Position = field(default_factory=Position)
     """The last message that was taken."""
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Announcement] = field(default_factory=list)
     dead: list[PoisonMessage] = field(default_factory=list)
     recalled: dict[str, EventMessage] = field(default_factory=dict)
     """Events that a former owner announced after its last checkpoint and did not end."""
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
     _works: list[Work] = field(default_factory=list)
-    _holding: dict[str, Camera] = field(default_factory=dict)
+    _holding: dict[str, FleetCamera] = field(default_factory=dict)
     """Cameras with frames that wait for others."""
     _unknown: set[str] = field(default_factory=set)
 
@@ -130,7 +130,7 @@ class Shard:
             if id_ not in going | over:
                 logger.info("event %s: its frames are gone", id_)
                 record = told.after.ended("interrupted", told.after.start_time)
-                self.changes.append(Change(told.site, "end", told.after, record, 0, 0.0))
+                self.changes.append(Announcement(told.site, "end", told.after, record, 0, 0.0))
         self.recalled.clear()
 
     def hear_all(self, now: float) -> None:
@@ -169,12 +169,12 @@ class Shard:
         self.position = state.floor
         self.cameras |= cameras
 
-    def _restored(self, state: ShardState, now: float) -> dict[str, Camera]:
+    def _restored(self, state: ShardState, now: float) -> dict[str, FleetCamera]:
         cameras = {}
         for name, own in state.cameras.items():
             subject = self.models.subject(name, own.rate)
             if subject is not None:
-                camera = Camera.restore(subject, own, self.scorer.number(), now)
+                camera = FleetCamera.restore(subject, own, self.scorer.number(), now)
                 at = self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))
                 cameras[at] = camera
         return cameras
@@ -212,7 +212,7 @@ class Shard:
             self._lose(camera, "camera lost")
             camera.is_lost = True
 
-    def _is_going_on(self, camera: Camera, batch: Batch) -> bool:
+    def _is_going_on(self, camera: FleetCamera, batch: Batch) -> bool:
         """Whether frames are wanted; they may begin another connection."""
         connection = batch.connection
         _check(connection, camera)
@@ -229,7 +229,7 @@ class Shard:
         camera.known = connection
         return True
 
-    def _meet(self, delivery: Delivery, batch: Batch) -> Camera | None:
+    def _meet(self, delivery: Delivery, batch: Batch) -> FleetCamera | None:
         """A camera that was not here before."""
         of = batch.connection
         if self.subjects.poses(of.site, of.camera) != delivery.subject:
@@ -237,11 +237,11 @@ class Shard:
         subject = self.models.subject(of.name, of.rate)
         if subject is None:
             if of.name not in self._unknown:
-                logger.warning("camera %s: no model is meant for it", of.name)
+                logger.warning("camera %s: no model matches it", of.name)
                 self._unknown.add(of.name)
             self.counts[of.name, "refused"] += len(batch)
             return None
-        camera = Camera(
+        camera = FleetCamera(
             site=of.site,
             subject=subject,
             epoch=of.epoch,
@@ -252,7 +252,9 @@ class Shard:
         self.cameras[delivery.subject] = camera
         return camera
 
-    def _order(self, camera: Camera, batch: Batch, delivery: Delivery, clock: float | None) -> None:
+    def _order(
+        self, camera: FleetCamera, batch: Batch, delivery: Delivery, clock: float | None
+    ) -> None:
         if not len(batch):
             return
         if self._is_old(delivery, clock):
@@ -268,7 +270,7 @@ class Shard:
         if len(order):
             self._holding[delivery.subject] = camera
 
-    def _shed(self, camera: Camera, batch: Batch) -> None:
+    def _shed(self, camera: FleetCamera, batch: Batch) -> None:
         """Leave frames out as a whole: no window goes on from before them."""
         if not camera.is_blank:
             self.flush()
@@ -289,7 +291,7 @@ class Shard:
         self.is_shedding = age > (self.pace.shed_s / 3 if self.is_shedding else self.pace.shed_s)
         return self.is_shedding
 
-    def _due(self, camera: Camera, batches: Iterable[Batch], time: float) -> None:
+    def _due(self, camera: FleetCamera, batches: Iterable[Batch], time: float) -> None:
         for batch in batches:
             last = camera.last_slot
             if batch.slots[0] <= last:  # a slot that is past
@@ -315,7 +317,7 @@ class Shard:
                 self.counts[camera.name, "missed"] += camera.reorder.missed - missed
                 camera.held_since = None
 
-    def _lose(self, camera: Camera, by: EndedBy) -> None:
+    def _lose(self, camera: FleetCamera, by: EndedBy) -> None:
         """Nothing follows in this connection: end its event."""
         self._due(camera, camera.reorder.flush(), 0.0)
         self.flush()
@@ -326,7 +328,7 @@ class Shard:
         camera.is_over = camera.is_blank = True
 
 
-def _check(connection: Connection, camera: Camera) -> None:
+def _check(connection: CameraConnection, camera: FleetCamera) -> None:
     """Refuse what is of another camera, or what the model of this one cannot score."""
     if connection.name != camera.name:
         raise UnreadableError(

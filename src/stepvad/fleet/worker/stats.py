@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stepvad.fleet.worker.scoring import Counts, Work
+from stepvad.fleet.worker.scoring import ScoringStats, Work
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -52,11 +52,11 @@ class WorkerStats:
 
 
 @dataclass(slots=True, eq=False)
-class Metrics:
+class WorkerMetrics:
     """Reads the tally whenever Prometheus asks."""
 
     tally: WorkerStats
-    counts: Counts
+    counts: ScoringStats
     shards: Callable[[], int]
     waiting: Callable[[], int]
     unsaid: Callable[[], int]

@@ -13,12 +13,12 @@ from contextlib import suppress
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableError
-from stepvad.fleet.settings import Settings
+from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.subjects import shard_of
 from stepvad.fleet.tasks import end
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.owned_shard import OutgoingMessage, Outlets, OwnedShard, take
-from stepvad.fleet.worker.scoring import Scorer, Work
+from stepvad.fleet.worker.scoring import BatchScorer, Work
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
 from stepvad.supervision.backoff import Backoff
@@ -44,11 +44,11 @@ CALM_S = 0.5
 class Worker:
     """Leases on shards, and everything that is done with them, until it is told to stop."""
 
-    def __init__(self, bus: Bus, settings: Settings, models: FleetModels, name: str) -> None:
+    def __init__(self, bus: Bus, settings: FleetSettings, models: FleetModels, name: str) -> None:
         self.bus, self.settings, self.models, self.name = bus, settings, models, name
         self.holdings: dict[int, OwnedShard] = {}
         self.tally = WorkerStats()
-        self.scorer = Scorer()
+        self.scorer = BatchScorer()
         self._subjects = settings.bus.subjects
         self._lease = 0
         self._arrived = asyncio.Event()
@@ -187,7 +187,7 @@ class Worker:
         self.holdings.clear()
         with suppress(StepvadError):
             await self.bus.release(self.name)
-        logger.info("worker %s: everything is given back", self.name)
+        logger.info("worker %s: all shards released", self.name)
 
     async def _keep_leasing(self) -> None:
         pause_s = self.settings.bus.lease_s / 3
@@ -198,9 +198,9 @@ class Worker:
                 await self._renew()
                 await self._balance()
             except ConflictError:
-                # the lease ran out, or the answer to a renewal was lost and the broker holds it
+                # lease expired, or the answer to a renewal was lost and the broker holds it
                 # until it does; whether a shard is still ours, its next checkpoint tells
-                logger.warning("worker %s: the lease ran out", self.name)
+                logger.warning("worker %s: lease expired", self.name)
                 self._lease, self._kept_at = 0, 0.0
                 await backoff.sleep()
             except UnavailableError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepvad.settings.sections import CameraSettings, Settings, Web
+from stepvad.settings.sections import CameraSettings, SiteSettings, Web
 
 HERE = Path(__file__).parent
 POSES = HERE / "scene.parquet"
@@ -15,7 +15,7 @@ SIZE = (1280, 720)
 """Width and height of the scene in pixels."""
 
 
-def settings(data: Path, port: int) -> Settings:
+def settings(data: Path, port: int) -> SiteSettings:
     """Settings of a site with one demo camera."""
     camera = CameraSettings(
         name="demo",
@@ -23,4 +23,4 @@ def settings(data: Path, port: int) -> Settings:
         rate=RATE,
         zones={"left": [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)]},
     )
-    return Settings(name="demo", data=data, model=MODEL, cameras=[camera], web=Web(port=port))
+    return SiteSettings(name="demo", data=data, model=MODEL, cameras=[camera], web=Web(port=port))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from stepvad.incidents.sink import Sink
 
 if TYPE_CHECKING:
-    from stepvad.settings.file import Settings, Sinks
+    from stepvad.settings.file import Sinks, SiteSettings
 
 
 def names(sinks: Sinks) -> tuple[str, ...]:
@@ -18,7 +18,7 @@ def names(sinks: Sinks) -> tuple[str, ...]:
     return (*found, *(["file"] if sinks.file else []))
 
 
-def connect(settings: Settings) -> Iterator[Sink]:
+def connect(settings: SiteSettings) -> Iterator[Sink]:
     """Create the configured sinks, in the order of `names`."""
     sinks = settings.sinks
     if sinks.mqtt:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
     from stepvad.incidents.record import Record, SinkMessage
     from stepvad.payload import JsonObject
-    from stepvad.settings.file import Mqtt as MqttSettings
+    from stepvad.settings.file import MqttSettings
 
 State = Literal["online", "offline", "failed"]
 

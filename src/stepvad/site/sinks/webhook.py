@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stepvad.incidents.events import Kind
     from stepvad.incidents.record import SinkMessage
     from stepvad.payload import JsonObject
-    from stepvad.settings.file import Webhook as WebhookSettings
+    from stepvad.settings.file import WebhookSettings
 
 TYPE = "dev.stepvad.event"
 TIMESTAMP = "Stepvad-Timestamp"

@@ -46,7 +46,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ClockState:
     """State of a clock, saved across restarts."""
 
     time: float
@@ -56,7 +56,7 @@ class State:
 class StoreClock:
     """The clock of a store."""
 
-    def __init__(self, state: State, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, state: ClockState, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._anchor, self._anchored = state.time, monotonic()
         self._read_at: float | None = None
@@ -74,15 +74,15 @@ class StoreClock:
         if abs(ahead_s) <= TOLERANCE_S:
             if self.state.doubt is not None:
                 logger.warning("the wall clock is right again: old events are deleted by it")
-            self._read_at, self.state = now, State(wall)
+            self._read_at, self.state = now, ClockState(wall)
             return False
         doubt = self._doubted(ahead_s, now)
         self._read_at = now
         if doubt.held_s < CONFIRM_S:
-            self.state = State(progress, doubt)
+            self.state = ClockState(progress, doubt)
             return False
         logger.warning("the wall clock has gone on steadily: old events are deleted by it")
-        self._anchor, self._anchored, self.state = wall, now, State(wall)
+        self._anchor, self._anchored, self.state = wall, now, ClockState(wall)
         return True
 
     def _doubted(self, ahead_s: float, now: float) -> Doubt:
@@ -99,17 +99,17 @@ class StoreClock:
         return doubt
 
 
-def load(connection: sqlite3.Connection, wall: float) -> State:
+def load(connection: sqlite3.Connection, wall: float) -> ClockState:
     """Load the saved clock of a store; without one, use the time of its newest row."""
     row = connection.execute("SELECT time, ahead_s, held_s FROM clock").fetchone()
     if row is None:
         (newest,) = connection.execute("SELECT max(stored) FROM events").fetchone()
-        return State(wall if newest is None else newest)
+        return ClockState(wall if newest is None else newest)
     time, ahead_s, held_s = row
-    return State(time, None if ahead_s is None else Doubt(ahead_s, held_s))
+    return ClockState(time, None if ahead_s is None else Doubt(ahead_s, held_s))
 
 
-def save(connection: sqlite3.Connection, state: State, *, has_jumped: bool) -> None:
+def save(connection: sqlite3.Connection, state: ClockState, *, has_jumped: bool) -> None:
     """Save a clock for the next start.
 
     When a jump is accepted, rows stored during the doubt get their wall-clock time back, capped at

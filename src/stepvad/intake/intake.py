@@ -11,10 +11,10 @@ from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.capture import Capture
 from stepvad.intake.child_messages import StatusMessage
 from stepvad.intake.frame_queues import FrameQueues
-from stepvad.intake.playback import Player, Scene, open_scene
+from stepvad.intake.playback import PlayedScene, Player, open_scene
 from stepvad.intake.pose_workers import PoseWorker
-from stepvad.intake.status import Board
-from stepvad.settings.sections import CameraSettings, Settings
+from stepvad.intake.status import LiveStatus
+from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.supervision.stages import Stage
 
 logger = logging.getLogger(__name__)
@@ -23,11 +23,11 @@ logger = logging.getLogger(__name__)
 class CameraUser(Protocol):
     """How a site or an edge uses its cameras."""
 
-    def check(self, camera: CameraSettings, scene: Scene) -> None:
+    def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Raise a StepvadError if the poses that a camera plays cannot be used."""
         ...
 
-    def register(self, camera: CameraSettings, scene: Scene | None) -> None:
+    def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
         """Register a camera before its first state report, with its scene if it plays poses."""
         ...
 
@@ -39,10 +39,10 @@ SOURCES_S, POSES_S = 4.0, 3.0
 class Intake:
     """All cameras of a site; `frames` queues their frames with the people in them."""
 
-    def __init__(self, settings: Settings, board: Board, user: CameraUser) -> None:
+    def __init__(self, settings: SiteSettings, board: LiveStatus, user: CameraUser) -> None:
         self.frames = FrameQueues([camera.name for camera in settings.cameras], board)
         self.states = CameraStates(board, self.frames, workers=settings.pose.workers)
-        scenes: dict[str, Scene | StepvadError] = {
+        scenes: dict[str, PlayedScene | StepvadError] = {
             c.name: _scene(c, user) for c in settings.cameras if c.kind in ("poses", "demo")
         }
         for camera in settings.cameras:
@@ -77,7 +77,10 @@ class Intake:
         return {one.name: one.pid for one in processes if one.pid is not None}
 
     def _players(
-        self, settings: Settings, board: Board, scenes: Mapping[str, Scene | StepvadError]
+        self,
+        settings: SiteSettings,
+        board: LiveStatus,
+        scenes: Mapping[str, PlayedScene | StepvadError],
     ) -> list[Player]:
         players = []
         for name, scene in scenes.items():
@@ -89,7 +92,7 @@ class Intake:
         return players
 
 
-def _scene(camera: CameraSettings, user: CameraUser) -> Scene | StepvadError:
+def _scene(camera: CameraSettings, user: CameraUser) -> PlayedScene | StepvadError:
     """The scene that a camera plays, or the error; one failed camera does not stop the others."""
     try:
         scene = open_scene(camera)

@@ -29,7 +29,7 @@ Changed = tuple[Kind, Record]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class CameraProfile:
     """How a camera is watched: rules, model and zones."""
 
     camera: str
@@ -45,7 +45,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class SlotPeople:
     """The people in one time slot."""
 
     slot: int
@@ -71,7 +71,7 @@ class CameraEvents:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: CameraProfile,
         next_epoch: Callable[[], int],
         skeleton: Skeleton = COCO17,
         *,
@@ -82,7 +82,7 @@ class CameraEvents:
         self.skeleton = skeleton
         self.open: Record | None = None
         """The ongoing event, as last reported or newer."""
-        self.kept: deque[Seen] = deque()
+        self.kept: deque[SlotPeople] = deque()
         self.epoch = -1
         self._next_epoch = next_epoch
         self._wall0 = 0.0
@@ -150,7 +150,7 @@ class CameraEvents:
     ) -> list[Changed]:
         """Process the scores of a slot and return the changes."""
         self._size = size
-        self.kept.append(Seen(slot, tuple(poses)))
+        self.kept.append(SlotPeople(slot, tuple(poses)))
         self._forget(slot)
         self._note(windows)
         rate = self.subject.rate

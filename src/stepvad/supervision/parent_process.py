@@ -149,7 +149,7 @@ class _Watch:
             if time.monotonic() - began > STEADY_S:
                 backoff.reset()
             wait_s = backoff.next_s()
-            logger.error("the site ended with code %s; it is started again in %.1f s", code, wait_s)
+            logger.error("the site exited with code %s; restarting in %.1f s", code, wait_s)
             self._rest(wait_s)
 
     def _run_once(self) -> int | None:
@@ -180,12 +180,12 @@ class _Watch:
                     self._systemd.notify("STOPPING=1")
                 if time.monotonic() - told > STOP_S:
                     if not killed:
-                        logger.error("the site does not end and is killed")
+                        logger.error("the site does not stop; killing it")
                     killed = True
                     run.process.kill()
             elif run.is_hanging():
                 if not killed:  # a process blocked on disk may take long to die
-                    logger.critical("the site hangs: no heartbeat for %g s; it is killed", HANG_S)
+                    logger.critical("the site hangs: no heartbeat for %g s; killing it", HANG_S)
                 killed = True
                 run.process.kill()
         return code

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.supervision import supervisor
-from stepvad.supervision.supervisor import HeartbeatPipe, SystemdNotifier, supervise
+from stepvad.supervision import parent_process
+from stepvad.supervision.parent_process import HeartbeatPipe, SystemdNotifier, supervise
 from tests.video.servers import SLOWER, wait_until
 
 HEAD = """
@@ -68,7 +68,7 @@ def test_a_site_that_worked_once_is_not_given_up_when_it_is_refused_later(runs: 
 def test_a_site_that_hangs_is_killed_and_started_again(
     runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "HANG_S", 0.5 * SLOWER)
+    monkeypatch.setattr(parent_process, "HANG_S", 0.5 * SLOWER)
     assert run("beat(); time.sleep(60 if n == 1 else 0.1)", runs) == 0
     assert len(runs.read_text()) == 2
     assert "the site hangs" in caplog.text
@@ -77,7 +77,7 @@ def test_a_site_that_hangs_is_killed_and_started_again(
 def test_a_hanging_site_that_takes_long_to_die_is_reported_once(
     runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(supervisor, "HANG_S", 0.5 * SLOWER)
+    monkeypatch.setattr(parent_process, "HANG_S", 0.5 * SLOWER)
     kill, asked = subprocess.Popen.kill, list[float]()
 
     def kill_late(process: subprocess.Popen[bytes]) -> None:  # as one that waits for its disk
@@ -94,7 +94,7 @@ def test_a_hanging_site_that_takes_long_to_die_is_reported_once(
 def test_a_site_that_hangs_before_its_first_heartbeat_is_killed_too(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "START_S", 1.0 * SLOWER)
+    monkeypatch.setattr(parent_process, "START_S", 1.0 * SLOWER)
     assert run("time.sleep(60 if n == 1 else 0.1)", runs) == 0
     assert len(runs.read_text()) == 2
 
@@ -117,9 +117,9 @@ def test_a_site_that_cannot_be_started_is_tried_again(
 
 SUPERVISOR = """
 import sys
-from stepvad.supervision import supervisor
-supervisor.STOP_S = 1.0
-sys.exit(supervisor.supervise([sys.executable, *sys.argv[1:]]))
+from stepvad.supervision import parent_process
+parent_process.STOP_S = 1.0
+sys.exit(parent_process.supervise([sys.executable, *sys.argv[1:]]))
 """
 
 
