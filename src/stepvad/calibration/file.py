@@ -77,20 +77,21 @@ def _fields(path: Path) -> Fields:
     except RecursionError as error:
         raise DataError("expected a calibration, got lists in lists without end") from error
     except ValueError as error:
-        raise DataError(
-            f"expected a calibration, got something else ({str(error)[:200]})"
-        ) from error
+        raise _unlike(str(error)) from error
     if not isinstance(facts, dict):
-        raise DataError(f"expected a calibration, got something else ({type(facts).__name__})")
-    own = Fields("expected a calibration", facts)
+        raise _unlike(type(facts).__name__)
+    own = Fields("calibration", facts)
+    if "schema" not in own:
+        raise _unlike("no schema")
     if own.value("schema") != SCHEMA:
         raise DataError(
             f"expected a calibration of schema {SCHEMA}, got {facts['schema']!r:.40}",
             hint="calibrate again, or install the version that wrote it",
         )
-    blocks = own.fields("blocks")
-    n_levels = len(own.items("levels"))
-    n_blocks = sum(len(blocks.items(name)) for name in blocks.values)
+    try:
+        n_levels, n_blocks = _size(own)
+    except DataError as error:
+        raise _unlike(error.problem) from error
     if not 2 <= n_levels <= MAX_LEVELS or n_levels * n_blocks > MAX_CELLS:
         raise DataError(
             f"expected from 2 to {MAX_LEVELS:,} levels and up to {MAX_CELLS:,} counts, got "
@@ -98,6 +99,16 @@ def _fields(path: Path) -> Fields:
             hint="calibrate again with less footage",
         )
     return own
+
+
+def _size(own: Fields) -> tuple[int, int]:
+    """Levels and blocks."""
+    blocks = own.fields("blocks")
+    return len(own.items("levels")), sum(len(blocks.items(name)) for name in blocks.values)
+
+
+def _unlike(got: str) -> DataError:
+    return DataError(f"expected a calibration, got something else ({got[:200]})")
 
 
 def _calibration(own: Fields) -> Calibration:
