@@ -165,7 +165,7 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
         end = min(first + LATER, len(frames))
         again = CameraEvents(whole.subject, count(3).__next__, kept_s=0.0)
         again.restore(json.loads(states[first]))
-        found = [again.see(slot, SIZE, *seen) for slot, *seen in frames[first:end]]
+        found = [again.see(frame[0], SIZE, *frame[1:]) for frame in frames[first:end]]
         assert found == expected[first:end]
         assert json.dumps(again.state()) == states[end]  # and so for ever
     assert again.lose("stopped") == whole.events.lose("stopped")
