@@ -10,7 +10,7 @@ import pytest
 
 from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.benchmark.mocap import catalogue, joining, motions, takes, truth
-from stepvad.benchmark.mocap.dataset import FULL, HALVES, SMALL, Size, camera_of, make
+from stepvad.benchmark.mocap.dataset import CAMERAS, FULL, HALVES, SMALL, Size, camera_of, make
 from stepvad.benchmark.mocap.sheet import draw_sheet
 from stepvad.benchmark.statistics import describe, without_labels
 from stepvad.benchmark.writing import write_dataset
@@ -225,7 +225,7 @@ def test_no_listed_motion_is_a_copy_of_another(real: motions.Archive) -> None:
 @pytest.mark.data
 @pytest.mark.slow
 def test_confidence_follows_poselift(real: motions.Archive) -> None:
-    made = make(split=1, seed=1, size=Size(24, 0, 0), archive=real.path)
+    made = make(split=1, seed=1, size=Size(CAMERAS, 0, 0), archive=real.path)
     found = describe(without_labels(made.train_clips()))
     poselift = (0.053, 0.043, 0.045, 0.056, 0.066, 0.085, 0.136, 0.222, 0.250, 0.045)
     np.testing.assert_allclose(found.confidence, poselift, atol=0.05)

@@ -7,8 +7,6 @@ import os
 import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -19,7 +17,7 @@ import pytest
 from stepvad.errors import DataError
 from stepvad.site.store import database, schema
 from stepvad.site.store.eventstore import Store
-from tests.pages import ROOT
+from tests.processes import Forks
 from tests.site.records import SINKS, record
 
 
@@ -140,54 +138,49 @@ def test_threads_share_a_store(store: Store) -> None:
 
 
 WRITER = """
-import sys
 from dataclasses import replace
 from pathlib import Path
 from stepvad.site.store.eventstore import Store
 from stepvad.incidents.record import event_id
 from tests.site.records import record
 
-store = Store(Path(sys.argv[1]), ("file", "mqtt"))
-epoch = store.next_epoch("yard")
-print("epoch", epoch, flush=True)
-for number in range(100_000):
-    one = replace(record("yard", number), id=event_id("yard", epoch, 7, number), epoch=epoch)
-    store.change("new", one)
-    print("new", one.id, flush=True)
-    store.put_poses(one.id, bytes(5000))
-    store.change("end", one.ended("calm", 2000.0))
-    print("end", one.id, flush=True)
-    if number % 5 == 4:
-        for letter in store.pending("file", 3):
-            store.delivered("file", letter.seq)
-            print("delivered", letter.seq, flush=True)
+def main(path):
+    store = Store(Path(path), ("file", "mqtt"))
+    epoch = store.next_epoch("yard")
+    print("epoch", epoch, flush=True)
+    for number in range(100_000):
+        one = replace(record("yard", number), id=event_id("yard", epoch, 7, number), epoch=epoch)
+        store.change("new", one)
+        print("new", one.id, flush=True)
+        store.put_poses(one.id, bytes(5000))
+        store.change("end", one.ended("calm", 2000.0))
+        print("end", one.id, flush=True)
+        if number % 5 == 4:
+            for letter in store.pending("file", 3):
+                store.delivered("file", letter.seq)
+                print("delivered", letter.seq, flush=True)
 """
 
 
-def killed(path: Path, after_s: float) -> list[list[str]]:
-    """What a process that writes said before it was killed; a torn last line is left out."""
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-    ) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        time.sleep(after_s)
-        process.send_signal(signal.SIGKILL)
-        said += process.stdout.read()
-    return [line.split() for line in said[: said.rfind(b"\n")].decode().splitlines()]
+def killed(writers: Forks, path: Path, lines: int, after_s: float) -> list[list[str]]:
+    """What a process that writes said: that many lines, and more until it was killed."""
+    process = writers.start(path)
+    first = [writers.line() for _ in range(lines)]
+    time.sleep(after_s)
+    os.kill(process, signal.SIGKILL)
+    return [line.split() for line in (*first, *writers.rest())]
 
 
 @pytest.mark.slow
 def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     said: list[list[str]] = []
-    for turn in range(12):
-        said += killed(path, after_s=0.05 + 0.037 * turn)
-        store = Store(path, SINKS)
-        assert len(store.end_open("interrupted", time.time())) <= 1
-        store.close()
+    with Forks(WRITER) as writers:
+        for turn in range(12):
+            said += killed(writers, path, lines=3 + 5 * turn, after_s=0.002 * turn)
+            store = Store(path, SINKS)
+            assert len(store.end_open("interrupted", time.time())) <= 1
+            store.close()
     store = Store(path, SINKS)
     told = {kind: [word for first, word in said if first == kind] for kind, _ in said}
     assert len({*told["epoch"]}) == 12
