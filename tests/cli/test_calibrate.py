@@ -13,18 +13,18 @@ from tests.cli.conftest import Command
 
 @pytest.fixture(scope="module")
 def normal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A quarter of an hour of people who do nothing odd."""
+    """People who do nothing odd; at five frames a second a quarter of an hour."""
     from stepvad.benchmark.walkers import write_dataset
 
     root = tmp_path_factory.mktemp("normal")
-    write_dataset(root, seed=9, train_clips=60, test_clips=1, seconds=15.0)
+    write_dataset(root, seed=9, train_clips=12, test_clips=1, seconds=15.0)
     return root / "pose" / "train"
 
 
 def test_it_says_what_it_promises_and_on_what_grounds(
     stepvad: Command, model: Path, normal: Path, tmp_path: Path
 ) -> None:
-    words = ("calibrate", model, normal, "--fps", "25", "--alerts-per-hour", "5")
+    words = ("calibrate", model, normal, "--fps", "5", "--alerts-per-hour", "5")
     run = stepvad(*words, "-o", tmp_path / "c.json", "--plot", tmp_path / "rates.png")
     assert run.code == 0, run.err
     assert "hours of normal footage, cameras: 1" in run.out
@@ -41,7 +41,7 @@ def test_it_is_kept_beside_the_model_and_told_as_json(
 ) -> None:
     own = tmp_path / "own.safetensors"
     own.write_bytes(model.read_bytes())
-    words = ("calibrate", own, normal, "--fps", "25", "--alerts-per-hour", "8", "--json")
+    words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8", "--json")
     run = stepvad(*words, "--gap-seconds", "2")
     assert run.code == 0, run.err
     (facts,) = json.loads(run.out)
@@ -53,7 +53,7 @@ def test_it_is_kept_beside_the_model_and_told_as_json(
 def test_it_refuses_what_the_footage_cannot_carry(
     stepvad: Command, model: Path, normal: Path
 ) -> None:
-    run = stepvad("calibrate", model, normal, "--fps", "25", "--alerts-per-hour", "0.01")
+    run = stepvad("calibrate", model, normal, "--fps", "5", "--alerts-per-hour", "0.01")
     assert run.code == 1
     assert "alerts_per_hour: expected at least 0.45 from 0.22 hours of footage, got 0.01" in run.err
     assert "record 10 hours of normal footage" in run.err
@@ -72,16 +72,16 @@ def test_recent_footage_is_compared_with_that_of_calibration(
 ) -> None:
     own = tmp_path / "own.safetensors"
     own.write_bytes(model.read_bytes())
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
     assert run.code == 1
     assert "expected a calibration beside the model, got none" in run.err
     assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
-    words = ("calibrate", own, normal, "--fps", "25", "--alerts-per-hour", "8")
+    words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8")
     assert stepvad(*words).code == 0
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
     assert run.code == 0, run.err
-    assert "no change beyond chance (p = 1; 60 blocks of camera train, 60 now)" in run.out
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "25", "--json")
+    assert "no change beyond chance (p = 1; 33 blocks of camera train, 33 now)" in run.out
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5", "--json")
     assert json.loads(run.out)["changed"] is False
 
 
@@ -89,12 +89,12 @@ def test_directories_of_one_name_are_one_camera(
     stepvad: Command, model: Path, normal: Path, tmp_path: Path
 ) -> None:
     files = sorted(normal.iterdir())
-    for day, some in (("monday", files[:30]), ("tuesday", files[30:])):
+    for day, some in (("monday", files[:6]), ("tuesday", files[6:])):
         (tmp_path / day / "door").mkdir(parents=True)
         for one in some:
             (tmp_path / day / "door" / one.name).symlink_to(one)
     days = [tmp_path / day / "door" for day in ("monday", "tuesday")]
-    words = ("--fps", "25", "--alerts-per-hour", "5", "-o", tmp_path / "c.json")
+    words = ("--fps", "5", "--alerts-per-hour", "5", "-o", tmp_path / "c.json")
     assert stepvad("calibrate", model, *days, *words).code == 0
     both = file.read(tmp_path / "c.json")
     assert stepvad("calibrate", model, normal, *words).code == 0
@@ -109,10 +109,10 @@ def test_the_calibration_of_another_model_tells_no_drift(
 ) -> None:
     own = tmp_path / "own.safetensors"
     own.write_bytes(model.read_bytes())
-    words = ("--fps", "25", "--alerts-per-hour", "8")
+    words = ("--fps", "5", "--alerts-per-hour", "8")
     assert stepvad("calibrate", own, normal, *words).code == 0
     beside = file.beside(own)
     beside.write_text(beside.read_text().replace(file.read(beside).model_sha256, "0" * 64))
-    run = stepvad("inspect", own, "--drift", normal, "--fps", "25")
+    run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
     assert run.code == 1
     assert "is of another model" in run.err
