@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,24 +11,22 @@ from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.incidents.record import Record
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import needs_postgres
+from tests.fleet.roles import FleetCommand
 
 pytestmark = needs_postgres
 CANARY = "canary-Zq7"
 
 
-def run(dsn: str, directory: Path, *words: str, text: str = "") -> tuple[int, str]:
-    """How a command ended, and what it said."""
-    settings = directory / "fleet.toml"
-    settings.write_text('[events]\ndsn = "env:DSN"\n' + text)
-    verb, *more = words
-    done = subprocess.run(
-        [sys.executable, "-m", "stepvad", "fleet", verb, str(settings), *more],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"DSN": dsn},
-        timeout=60,
-    )
-    return done.returncode, done.stdout + done.stderr
+@pytest.fixture
+def run(fleet: FleetCommand, tmp_path: Path) -> FleetCommand:
+    """A command on the events of a database, with more settings in `text`."""
+
+    def run(dsn: str, verb: str, *words: str, text: str = "") -> tuple[int, str]:
+        settings = tmp_path / "fleet.toml"
+        settings.write_text('[events]\ndsn = "env:DSN"\n' + text)
+        return fleet(verb, settings, *words, DSN=dsn)
+
+    return run
 
 
 async def fill(dsn: str, *events: Record) -> None:
@@ -44,16 +39,14 @@ async def left(dsn: str) -> list[str]:
         return [one.id for one in await kept.events(Wanted())]
 
 
-def test_events_are_forgotten_by_site_camera_and_time(dsn: str, tmp_path: Path) -> None:
-    code, words = run(dsn, tmp_path, "events", "--migrate")
+def test_events_are_forgotten_by_site_camera_and_time(dsn: str, run: FleetCommand) -> None:
+    code, words = run(dsn, "events", "--migrate")
     assert (code, "after 2 steps" in words) == (0, True), words
     yard, gate, far = over(event(1)), over(event(2, "north/gate")), over(event(3, "south/yard"))
     asyncio.run(fill(dsn, yard, gate, far, event(9)))
-    code, words = run(dsn, tmp_path, "forget", "--yes")
+    code, words = run(dsn, "forget", "--yes")
     assert (code, "expected --site, --camera, --since or --until" in words) == (1, True), words
-    code, words = run(
-        dsn, tmp_path, "forget", "--site", "north", "--until", "1h", "--yes", "--scrub"
-    )
+    code, words = run(dsn, "forget", "--site", "north", "--until", "1h", "--yes", "--scrub")
     assert (code, "2 events deleted, 1 stay because they go on" in words) == (0, True), words
     assert asyncio.run(left(dsn)) == [event(9).id, far.id]
 
@@ -67,17 +60,17 @@ def test_events_are_forgotten_by_site_camera_and_time(dsn: str, tmp_path: Path) 
     ],
 )
 def test_what_cannot_work_is_said_in_a_sentence(
-    dsn: str, tmp_path: Path, words: tuple[str, ...], text: str, said: str
+    dsn: str, run: FleetCommand, words: tuple[str, ...], text: str, said: str
 ) -> None:
-    code, told = run(dsn, tmp_path, *words, text=text)
+    code, told = run(dsn, *words, text=text)
     assert (code, said in told, "Traceback" in told) == (1, True, False), told
 
 
-def test_no_error_shows_the_password(tmp_path: Path) -> None:
+def test_no_error_shows_the_password(run: FleetCommand) -> None:
     for address in (
         f"postgresql://writer:{CANARY}@127.0.0.1:1/stepvad",
         f"mysql://writer:{CANARY}@127.0.0.1/stepvad",
         f"postgresql://writer:{CANARY}@127.0.0.1/stepvad?sslmode=strange",
     ):
-        code, told = run(address, tmp_path, "events", "--migrate")
+        code, told = run(address, "events", "--migrate")
         assert (code, CANARY in told, "Traceback" in told) == (1, False, False), told
