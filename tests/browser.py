@@ -31,6 +31,7 @@ class Page:
 
     def __init__(self, orders: IO[bytes], answers: IO[bytes]) -> None:
         self._orders, self._answers = orders, answers
+        self._heard = bytearray()
         self._number, self._session = 0, ""
         self.complaints: list[str] = []
         self.requests: list[str] = []
@@ -58,17 +59,25 @@ class Page:
 
     def _hear(self) -> dict[str, Any]:
         """The next thing the browser says; complaints and requests are kept."""
-        text = b""
-        while (letter := self._answers.read(1)) != b"\0":
-            assert letter, "the browser is gone"
-            text += letter
-        said: dict[str, Any] = json.loads(text)
+        said: dict[str, Any] = json.loads(self._text())
         match said.get("method"):
             case "Runtime.exceptionThrown" | "Log.entryAdded" | "Runtime.consoleAPICalled":
                 self.complaints.append(json.dumps(said["params"]))
             case "Network.requestWillBeSent":
                 self.requests.append(said["params"]["request"]["url"])
         return said
+
+    def _text(self) -> bytes:
+        """The bytes up to the next zero."""
+        looked = 0
+        while (end := self._heard.find(0, looked)) < 0:
+            looked = len(self._heard)
+            more = os.read(self._answers.fileno(), 1 << 16)
+            assert more, "the browser is gone"
+            self._heard += more
+        text = bytes(self._heard[:end])
+        del self._heard[: end + 1]
+        return text
 
     def open(self, path: Path, *, width: int, height: int = 900, **media: str) -> None:
         """Show a file at a size; `media` such as `scheme="dark"` or `motion="reduce"`."""

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+TOLERANCE = 3.0
+"""How far a decimal that a page shows may be from what this machine gives."""
 BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>not run: [^\n]+|fails) -->\n+)?"
     r"```(?P<language>\w+)[^\n]*\n(?P<text>.*?)^```$",
@@ -52,7 +55,7 @@ class Block:
 
 def pages() -> list[Path]:
     """The README and every page under docs."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -85,3 +88,22 @@ def run(
     assert failed == (block.mark == "fails"), f"{block}: exit code {done.returncode}\n{printed}"
     assert "Traceback" not in printed, f"{block}: {printed}"
     return printed
+
+
+def check_output(block: Block, printed: str) -> None:
+    """Every line that the page shows was printed, decimals within the tolerance."""
+    lines = [line.split() for line in printed.splitlines()]
+    for shown in block.output:
+        if shown != "…":
+            assert any(alike(shown.split(), line) for line in lines), f"{block}: {shown}\n{printed}"
+
+
+def alike(shown: list[str], printed: list[str]) -> bool:
+    return len(shown) == len(printed) and all(
+        a == b or (is_decimal(a) and is_decimal(b) and abs(float(a) - float(b)) <= TOLERANCE)
+        for a, b in zip(shown, printed, strict=True)
+    )
+
+
+def is_decimal(word: str) -> bool:
+    return re.fullmatch(r"-?[0-9]+\.[0-9]+", word) is not None

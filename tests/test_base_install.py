@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import re
 import site
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+import stepvad
+from stepvad import Config
 from stepvad.benchmark.walkers import write_dataset
-from tests.pages import ROOT, blocks, run
+from stepvad.cli import app
+from stepvad.formats.labels import shanghaitech
+from tests.pages import README, ROOT, blocks, check_output, run
 
 pytestmark = pytest.mark.slow
 
 HERE = Path(sys.executable).parent
+UV = HERE / "uv"
 HELP_S = 0.5
 """What `stepvad --help` may take."""
 IMPORT_S = 0.1
@@ -48,17 +56,32 @@ def succeed(*words: str | Path, **environment: str) -> str:
     return done.stdout
 
 
-def new_environment(directory: Path) -> Path:
+def in_this_process(*words: str | Path) -> str:
+    """What a command prints on stdout, where torch is."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def new_environment(directory: Path, *options: str) -> Path:
     """A fresh virtual environment; its directory of programs."""
-    succeed(sys.executable, "-m", "venv", directory)
+    succeed(UV, "venv", "-q", "--python", sys.executable, *options, directory)
     return directory / "bin"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_once() -> Iterator[None]:
+    """Every program keeps what it compiles, as it does at home: uv compiles nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout, built as pip builds it."""
+    """The wheel of this checkout, built in an environment of its own."""
     directory = tmp_path_factory.mktemp("wheel")
-    succeed(HERE / "python", "-m", "pip", "wheel", "-q", "--no-deps", "-w", directory, ROOT)
+    succeed(UV, "build", "-q", "--wheel", "-o", directory, ROOT)
     (found,) = directory.glob("*.whl")
     return found
 
@@ -78,9 +101,9 @@ def test_the_wheel_holds_the_parts_of_its_pages(wheel: Path) -> None:
 
 @pytest.fixture(scope="module")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with `pip install stepvad` and nothing more."""
+    """The programs of an environment with stepvad, what it requires and nothing more."""
     programs = new_environment(tmp_path_factory.mktemp("base") / "venv")
-    succeed(programs / "python", "-m", "pip", "install", "-q", wheel)
+    succeed(UV, "pip", "install", "-q", "--python", programs / "python", wheel)
     return programs
 
 
@@ -89,8 +112,9 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small data set, and a model fitted on it with torch, here."""
     root = tmp_path_factory.mktemp("data")
     write_dataset(root / "people", seed=7, train_clips=3, test_clips=3, seconds=8.0)
-    train, model = root / "people" / "pose" / "train", root / "model.safetensors"
-    succeed(HERE / "stepvad", "fit", train, "-o", model, "--width", "32", "--max-steps", "40")
+    train = stepvad.read_clips(root / "people" / "pose" / "train")
+    config = Config(width=32, max_steps=40)
+    stepvad.Detector.fit(train, config).save(root / "model.safetensors")
     return root
 
 
@@ -144,7 +168,7 @@ def test_help_does_not_even_import_numpy(base: Path) -> None:
 def test_scores_and_figures_are_the_same_without_torch(base: Path, people: Path) -> None:
     model, data = people / "model.safetensors", people / "people"
     for words in (("score", model, data / "pose" / "test"), ("evaluate", model, data)):
-        here = json.loads(succeed(HERE / "stepvad", *words, "--json"))
+        here = json.loads(in_this_process(*words, "--json"))
         there = json.loads(succeed(base / "stepvad", *words, "--json"))
         assert_same(here, there)
 
@@ -216,32 +240,73 @@ def test_a_missing_extra_is_named_with_its_remedy(
     assert "Traceback" not in done.stderr
 
 
-def test_the_quick_start_runs_from_its_install_line_on(
-    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only torch and its kind are borrowed, so that they are not downloaded again.
+@pytest.fixture(scope="module")
+def newcomer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a fresh environment in which only torch and its kind are borrowed.
 
     The borrowed packages stand in a directory that a .pth file adds to the new environment. stepvad
     itself is left out of it: pip has to find the wheel and install it, with its program.
     """
-    programs = new_environment(tmp_path / "venv")
-    borrowed = tmp_path / "borrowed"
+    directory = tmp_path_factory.mktemp("newcomer")
+    programs = new_environment(directory / "venv", "--seed")
+    borrowed = directory / "borrowed"
     borrowed.mkdir()
     for package in Path(site.getsitepackages()[0]).iterdir():
         if "stepvad" not in package.name and not package.name.startswith("pip"):
             (borrowed / package.name).symlink_to(package)
-    packages = next((tmp_path / "venv").glob("lib/python*/site-packages"))
+    packages = next((directory / "venv").glob("lib/python*/site-packages"))
     (packages / "borrowed.pth").write_text(f"{borrowed}\n")
-    # Python 3.11 comes with a setuptools too old for torch, which hides the borrowed one
-    succeed(programs / "python", "-m", "pip", "uninstall", "-q", "-y", "setuptools")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    directory = tmp_path / "here"
-    directory.mkdir()
-    readme = list(blocks(ROOT / "README.md"))
-    assert readme[0].commands == ["pip install 'stepvad[train,plots]'"]
-    for block in readme:
-        run(block, directory, bin=programs, pip=True)
-    assert (programs / "stepvad").exists()
-    assert (directory / "scores.png").stat().st_size > 10_000
-    assert (directory / "scores.csv").read_text("utf-8").startswith("clip,frame,score\n")
+    # the environment's own setuptools would hide the borrowed one, which suits torch
+    succeed(UV, "pip", "uninstall", "-q", "--python", programs / "python", "setuptools")
+    return programs
+
+
+@pytest.fixture(scope="module")
+def quick_start(wheel: Path, newcomer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the README's quick start was run as written, from its install line on."""
+    directory = tmp_path_factory.mktemp("quick-start")
+    found = list(blocks(README))
+    assert not any(block.mark for block in found)
+    assert found[0].commands == ["pip install 'stepvad[train,plots]'"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+        patch.setenv("PIP_NO_INDEX", "1")
+        for block in found:
+            check_output(block, run(block, directory, bin=newcomer, pip=True))
+    return directory
+
+
+def test_the_quick_start_runs_from_its_install_line_on(newcomer: Path, quick_start: Path) -> None:
+    assert (newcomer / "stepvad").exists()
+    assert (quick_start / "scores.png").stat().st_size > 10_000
+    assert (quick_start / "scores.csv").read_text("utf-8").startswith("clip,frame,score\n")
+
+
+def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> None:
+    from matplotlib.image import imread
+
+    picture = np.asarray(imread(quick_start / "scores.png"))[..., :3]
+    shown = np.asarray(imread(ROOT / "docs" / "images" / "timeline.png"))[..., :3]
+    assert picture.shape == shown.shape
+    blue = np.abs(picture - np.array([0x00, 0x72, 0xB2]) / 255).max(axis=2) < 0.05
+    columns = np.flatnonzero(blue.any(axis=0))
+    assert columns.max() - columns.min() > 0.7 * picture.shape[1]  # a line across the picture
+    rows = np.flatnonzero(blue.any(axis=1))
+    assert rows.max() - rows.min() > 0.5 * picture.shape[0]  # that rises and falls
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
+
+
+def test_the_quick_start_writes_a_score_for_every_frame(quick_start: Path) -> None:
+    rows = list(csv.DictReader((quick_start / "scores.csv").read_text("utf-8").splitlines()))
+    readme = README.read_text("utf-8")
+    (file,) = set(re.findall(r"people/pose/test/\w+\.json", readme))
+    clip = stepvad.read_clip(quick_start / file)
+    assert [(row["clip"], int(row["frame"])) for row in rows] == [
+        (clip.name, frame) for frame in range(clip.n_frames)
+    ]
+    detector = stepvad.Detector.load(quick_start / "model.safetensors")
+    got = np.array([float(row["score"] or "nan") for row in rows])
+    np.testing.assert_allclose(got, detector.score(clip).frames, rtol=1e-4)
+    abnormal = np.flatnonzero(shanghaitech(quick_start / "people")[clip.name].abnormal)
+    assert f"in frames {abnormal[0]} to {abnormal[-1]} of the clip" in readme
+    assert np.nanargmax(got) in abnormal

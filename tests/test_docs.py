@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import csv
 import importlib
 import pkgutil
 import re
@@ -16,24 +15,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
-import numpy as np
 import pytest
 
 import stepvad
 from stepvad import Config, baselines, benchmark, explain
 from stepvad.benchmark import walkers
-from stepvad.formats.labels import shanghaitech
 from stepvad.model import autoencoder
 from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin
 from stepvad.windows import Repairs
 from tests.benchmark.layouts import write_layouts
-from tests.pages import ROOT, Block, blocks, pages, run
+from tests.pages import README, ROOT, Block, blocks, check_output, pages, run
 
 DOCS = ROOT / "docs"
-README = ROOT / "README.md"
-TOLERANCE = 3.0
-"""How far a decimal that a page shows may be from what this machine gives."""
 
 
 def spans(page: Path) -> list[str]:
@@ -67,67 +61,6 @@ def has(thing: object, names: list[str]) -> bool:
             return False
         thing = getattr(thing, name)
     return True
-
-
-def check_output(block: Block, printed: str) -> None:
-    """Every line that the page shows was printed, decimals within the tolerance."""
-    lines = [line.split() for line in printed.splitlines()]
-    for shown in block.output:
-        if shown != "…":
-            assert any(alike(shown.split(), line) for line in lines), f"{block}: {shown}\n{printed}"
-
-
-def alike(shown: list[str], printed: list[str]) -> bool:
-    return len(shown) == len(printed) and all(
-        a == b or (is_decimal(a) and is_decimal(b) and abs(float(a) - float(b)) <= TOLERANCE)
-        for a, b in zip(shown, printed, strict=True)
-    )
-
-
-def is_decimal(word: str) -> bool:
-    return re.fullmatch(r"-?[0-9]+\.[0-9]+", word) is not None
-
-
-@pytest.fixture(scope="module")
-def quick_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the README's quick start was run, as written."""
-    directory = tmp_path_factory.mktemp("quick-start")
-    found = list(blocks(README))
-    assert not any(block.mark for block in found)
-    for block in found:
-        check_output(block, run(block, directory))
-    return directory
-
-
-@pytest.mark.slow
-def test_the_quick_start_draws_a_picture_of_the_scores(quick_start: Path) -> None:
-    from matplotlib.image import imread
-
-    picture = np.asarray(imread(quick_start / "scores.png"))[..., :3]
-    assert picture.shape == np.asarray(imread(DOCS / "images" / "timeline.png"))[..., :3].shape
-    blue = np.abs(picture - np.array([0x00, 0x72, 0xB2]) / 255).max(axis=2) < 0.05
-    columns = np.flatnonzero(blue.any(axis=0))
-    assert columns.max() - columns.min() > 0.7 * picture.shape[1]  # a line across the picture
-    rows = np.flatnonzero(blue.any(axis=1))
-    assert rows.max() - rows.min() > 0.5 * picture.shape[0]  # that rises and falls
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
-
-
-@pytest.mark.slow
-def test_the_quick_start_writes_a_score_for_every_frame(quick_start: Path) -> None:
-    rows = list(csv.DictReader((quick_start / "scores.csv").read_text("utf-8").splitlines()))
-    readme = README.read_text("utf-8")
-    (file,) = set(re.findall(r"people/pose/test/\w+\.json", readme))
-    clip = stepvad.read_clip(quick_start / file)
-    assert [(row["clip"], int(row["frame"])) for row in rows] == [
-        (clip.name, frame) for frame in range(clip.n_frames)
-    ]
-    detector = stepvad.Detector.load(quick_start / "model.safetensors")
-    got = np.array([float(row["score"] or "nan") for row in rows])
-    np.testing.assert_allclose(got, detector.score(clip).frames, rtol=1e-4)
-    abnormal = np.flatnonzero(shanghaitech(quick_start / "people")[clip.name].abnormal)
-    assert f"in frames {abnormal[0]} to {abnormal[-1]} of the clip" in readme
-    assert np.nanargmax(got) in abnormal
 
 
 def test_the_blocks_on_errors_show_what_happens(tmp_path: Path) -> None:

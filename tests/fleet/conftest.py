@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from stepvad.benchmark.walkers import make_clips
+from stepvad.cli import main
 from stepvad.poses import Clip
 from tests.fleet.fleets import WorkerProcess
 from tests.fleet.postgres import PostgresServer, postgres_server
+from tests.fleet.quiet import Quiet, quiet
+from tests.fleet.roles import FleetCommand
+from tests.fleet.runs import several
 
 _numbers = count()
 
@@ -20,6 +26,28 @@ _numbers = count()
 def scenes() -> list[Clip]:
     """Clips of twelve seconds; in most somebody does what is unusual."""
     return [clip for clip, _ in make_clips(6, seed=5, seconds=12.0, anomalies=True)]
+
+
+@pytest.fixture(scope="session")
+def undisturbed(scenes: list[Clip]) -> list[Quiet]:
+    """For each camera of `several` what it should say, which tests only read."""
+    return [quiet([one]) for one in several(scenes)]
+
+
+@pytest.fixture
+def fleet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> FleetCommand:
+    """`stepvad` in this process: how a command ended, and what it said."""
+
+    def run(*words: str | Path, **environment: str) -> tuple[int, str]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["stepvad", *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        return int(end.value.code or 0), "".join(capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

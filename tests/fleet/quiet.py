@@ -82,6 +82,15 @@ def quiet(scripts: Sequence[Script], *, without: Iterable[tuple[str, int]] = ())
     return run
 
 
+def joined(runs: Iterable[Quiet]) -> Quiet:
+    """The quiet runs of some cameras as one."""
+    whole = Quiet()
+    for one in runs:
+        whole.changes += one.changes
+        whole.windows |= one.windows
+    return whole
+
+
 def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> CameraEvents:
     subject = CameraProfile(
         camera=name,

@@ -6,9 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.fleet.brokers import Broker
+
+FleetCommand = Callable[..., tuple[int, str]]
+"""Runs a command that ends by itself: words and environment in, exit code and output out."""
 
 
 class Role:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,14 @@ def test_a_value_that_is_none_is_refused(wrong: str) -> None:
 
 def problem(manifest: dict[str, Any], version: str) -> str:
     """What is wrong with a manifest by the schemas of Kubernetes; an empty text if nothing is."""
+    return _problem(json.dumps(manifest), version)
+
+
+@cache
+def _problem(text: str, version: str) -> str:
+    """Looked for once in what several variants have in common."""
     validate = pytest.importorskip("kubernetes_validate")
+    manifest = json.loads(text)
     try:
         validate.validate(manifest, version, strict=True)
     except validate.ValidationError as error:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,8 +23,9 @@ from stepvad.fleet.wire import decode_event
 from stepvad.formats import write_clip
 from stepvad.incidents.record import Record, message
 from stepvad.incidents.sink import DeliveryError
+from stepvad.site.app import PageParts
 from stepvad.skeletons import Skeleton
-from stepvad.supervision.stages import Heartbeat
+from stepvad.supervision.stages import Heartbeat, Supervisor
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.fleets import listen
 from tests.fleet.roles import bus_section
@@ -77,12 +77,11 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
         def stop(self, deadline: float) -> None:
             self._stopping.set()
 
-    def serve(*parts: Any, **named: Any) -> Page:
-        *_, explain, mark, _ = parts
+    def serve(shown: PageParts, token: str, supervisor: Supervisor) -> Page:
         with pytest.raises(DataError, match="got poses alone"):
-            explain("x")
+            shown.explain("x")
         with pytest.raises(DataError, match="got poses alone"):
-            mark("x", True)
+            shown.mark("x", True)
         opened.append("open")
         return Page()
 

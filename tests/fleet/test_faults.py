@@ -21,7 +21,7 @@ from stepvad.fleet.settings import BusSettings
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings, cluster
 from tests.fleet.fleets import RATE, Script, WorkerProcess, script
-from tests.fleet.quiet import Quiet, assert_same, quiet
+from tests.fleet.quiet import Quiet, assert_same, joined, quiet
 from tests.fleet.runs import SPEED, dead, poison, run, several, whole
 from tests.video.servers import SLOWER
 
@@ -45,10 +45,10 @@ def start_two(workers: list[WorkerProcess], directory: Path, one: Broker) -> Non
 
 
 def test_1_a_worker_killed_in_mid_window_loses_nothing(
-    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+    tmp_path: Path, scenes: list[Clip], undisturbed: list[Quiet], workers: list[WorkerProcess]
 ) -> None:
     scripts = several(scenes)
-    expected = quiet(scripts)
+    expected = joined(undisturbed)
     with broker(tmp_path) as one:
         start_two(workers, tmp_path, one)
 
@@ -64,10 +64,10 @@ def test_1_a_worker_killed_in_mid_window_loses_nothing(
 
 
 def test_2_a_broker_killed_for_two_seconds_loses_nothing(
-    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+    tmp_path: Path, scenes: list[Clip], undisturbed: list[Quiet], workers: list[WorkerProcess]
 ) -> None:
     scripts = several(scenes)
-    expected = quiet(scripts)
+    expected = joined(undisturbed)
     with broker(tmp_path) as one:
         workers.append(WorkerProcess(tmp_path, [one], "w1"))
         workers[0].start()
@@ -86,10 +86,10 @@ def test_2_a_broker_killed_for_two_seconds_loses_nothing(
 
 
 def test_3_the_leader_of_three_brokers_killed_loses_nothing(
-    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+    tmp_path: Path, scenes: list[Clip], undisturbed: list[Quiet], workers: list[WorkerProcess]
 ) -> None:
     scripts = several(scenes, 4)
-    expected = quiet(scripts)
+    expected = joined(undisturbed[:4])
     with cluster(tmp_path) as three:
         time.sleep(2.0)  # they elect one of them
         workers.append(WorkerProcess(tmp_path, three, "w1", worker={"silent_s": 30}))
@@ -128,14 +128,14 @@ def disordered(one: Script, seed: int) -> Script:
 
 
 def test_5_6_7_disorder_clocks_and_poison_change_nothing(
-    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+    tmp_path: Path, scenes: list[Clip], undisturbed: list[Quiet], workers: list[WorkerProcess]
 ) -> None:
     clean = several(scenes, 4)
     moved = script("clock/cam", scenes[1], epoch=9, speed=2 * SPEED, ends=False)
     back = script("clock/cam", scenes[1], epoch=4, speed=2 * SPEED, wall0=1_699_996_400.0)
     later = tuple((at + moved.messages[-1][0] + 0.1, batch) for at, batch in back.messages)
     clocks = replace(moved, messages=(*moved.messages, *later))
-    expected = quiet([*clean, clocks])
+    expected = joined([*undisturbed[:4], quiet([clocks])])
     scripts = [*(disordered(one, i) for i, one in enumerate(clean)), clocks]
     with broker(tmp_path) as one:
         workers.append(WorkerProcess(tmp_path, [one], "w1"))
@@ -226,10 +226,10 @@ def test_9_twice_the_load_is_shed_in_whole_frames_and_alerts_stay_quick(
 
 
 def test_10_an_owner_that_wakes_up_after_its_lease_says_nothing_more(
-    tmp_path: Path, scenes: list[Clip], workers: list[WorkerProcess]
+    tmp_path: Path, scenes: list[Clip], undisturbed: list[Quiet], workers: list[WorkerProcess]
 ) -> None:
     scripts = several(scenes)
-    expected = quiet(scripts)
+    expected = joined(undisturbed)
     with broker(tmp_path) as one:
         start_two(workers, tmp_path, one)
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from stepvad.fleet.broker.login import login
 from stepvad.fleet.settings import BusSettings, TlsFiles, load_worker
 from stepvad.fleet.worker.models import FleetModels
 from tests.fleet.brokers import broker
+from tests.fleet.roles import FleetCommand
 from tests.video.servers import SLOWER, free_port
 
 CANARY = "canary-Zq7"
@@ -35,17 +35,6 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "stepvad", "fleet", *words]
 
 
-def run(words: Sequence[str], **env: str) -> tuple[int, str]:
-    done = subprocess.run(
-        command(*words),
-        capture_output=True,
-        text=True,
-        env=os.environ | env,
-        timeout=30 * SLOWER,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_the_model_of_the_bundled_scene_needs_no_file(tmp_path: Path) -> None:
     told = load_worker(settings_in(tmp_path, "[[models]]", 'model = "demo:"'))
     subject = FleetModels.load(told.models).subject("north/yard", 12.5)
@@ -55,9 +44,11 @@ def test_the_model_of_the_bundled_scene_needs_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["setup", "lag"])
-def test_a_command_does_not_wait_for_ever_for_a_broker(tmp_path: Path, verb: str) -> None:
+def test_a_command_does_not_wait_for_ever_for_a_broker(
+    tmp_path: Path, fleet: FleetCommand, verb: str
+) -> None:
     address = f"nats://127.0.0.1:{free_port()}"
-    code, said = run([verb, str(settings_in(tmp_path, "[bus]", f'servers = ["{address}"]'))])
+    code, said = fleet("fleet", verb, settings_in(tmp_path, "[bus]", f'servers = ["{address}"]'))
     assert (code, "Traceback" in said) == (1, False), said
     assert f"expected a connection to {address}, got none within 5 s" in said
 
@@ -112,28 +103,29 @@ def test_a_broker_without_tls_hears_no_password(
     assert "expected TLS as the settings say" in caplog.text
 
 
-def test_a_wrong_password_is_said_and_not_shown(tmp_path: Path) -> None:
+def test_a_wrong_password_is_said_and_not_shown(tmp_path: Path, fleet: FleetCommand) -> None:
     users = "authorization { users: [{ user: worker, password: another }] }\n"
     with broker(tmp_path, users) as secured:
         path = settings_in(
             *(tmp_path, "[bus]", f'servers = ["{secured.address}"]'),
             *('user = "worker"', 'password = "env:BUS_PASSWORD"'),
         )
-        code, said = run(["setup", str(path)], BUS_PASSWORD=CANARY)
+        code, said = fleet("fleet", "setup", path, BUS_PASSWORD=CANARY)
     assert (code, CANARY in said, "Traceback" in said) == (1, False, False), said
     assert "Authorization Violation" in said
     assert "are address, user and certificates right?" in said
 
 
-def test_a_broker_without_jetstream_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_a_broker_without_jetstream_is_told_what_it_lacks(
+    tmp_path: Path, fleet: FleetCommand
+) -> None:
     with broker(tmp_path) as one:
         config = tmp_path / "n1.conf"
         config.write_text(config.read_text().partition("jetstream")[0])
         one.kill()
         one.start()
-        code, said = run(
-            ["setup", str(settings_in(tmp_path, "[bus]", f'servers = ["{one.address}"]'))]
-        )
+        settings = settings_in(tmp_path, "[bus]", f'servers = ["{one.address}"]')
+        code, said = fleet("fleet", "setup", settings)
     assert (code, "expected JetStream" in said, "-js" in said) == (1, True, True), said
 
 

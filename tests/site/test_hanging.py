@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -90,9 +90,12 @@ def site_in_this_process(settings: Path) -> Iterator[Site]:
         assert not thread.is_alive()
 
 
-def _p99(site: Site, cameras: list[str], seconds: float) -> float:
-    """The delay of frames of some cameras in the next seconds."""
-    seen: list[float] = []
+Delays = dict[str, list[float]]
+
+
+def _delays(site: Site, seconds: float) -> Delays:
+    """The delays of each camera's frames in the next seconds."""
+    seen: Delays = {view.name: [] for view in site.board.snapshot().cameras}
     until = time.monotonic() + seconds
     before = {view.name: view.latency.n for view in site.board.snapshot().cameras}
     while time.monotonic() < until:
@@ -100,38 +103,53 @@ def _p99(site: Site, cameras: list[str], seconds: float) -> float:
         for view in site.board.snapshot().cameras:
             new = view.latency.n - before[view.name]
             before[view.name] = view.latency.n
-            if view.name in cameras and new:
-                seen += view.latency.recent[-new:]
-    return float(np.quantile(seen, 0.99))
+            if new:
+                seen[view.name] += view.latency.recent[-new:]
+    return seen
 
 
-@pytest.mark.parametrize("victim", ["poses-0", "capture-left"])
-def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(
-    tmp_path: Path, victim: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def _p99(delays: Delays, cameras: Sequence[str]) -> float:
+    return float(np.quantile([one for name in cameras for one in delays[name]], 0.99))
+
+
+def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(tmp_path: Path) -> None:
     cameras = [pose_camera(name, one_person(), tmp_path) for name in ("a", "b", "c")]
     cameras += [video_camera(name, tmp_path) for name in ("left", "right")]
-    others = ["a", "b", "c"] if victim == "poses-0" else ["a", "b", "c", "right"]
     settings = write_site(tmp_path, *cameras, write_networks(tmp_path))
     with site_in_this_process(settings) as site:
-        wait_until(lambda: victim in site.pipeline.pids(), 30 * SLOWER)
         wait_until(lambda: _scored(site, "left") > 5 and _scored(site, "right") > 5, 60 * SLOWER)
-        usual = _p99(site, others, QUIET_S)
-        pid, restarts = site.pipeline.pids()[victim], _restarts(site, "left")
-        os.kill(pid, signal.SIGSTOP)
-        began = time.monotonic()
-        affected: list[float] = []
-        thread = threading.Thread(target=lambda: affected.append(_p99(site, others, QUIET_S)))
-        thread.start()
-        wait_until(lambda: _restarts(site, "left") > restarts, 60)
-        note(f"{victim} noticed after", time.monotonic() - began)
-        assert time.monotonic() - began <= 10.0 * SLOWER
-        wait_until(lambda: site.pipeline.pids().get(victim, pid) != pid, 20 * SLOWER)
-        before = _scored(site, "left")
-        wait_until(lambda: _scored(site, "left") > before + 5, 20 * SLOWER)
-        thread.join()
-        note("p99 of the others", usual, affected[0])
-        assert affected[0] <= max(1.2 * usual, usual + 0.01 * SLOWER**2)
+        usual = _delays(site, QUIET_S)
+        for victim, others in (
+            ("poses-0", ("a", "b", "c")),
+            ("capture-left", ("a", "b", "c", "right")),
+        ):
+            affected = _delays_while_it_hangs(site, victim)
+            calm, p99 = _p99(usual, others), _p99(affected, others)
+            note(f"p99 of the others without and with {victim} hanging", calm, p99)
+            assert p99 <= max(1.2 * calm, calm + 0.01 * SLOWER**2), victim
+
+
+def _delays_while_it_hangs(site: Site, victim: str) -> Delays:
+    """The delays from the moment that a child hangs; it is replaced meanwhile."""
+    pid, restarts = site.pipeline.pids()[victim], _restarts(site, "left")
+    os.kill(pid, signal.SIGSTOP)
+    began = time.monotonic()
+    affected: list[Delays] = []
+    thread = threading.Thread(target=lambda: affected.append(_delays(site, QUIET_S)))
+    thread.start()
+    wait_until(lambda: _restarts(site, "left") > restarts, 60)
+    note(f"{victim} noticed after", time.monotonic() - began)
+    assert time.monotonic() - began <= 10.0 * SLOWER
+    wait_until(lambda: site.pipeline.pids().get(victim, pid) != pid, 20 * SLOWER)
+    for camera in ("left", "right"):
+        before = _scored(site, camera)
+        wait_until(partial(_has_scored, site, camera, before + 5), 20 * SLOWER)
+    thread.join()
+    return affected[0]
+
+
+def _has_scored(site: Site, camera: str, more_than: int) -> bool:
+    return _scored(site, camera) > more_than
 
 
 def _scored(site: Site, camera: str) -> int:

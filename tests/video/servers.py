@@ -55,11 +55,12 @@ def shows_nothing(*texts: object) -> bool:
 
 
 def wait_until(happened: Callable[[], bool], limit_s: float = 20 * SLOWER) -> float:
-    """Seconds until something happens."""
+    """Seconds until something happens; the longer that takes, the less often it looks."""
     started = time.monotonic()
     while not happened():
-        assert time.monotonic() - started < limit_s, "waited in vain"
-        time.sleep(0.02)
+        waited_s = time.monotonic() - started
+        assert waited_s < limit_s, "waited in vain"
+        time.sleep(min(0.02 + waited_s / 20, 0.2))
     return time.monotonic() - started
 
 

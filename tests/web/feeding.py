@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from stepvad.detector import Detector
-from stepvad.explain.look import look_at
+from stepvad.explain.look import ExplainedPeak, look_at
 from stepvad.incidents.events import Change, Event, EventDetector, Rules
 from stepvad.incidents.record import Record, event_id
 from stepvad.poses import Clip
@@ -70,20 +70,18 @@ class Feeder:
 
     def _change(self, change: Change, epoch: int, began: float) -> None:
         event = change.event
-        record = self._record(event, epoch, began)
+        frame = round(event.peak_s * FPS)
+        look = look_at(self.detector, self.clip, event.peak_track, frame, calm=self.rules.calm)
+        record = self._record(event, look, epoch, began)
         if change.kind == "end":
             record = record.ended("calm", began + event.last_s)
         self.site.store.change(change.kind, record)
         if change.kind == "new":
             self.site.board.count(self.camera, "events")
             self.site.board.observe_alert(self.camera, max(time.time() - began - event.last_s, 0.0))
-        peak_frame = round(event.peak_s * FPS)
-        look = look_at(self.detector, self.clip, event.peak_track, peak_frame, calm=self.rules.calm)
         self.site.explanations[record.id] = look.explanation(FPS)
 
-    def _record(self, event: Event, epoch: int, began: float) -> Record:
-        peak_frame = round(event.peak_s * FPS)
-        look = look_at(self.detector, self.clip, event.peak_track, peak_frame, calm=0.0)
+    def _record(self, event: Event, look: ExplainedPeak, epoch: int, began: float) -> Record:
         first = round(event.first_s * FPS)
         return Record(
             id=event_id(self.camera, epoch, event.tracks[0], first),

@@ -8,7 +8,6 @@ import http.client
 import ssl
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,6 +59,13 @@ def flags(certificate: Certificate) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def chromium(certificate: Certificate, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A browser in which nobody is logged in."""
+    with browser(tmp_path_factory.mktemp("profile"), *flags(certificate)) as page:
+        yield page
+
+
 def ask(certificate: Certificate, port: int, method: str, path: str, **headers: str) -> int:
     """What the proxy answers to a program."""
     trusting = ssl.create_default_context(cafile=str(certificate.chain))
@@ -81,25 +87,24 @@ def log_in(page: Page, url: str, token: str = TOKEN) -> None:
 
 
 def test_a_browser_logs_in_watches_and_logs_out_by_another_name(
-    certificate: Certificate, port: int, tmp_path: Path
+    certificate: Certificate, port: int, chromium: Page
 ) -> None:
     url = f"https://{NAME}:{port}/"
-    with browser(tmp_path, *flags(certificate)) as page:
-        log_in(page, url)
-        page.wait("location.pathname === '/'")
-        page.wait("document.getElementById('link').textContent === 'Live'")
-        page.wait("document.querySelectorAll('.camera').length === 2")
-        (cookie,) = page.call("Network.getCookies", urls=[url])["cookies"]
-        assert cookie["secure"]
-        assert cookie["httpOnly"]
-        assert cookie["sameSite"] == "Strict"
-        held = {"Cookie": f"{cookie['name']}={cookie['value']}"}
-        assert ask(certificate, port, "GET", "/api/site", **held) == 200
-        page.run("document.querySelector('.bar form button').click()")
-        page.wait("location.pathname === '/login'")
-        assert page.call("Network.getCookies", urls=[url])["cookies"] == []
-        assert ask(certificate, port, "GET", "/api/site", **held) == 401
-        assert page.complaints == []
+    log_in(chromium, url)
+    chromium.wait("location.pathname === '/'")
+    chromium.wait("document.getElementById('link').textContent === 'Live'")
+    chromium.wait("document.querySelectorAll('.camera').length === 2")
+    (cookie,) = chromium.call("Network.getCookies", urls=[url])["cookies"]
+    assert cookie["secure"]
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    held = {"Cookie": f"{cookie['name']}={cookie['value']}"}
+    assert ask(certificate, port, "GET", "/api/site", **held) == 200
+    chromium.run("document.querySelector('.bar form button').click()")
+    chromium.wait("location.pathname === '/login'")
+    assert chromium.call("Network.getCookies", urls=[url])["cookies"] == []
+    assert ask(certificate, port, "GET", "/api/site", **held) == 401
+    assert chromium.complaints == []
 
 
 def test_other_names_and_origins_are_refused_behind_the_proxy_too(
@@ -110,12 +115,10 @@ def test_other_names_and_origins_are_refused_behind_the_proxy_too(
     assert ask(certificate, port, "GET", "/healthz") == 200
 
 
-def test_who_guesses_in_the_form_is_told_how_long_to_wait(
-    certificate: Certificate, port: int, tmp_path: Path
-) -> None:
-    with browser(tmp_path, *flags(certificate)) as page:
-        for _ in range(MOST_WRONG_EACH):
-            log_in(page, f"https://{NAME}:{port}/login", "not the token")
-            assert "not the token" in page.run("document.getElementById('problem').textContent")
-        log_in(page, f"https://{NAME}:{port}/login")
-        assert "Too many" in page.run("document.getElementById('problem').textContent")
+def test_who_guesses_in_the_form_is_told_how_long_to_wait(port: int, chromium: Page) -> None:
+    problem = "document.getElementById('problem').textContent"
+    for _ in range(MOST_WRONG_EACH):
+        log_in(chromium, f"https://{NAME}:{port}/login", "not the token")
+        assert "not the token" in chromium.run(problem)
+    log_in(chromium, f"https://{NAME}:{port}/login")
+    assert "Too many" in chromium.run(problem)

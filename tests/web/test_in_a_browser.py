@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from stepvad import Config, Detector
-from stepvad.poses import Clip
+from stepvad.detector import Detector
 from stepvad.web import ServerThread, serve
 from tests.browser import CHROMIUM, Page, browser
 from tests.report.pages import joined_walkers
@@ -41,16 +40,11 @@ PAINTED = """(() => {
 
 
 @pytest.fixture(scope="module")
-def detector(walkers: list[Clip]) -> Detector:
-    return Detector.fit(walkers, Config(K=12, width=16, max_steps=8, ema_warmup=True))
-
-
-@pytest.fixture(scope="module")
 def life(
-    detector: Detector, tmp_path_factory: pytest.TempPathFactory
+    small_model: Detector, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Site, ServerThread]]:
     clips = {"yard": joined_walkers(3, seed=4)}
-    with living(tmp_path_factory.mktemp("site"), detector, clips) as running:
+    with living(tmp_path_factory.mktemp("site"), small_model, clips) as running:
         yield running
 
 
@@ -242,13 +236,13 @@ def test_a_camera_that_is_gone_is_said_to_be(page: Page, life: tuple[Site, Serve
 
 
 def test_a_lost_connection_is_said_and_a_restart_logs_nobody_out(
-    detector: Detector, tmp_path: Path
+    small_model: Detector, tmp_path: Path
 ) -> None:
     clips = {"yard": joined_walkers(1, seed=4)}
     for part in ("site", "profile"):
         (tmp_path / part).mkdir()
     with (
-        living(tmp_path / "site", detector, clips) as (site, server),
+        living(tmp_path / "site", small_model, clips) as (site, server),
         browser(tmp_path / "profile") as page,
     ):
         log_in(page, server.url)

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import schemathesis
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemathesis.generation import GenerationMode
 
 from stepvad.explain.eventexplanation import EventExplanation
 from tests.web.sites import BEARER, EXPLANATION, Site, happen, record, site
@@ -22,12 +20,16 @@ HEADERS = BEARER | {"Host": "127.0.0.1"}
 
 
 def operations(mill: Site) -> list[Any]:
+    import schemathesis  # which takes seconds in every process that collects tests
+
     schema: Any = schemathesis.openapi.from_asgi("/openapi.json", mill.app(), headers=HEADERS)
     return [found.ok() for found in schema.get_all_operations()]
 
 
 def ask_at_random(operation: Any, known: list[str]) -> set[int]:
     """What was answered to questions that fit the document, and to some that do not."""
+    from schemathesis.generation import GenerationMode
+
     heard = set()
     fitting = operation.as_strategy()
     asked = st.one_of(
