@@ -242,5 +242,5 @@ def test_10_an_owner_that_wakes_up_after_its_lease_says_nothing_more(
         found = asyncio.run(run([one], workers, scripts, expected, pause))
         assert_same(found.heard, expected)
         assert whole(found.windows) == expected.windows
-        assert "lease lost to another worker" in workers[0].log.read_text()
+        assert "taken over by another worker" in workers[0].log.read_text()
         assert found.heard.claims >= 4 + 2

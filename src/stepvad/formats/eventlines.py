@@ -15,7 +15,7 @@ from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats import files, limits
 from stepvad.incidents import events
-from stepvad.incidents.events import Event, Rules, event_id
+from stepvad.incidents.events import Event, Rules, clip_event_id
 from stepvad.model.scoring import Scores
 from stepvad.poses import MAX_FPS, Clip
 
@@ -70,7 +70,7 @@ def find(
     """The events of a scored clip, with all that is needed to see them again."""
     return [
         FoundEvent(
-            id=event_id(scores.clip, event, fps),
+            id=clip_event_id(scores.clip, event, fps),
             clip=scores.clip,
             camera=origin.camera,
             model=origin.model,

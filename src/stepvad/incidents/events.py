@@ -238,7 +238,7 @@ class EventDetector:
         return self._alarmed[track]
 
 
-def event_id(place: str, event: Event, fps: float) -> str:
+def clip_event_id(place: str, event: Event, fps: float) -> str:
     """A stable id of an event: its place, the track that started it, and the first frame."""
     return f"{place}-{event.tracks[0]}-{round(event.first_s * fps)}"
 

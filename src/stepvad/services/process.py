@@ -20,7 +20,7 @@ from stepvad.supervision.stages import STUCK
 logger = logging.getLogger(__name__)
 
 Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
-"""Runs until the event is set; the stages did not stop."""
+"""Runs until the event is set; returns the names of stages that did not stop."""
 
 
 def stop_on_signals() -> threading.Event:

@@ -4,7 +4,7 @@
     (socket)   (decodes)           (a stage)       │            (a stage)       (finds people)
     file of poses ──► Player ──────────────────────┤
                                                    ▼
-                  ExplainedQueue ─────────────► Scorer ──► ChangeQueue ──► EventWriter ──► Store
+                  ExplainedQueue ───────► ScoringStage ──► ChangeQueue ──► EventWriter ──► Store
                         ▲                          │                            │            │
                         │                          ▼                            │            ▼
                     Explainer ◄── Background ◄── TaskQueue ◄────────────────────┘      SinkDelivery
@@ -13,7 +13,7 @@
 Each stage is a thread with a name and a heartbeat (`supervision/stages.py`); each queue is an
 object shared by its producer and consumer. A capture or pose process that dies or hangs is
 restarted by its stage. If a stage dies or hangs, the site exits and
-`supervision/supervisor.py` restarts it.
+`supervision/parent_process.py` restarts it.
 """
 
 from __future__ import annotations

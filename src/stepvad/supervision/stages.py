@@ -92,7 +92,7 @@ class Health:
 
     @property
     def late(self) -> list[str]:
-        """The stages hang."""
+        """Names of the stages that hang."""
         return [stage.name for stage in self.stages if stage.is_late]
 
     @property

@@ -202,7 +202,7 @@ class OwnedShard:
                     if letter.is_last:
                         return
         except ConflictError:
-            logger.warning("shard %d: lease lost to another worker", self.shard.number)
+            logger.warning("shard %d: taken over by another worker", self.shard.number)
             self.lost(self)
 
     async def _persist(self, letter: OutgoingMessage | Checkpoint) -> None:
