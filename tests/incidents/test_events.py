@@ -16,7 +16,7 @@ from stepvad.incidents.events import (
     Event,
     EventDetector,
     Rules,
-    event_id,
+    clip_event_id,
     find,
     that_matter,
 )
@@ -151,7 +151,7 @@ def test_windows_that_come_late_make_the_same_events_live_and_later(
     clip = Clip("a", FPS, 51, tuple(tracks), COCO17)
     ended = [change.event for change in changes if change.kind == "end"]
     assert ended == find(scores(rows), FPS, rules, clip)
-    assert len({event_id("a", event, FPS) for event in ended}) == len(ended)
+    assert len({clip_event_id("a", event, FPS) for event in ended}) == len(ended)
 
 
 def _lives(changes: list[Change]) -> list[str]:
