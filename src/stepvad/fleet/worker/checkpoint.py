@@ -153,7 +153,7 @@ class ShardCheckpoint:
         return ShardState.from_json(self.state)
 
     def pack(self) -> bytes:
-        """Serialize for the broker."""
+        """Serialise for the broker."""
         import msgpack
 
         facts = {"owner": self.owner, "state": self.state, "version": self.version}
