@@ -141,7 +141,7 @@ class PosesConsumer:
         return await self._bus.consumer_lag(POSES, name, self._handed)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Stop consuming."""
         await self._unsubscribe()
 
     def _is_stale(self) -> bool:
@@ -252,6 +252,6 @@ class EventsConsumer:
         return await self._bus.consumer_lag(EVENTS, self._name)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Stop consuming."""
         with suppress(Exception):  # the connection may be gone
             await self._pull.unsubscribe()
