@@ -179,7 +179,7 @@ class EdgeSite(sections.SiteSettings):
 
 
 class FleetSettings(Section):
-    """A fleet, as one of its roles is told of it."""
+    """Settings of a fleet for one of its roles."""
 
     logs: Literal["text", "json"] = Field("text", description="Form of the lines on stderr.")
     bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
