@@ -123,7 +123,7 @@ Runner = Callable[[Work, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
 
 
 def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
-    """Run work for shards in single-threaded processes, to keep the results bit-identical."""
+    """Create a runner for shards: single-threaded processes, to keep scores bit-identical."""
 
     def run(work: Work, several: Sequence[ArchiveShard]) -> Iterator[ShardOutcome]:
         tasks = [ShardTask(job, shard) for shard in several]

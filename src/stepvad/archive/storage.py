@@ -37,7 +37,7 @@ class Directory:
 
     @classmethod
     def at(cls, text: str) -> Directory:
-        """Open a path or a URL, such as `s3://bucket/poses`."""
+        """The directory at a path or URL, such as `s3://bucket/poses`; a file selects itself."""
         files, root = _file_system(text)
         if files.isfile(root):
             inside = PurePosixPath(root)

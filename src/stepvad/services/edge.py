@@ -30,7 +30,7 @@ def send(settings: Path) -> int:
 
 
 def main() -> None:
-    """Run the edge of the settings on the command line until SIGTERM, then exit."""
+    """Run an edge until SIGTERM; the exit code tells the supervisor how it ended."""
     parser = argparse.ArgumentParser(prog="stepvad.services.edge")
     parser.add_argument("--heartbeat-fd", type=int)
     parser.add_argument("place", type=Path, help="settings")

@@ -27,7 +27,7 @@ def watch_demo(data: Path, port: int) -> int:
 
 
 def main() -> None:
-    """Run the site given on the command line until SIGTERM, then exit."""
+    """Run a site until SIGTERM; the exit code tells the supervisor how it ended."""
     parser = argparse.ArgumentParser(prog="stepvad.services.site")
     parser.add_argument("--heartbeat-fd", type=int)
     parser.add_argument("--demo", action="store_true")
