@@ -1,4 +1,4 @@
-"""Two models over one archive: which events the new one gains, and which it loses."""
+"""Compare two models over one archive: events gained and lost by the new one."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from stepvad.model.scoring import WindowScores
 from stepvad.progress import Progress, Report, silent
 
 WITHIN_S = 3.0
-"""Events of both models no farther apart than this are the same one, as within one model."""
+"""Events of both models at most this far apart count as the same, as within one model."""
 
 RulesOf = Callable[[str], Rules]
-"""How events of a camera are made."""
+"""Returns the event rules of a camera."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An event that one model has and the other has not."""
+    """An event that only one of the models has."""
 
     kind: Literal["gained", "lost"]
     date: str
@@ -42,7 +42,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class CameraDiff:
-    """What changed for one camera."""
+    """Counts of changes for one camera."""
 
     camera: str
     clips: int
@@ -56,31 +56,31 @@ class CameraDiff:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All that changed."""
+    """The result of a comparison."""
 
     lines: tuple[CameraDiff, ...]
     changed: tuple[Changed, ...]
     only_old: int
-    """Clips that only the old model scored, which are not compared."""
+    """Clips scored only by the old model, which are not compared."""
     only_new: int
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One model's scores, and how they become events."""
+    """One model's scores and its event rules."""
 
     place: Directory
     rules_of: RulesOf
 
     @classmethod
     def by_threshold(cls, place: Directory, threshold: float) -> Side:
-        """One threshold for all cameras."""
+        """Use one threshold for all cameras."""
         rules = replace(RULES, threshold=threshold)
         return cls(place, lambda camera: rules)
 
     @classmethod
     def by_calibration(cls, place: Directory, calibration: Path) -> Side:
-        """The thresholds of the model's calibration, which has to be of the model that scored."""
+        """Use the thresholds of a calibration, which must belong to the model that scored."""
         made = file.read(calibration)
         facts = manifest.read(place)
         scored_by = made.model_sha256 if facts is None else facts.identity.model_sha256
@@ -101,10 +101,10 @@ def compare(
     within_s: float = WITHIN_S,
     report: Report = silent,
 ) -> Difference:
-    """The events gained and lost in clips that both scored, a directory at a time.
+    """Find events gained and lost in clips that both models scored, one directory at a time.
 
     Args:
-        fps: The frame rate of clips that do not tell it.
+        fps: Frame rate of clips that do not store one.
         within_s: How far apart events may be to count as the same.
     """
     files = [_by_directory(side.place) for side in (old, new)]
@@ -155,7 +155,7 @@ def gained_and_lost(
 
 
 def _by_directory(place: Directory) -> dict[str, list[str]]:
-    """The files of scores in each directory."""
+    """Score files by directory."""
     names = [stored.name for stored in place.files(SUFFIX)]
     if not names:
         raise StepvadError(
@@ -172,7 +172,7 @@ def _order(name: str) -> tuple[str, str]:
 def _events(
     side: Side, names: Iterable[str], camera: str, fps: float | None
 ) -> dict[str, list[Event]]:
-    """The events of every clip in some files of one camera."""
+    """Events of every clip in the given files of one camera."""
     rules = side.rules_of(camera)
     found: dict[str, list[Event]] = {}
     for name in names:
@@ -198,7 +198,7 @@ def _rate(clip: str, clips: Mapping[str, ClipWindows], fps: float | None, name: 
 
 
 def _that_matter(parts: Iterator[ClipScores], rules: Rules) -> WindowScores:
-    """Scores that are not calm and those right after, however many others the clip has."""
+    """Keep only windows above the calm level and the ones right after, to bound memory."""
     kept: list[WindowScores] = []
     before: tuple[int, bool] | None = None  # track and whether above, of the last window
     for part in parts:

@@ -1,4 +1,4 @@
-"""What is in an archive: poses of which cameras and dates, scores of which models, how much."""
+"""Inventory of an archive: poses by camera and date, scores by model, and their sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CameraFootage:
 
 @dataclass(frozen=True, slots=True)
 class ScoreCoverage:
-    """The scores of one model, and how much of the poses they cover."""
+    """The scores of one model and the share of the poses they cover."""
 
     place: str
     model: str
@@ -36,7 +36,7 @@ class ScoreCoverage:
     shards: int
     """Shards with scores."""
     of: int | None
-    """Shards that the poses make; None where no poses were given to compare with."""
+    """Shards of the poses; None if no poses were given to compare with."""
     windows: int
     failed: int
 
@@ -50,7 +50,7 @@ class Holdings:
 
 
 def look(places: Sequence[str]) -> Holdings:
-    """What is in some places: poses in one of them at most, and scores of them in any others."""
+    """List the contents of places: at most one with poses, any number with their scores."""
     found = [Directory.at(text) for text in places]
     of_scores = [place for place in found if manifest.read(place) is not None]
     poses = [place for place in found if place not in of_scores]
@@ -86,7 +86,7 @@ def footage(poses: Directory) -> list[CameraFootage]:
 
 
 def scored(scores: Directory, poses: Directory | None = None) -> ScoreCoverage:
-    """What one place of scores has; done is what was made of files of the same names and sizes."""
+    """Summarise a place of scores; a shard is done if its inputs match by name and size."""
     facts = manifest.read(scores)
     if facts is None:
         raise StepvadError(

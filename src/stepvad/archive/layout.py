@@ -1,4 +1,4 @@
-"""How an archive is laid out: `date=2026-05-01/camera=yard/*.parquet`, or any other directories."""
+"""Archive layout: `date=2026-05-01/camera=yard/*.parquet`, or any other directories."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SUFFIX = ".parquet"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveShard:
-    """Pose files that are scored together; their scores are one file of the same place and name."""
+    """Pose files scored together; their scores form one file with the name of the first."""
 
     files: tuple[StoredFile, ...]
 
     @property
     def name(self) -> str:
-        """The file of its scores: that of its first poses."""
+        """Name of its score file, the same as that of its first pose file."""
         return self.files[0].name
 
     @property
@@ -33,7 +33,7 @@ class ArchiveShard:
 
 
 def shards(files: Iterable[StoredFile], *, most_bytes: int = SHARD_BYTES) -> list[ArchiveShard]:
-    """All files in their order, small ones of one directory together."""
+    """Group files in order into shards, joining small ones of the same directory."""
     made: list[ArchiveShard] = []
     for _, several in groupby(files, key=lambda file: directory(file.name)):
         waiting: list[StoredFile] = []
@@ -52,12 +52,12 @@ def directory(name: str) -> str:
 
 
 def camera_of(name: str) -> str:
-    """The camera of a file: what `camera=` says, or else its directory's name."""
+    """The camera of a file: the value of `camera=`, or else the name of its directory."""
     return _value(name, "camera") or unquote(PurePosixPath(name).parent.name) or "-"
 
 
 def date_of(name: str) -> str:
-    """The date of a file, where its directories tell it."""
+    """The date of a file from `date=` in its path; `-` if there is none."""
     return _value(name, "date") or "-"
 
 

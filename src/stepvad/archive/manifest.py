@@ -1,4 +1,4 @@
-"""The manifest of a place with scores: which model they are of, and what they were made of."""
+"""The manifest of a place with scores: their model and their input files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAME = "manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """One file of scores."""
+    """Manifest entry of one score file."""
 
     inputs: tuple[InputFacts, ...]
     windows: int
@@ -40,7 +40,7 @@ class ShardEntry:
 
     @classmethod
     def of(cls, facts: ScoreFacts) -> ShardEntry:
-        """What the manifest keeps of a file of scores."""
+        """Build the entry from the facts of a score file."""
         return cls(
             inputs=facts.inputs,
             windows=facts.windows,
@@ -52,7 +52,7 @@ class ShardEntry:
 
     @classmethod
     def from_json(cls, own: Fields) -> ShardEntry:
-        """The entry in these fields."""
+        """Parse an entry."""
         return cls(
             inputs=inputs_of(own),
             windows=own.whole("windows"),
@@ -65,7 +65,7 @@ class ShardEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Whose scores a place holds, and how far they are."""
+    """The model of the scores in a place, and their progress."""
 
     model: str
     identity: ScoreIdentity
@@ -85,7 +85,7 @@ class Manifest:
         }
 
     def to_json(self, config: Config) -> JsonObject:
-        """Plain values for JSON, with the settings of the model for whoever reads them."""
+        """Plain values for JSON, including the model's settings for reference."""
         return {
             "format": FORMAT,
             "stepvad": version("stepvad"),
@@ -100,7 +100,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, facts: object) -> Manifest:
-        """The manifest that `to_json` made these values of."""
+        """Parse the output of `to_json`."""
         own = Fields.of("manifest", facts)
         check_version("manifest", own.value("format"), FORMAT)
         return cls(
@@ -113,7 +113,7 @@ class Manifest:
 
 
 def read(place: Directory) -> Manifest | None:
-    """The manifest of a place, if it has one."""
+    """Read the manifest of a place; None if it has none."""
     text = place.read(NAME)
     if text is None:
         return None
@@ -128,7 +128,7 @@ def read(place: Directory) -> Manifest | None:
 
 
 def begin(job: Job, config: Config) -> None:
-    """Say whose scores a place is for; refuse one that has those of another model."""
+    """Create the manifest of a place; reject a place with scores of another model."""
     known = read(job.scores)
     if known is None:
         _write(job, config, {}, {}, done=False)
@@ -144,7 +144,7 @@ def begin(job: Job, config: Config) -> None:
 
 
 def finish(job: Job, config: Config, outcomes: Sequence[ShardOutcome]) -> None:
-    """Write what is there now; what other runs scored in other directories stays."""
+    """Write the outcomes of this run; entries of other directories are kept."""
     known = read(job.scores)
     now = {directory(outcome.shard.name) for outcome in outcomes}
     shards, failed = dict[str, ShardEntry](), dict[str, str]()

@@ -1,4 +1,4 @@
-"""Rows of a clip that is read some at a time are checked as tracks are."""
+"""Validate the rows of a clip that is read in batches, as tracks are validated."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from stepvad.poses import MAX_COORDINATE, MAX_FRAME, PoseRows
 
 
 class RowCheck:
-    """Lets rows through that are in the order of tracks and frames and stay inside their clip."""
+    """Checks that rows are ordered by track and frame and stay inside their clip."""
 
     def __init__(self, facts: ClipFacts | None) -> None:
         self.n_frames = 0 if facts is None else facts.n_frames
-        """Frames of the clip; where nothing tells, up to its last pose so far."""
+        """Frames of the clip; if unknown, up to its last pose so far."""
         self._is_open = facts is None
         self._last: tuple[int, int] | None = None  # track and frame
 
     def __call__(self, rows: PoseRows) -> PoseRows:
-        """The same rows, unless no track may have them."""
+        """Return the rows unchanged; raise `DataError` if they are not valid tracks."""
         track, frame, keypoints = rows.track, rows.frame, rows.keypoints
         later = (np.diff(track) > 0) | ((np.diff(track) == 0) & (np.diff(frame) > 0))
         first = int(track[0]), int(frame[0])
         in_order = bool(later.all()) and (self._last is None or self._last < first)
         sound = keypoints.min() >= -MAX_COORDINATE and keypoints.max() <= MAX_COORDINATE
         if not (in_order and sound and frame.min() >= 0 and frame.max() <= MAX_FRAME):
-            rows.tracks()  # says what is wrong, if it is not their order
+            rows.tracks()  # raises a specific error, unless the order is wrong
             raise DataError(
                 "expected rows in the order of tracks and frames, got others",
                 hint="write the file again with: stepvad convert",

@@ -1,4 +1,4 @@
-"""What a file of scores says of itself: model, inputs, clips, counts; typed, with a format."""
+"""Typed, versioned metadata of a score file: model, inputs, clips, counts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stepvad.payload import Fields, JsonObject, check_version
 from stepvad.poses import MAX_FPS
 
 FORMAT = 1
-"""Number of the layout, in files of scores and in the manifest."""
+"""Layout version of score files and manifests."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreIdentity:
-    """What scores must have in common to stand in one place."""
+    """Properties that all scores in one place must share."""
 
     model_sha256: str
     engine: Engine | str
@@ -24,13 +24,13 @@ class ScoreIdentity:
 
     @classmethod
     def from_fields(cls, own: Fields) -> ScoreIdentity:
-        """The identity among the fields of a file of scores or a manifest."""
+        """Parse the identity from the fields of a score file or a manifest."""
         return cls(own.text("model_sha256"), own.text("engine"), own.flag("energies"))
 
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """A file of poses that was scored; the digest is missing where it could not be read."""
+    """A pose file that was scored; the digest is None if the file could not be scored."""
 
     name: str
     size: int
@@ -39,7 +39,7 @@ class InputFacts:
 
 @dataclass(slots=True)
 class ClipWindows:
-    """A clip that was scored; `windows` grows while it is."""
+    """A clip and its number of windows, updated during scoring."""
 
     fps: float | None
     n_frames: int
@@ -48,7 +48,7 @@ class ClipWindows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreFacts:
-    """The metadata of a file of scores."""
+    """Metadata of a score file."""
 
     identity: ScoreIdentity
     stepvad: str
@@ -60,7 +60,7 @@ class ScoreFacts:
     windows: int
     flat_windows: int
     counts: Mapping[str, int]
-    """What was mended in the poses."""
+    """Repairs made to the poses."""
 
     def to_json(self) -> JsonObject:
         """Plain values for JSON."""
@@ -78,7 +78,7 @@ class ScoreFacts:
 
     @classmethod
     def from_json(cls, facts: object) -> ScoreFacts:
-        """The facts that `to_json` made these values of."""
+        """Parse the output of `to_json`."""
         own = Fields.of("scores", facts)
         check_version("scores", own.value("format"), FORMAT)
         return cls(
@@ -94,7 +94,7 @@ class ScoreFacts:
 
 
 def inputs_of(own: Fields) -> tuple[InputFacts, ...]:
-    """The files of poses in a list of objects."""
+    """Parse the list of pose files."""
     made = []
     for one in own.items("inputs"):
         entry = Fields.of("input", one)
@@ -104,13 +104,13 @@ def inputs_of(own: Fields) -> tuple[InputFacts, ...]:
 
 
 def texts_of(own: Fields, name: str) -> dict[str, str]:
-    """Texts by name."""
+    """Parse an object of strings."""
     part = own.fields(name)
     return {key: part.text(key) for key in part.values}
 
 
 def counts_of(own: Fields) -> dict[str, int]:
-    """What was mended, by name: another version may count more or fewer things."""
+    """Parse the repair counts; other versions may have more or fewer names."""
     part = own.fields("counts")
     return {key: part.whole(key) for key in part.values}
 

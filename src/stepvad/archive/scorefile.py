@@ -1,8 +1,8 @@
-"""Scores of a shard as Parquet: the same scores give the same bytes.
+"""Scores of a shard as Parquet; identical scores give identical bytes.
 
-One row is one window: `clip`, `track_id`, its last `frame`, `A`, `c`, and `E`, the standardised
-energy at each noise scale, if it was asked for. The metadata says under `stepvad-scores` what they
-were made of; nothing in the file tells the time.
+One row is one window: `clip`, `track_id`, its last `frame`, `A`, `c`, and optionally `E`, the
+standardised energy at each noise scale. The metadata under `stepvad-scores` describes the model
+and the inputs; the file contains no timestamp.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ METADATA_KEY = b"stepvad-scores"
 COLUMNS = ("clip", "track_id", "frame", "A", "c")
 EXTRA: Mapping[str, str] = {"feature": "archive", "extra": "archive"}
 FREE_ROWS = 100_000
-"""Of any file; above that one for every byte, for scores hardly shrink."""
+"""Rows allowed in any file, plus one per byte, because scores hardly compress."""
 ROW_GROUP = 131_072
-"""Windows of a row group, and windows held in memory until they are written."""
+"""Windows per row group, and most windows buffered before a write."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipScores:
-    """Scores of some windows of a clip, which may go on in the next."""
+    """Scores of consecutive windows of a clip; the clip may continue in the next part."""
 
     clip: str
     windows: WindowScores
 
 
 class ScoreFileWriter:
-    """A file of scores under way; trouble with the disk is told as such."""
+    """Writes a score file; raises `StepvadError` on disk errors."""
 
     def __init__(self, path: Path, n_scales: int | None) -> None:
         self._pyarrow, parquet = parquetfile.pyarrow_of(**EXTRA)
@@ -64,14 +64,14 @@ class ScoreFileWriter:
         self._n_waiting = 0
 
     def add(self, scores: ClipScores) -> None:
-        """Write further windows; those of a clip stand together."""
+        """Add windows; those of a clip must be contiguous."""
         self._waiting.append(scores)
         self._n_waiting += len(scores.windows)
         while self._n_waiting >= ROW_GROUP:
             self._write(ROW_GROUP)
 
     def close(self, facts: ScoreFacts) -> None:
-        """Write the rest, and what the file is."""
+        """Flush the remaining windows and write the metadata."""
         if self._n_waiting:
             self._write(self._n_waiting)
         text = json.dumps(facts.to_json(), sort_keys=True)
@@ -80,7 +80,7 @@ class ScoreFileWriter:
             self._file.close()
 
     def abandon(self) -> None:
-        """Let go of a file that is not wanted."""
+        """Close the file, ignoring errors."""
         with suppress(OSError):
             self._file.close()
 
@@ -117,7 +117,7 @@ class ScoreFileWriter:
 
 @contextmanager
 def writing(path: Path, n_scales: int | None) -> Iterator[ScoreFileWriter]:
-    """A writer that lets go of its file, whatever happens."""
+    """Open a writer that closes its file even after an error."""
     writer = ScoreFileWriter(path, n_scales)
     try:
         yield writer
@@ -126,7 +126,7 @@ def writing(path: Path, n_scales: int | None) -> Iterator[ScoreFileWriter]:
 
 
 def read_facts(file: BinaryIO, name: str) -> ScoreFacts:
-    """What a file of scores says of itself."""
+    """Read the metadata of a score file."""
     with located(name):
         with _readable():
             metadata = parquetfile.read_metadata(file, **EXTRA).get(METADATA_KEY)
@@ -134,7 +134,7 @@ def read_facts(file: BinaryIO, name: str) -> ScoreFacts:
 
 
 def read_scores(file: BinaryIO, name: str) -> Iterator[ClipScores]:
-    """The scores of a file in its order, some at a time, without energies."""
+    """Read the scores of a file in order, in batches and without energies."""
     with located(name), _readable():
         yield from _scores(file)
 
@@ -161,14 +161,14 @@ def _scores(file: BinaryIO) -> Iterator[ClipScores]:
 
 
 def _check_order(windows: WindowScores, rows: slice) -> None:
-    """Refuse windows of a clip that are not in the order of tracks and frames, each once."""
+    """Reject windows of a clip that are duplicated or not ordered by track and frame."""
     track, frame = np.diff(windows.track_id[rows]), np.diff(windows.frame[rows])
     if not ((track > 0) | ((track == 0) & (frame > 0))).all():
         raise _unlike("windows twice or in another order")
 
 
 def _check_columns(schema: Any, pyarrow: Any) -> None:
-    """Refuse a file that does not have our columns, each once and of our types."""
+    """Reject a file without exactly one column of each expected name and type."""
     expected = _schema(None, pyarrow)
     for name in COLUMNS:
         found = [schema.field(at).type for at in schema.get_all_field_indices(name)]

@@ -1,4 +1,4 @@
-"""Score an archive: skip what is done, tell of what is bad, go on after a kill."""
+"""Score an archive: skip finished shards, report bad files, resume after a kill."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSummary:
-    """What a run over an archive did."""
+    """Summary of a scoring run."""
 
     shards: int
     kept: int
-    """Shards whose scores were there."""
+    """Shards whose scores already existed."""
     windows: int
-    """Windows of all shards together."""
+    """Windows of all shards."""
     scored: int
-    """Windows scored now."""
+    """Windows scored in this run."""
     failed: dict[str, str]
     """Pose files without scores, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreOptions:
-    """What is kept of scores, and what computes them."""
+    """Options for the output and the execution of a scoring run."""
 
     runtime: Runtime = "auto"
     energies: bool = False
-    """Keep the energy at each noise scale, too."""
+    """Also store the energy at each noise scale."""
     quick: bool = False
-    """Take poses of the same name and size for the same."""
+    """Treat pose files of the same name and size as unchanged."""
     jobs: int = 1
     executor: Executor = "processes"
 
@@ -64,12 +64,12 @@ def score(
 ) -> ArchiveSummary:
     """Score all poses below a path or URL into another, `jobs` shards at a time.
 
-    Scores of these very poses and this model are kept. Interrupted or killed, the same call goes
-    on, and what it leaves is to the byte what one without an interruption leaves. Executor `ray`
-    runs on the cluster that is there; all its machines have to see poses, scores and model.
+    Existing scores of the same poses and model are kept. After an interruption or a kill, the same
+    call resumes, and its output is byte-identical to that of an uninterrupted run. Executor `ray`
+    runs on the existing cluster; all its machines must have access to poses, scores and model.
     """
     executors.check(options.executor, options.jobs)
-    # What cannot score is refused here.
+    # Fail early if the model cannot score.
     detector = Detector.load(model, runtime=options.runtime, threads=1)
     config, engine = detector.config, detector.network.engine
     job = _job(poses, scores, model, engine, options)
@@ -87,7 +87,7 @@ def score(
     kept = [done for done in _follow(run, shards.look, looked, "checking", report) if done.facts]
     names = {outcome.shard.name for outcome in kept}
     rest = [shard for shard in plan if shard.name not in names]
-    rest.sort(key=lambda shard: shard.size, reverse=True)  # the longest first, so that all end soon
+    rest.sort(key=lambda shard: shard.size, reverse=True)  # largest first, to balance the load
     outcomes = [*_follow(run, shards.score, rest, "scoring", report)]
     _remove_others(job.scores, plan, there)
     manifest.finish(job, config, kept + outcomes)
@@ -100,7 +100,7 @@ def score(
 
 
 def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOptions) -> Job:
-    """What all shards of a run share, named so that other processes find it."""
+    """Build the job, with absolute locations that other processes can open."""
     source, target = Directory.at(poses), Directory.at(scores)
     if f"{target.url}/".startswith(f"{source.url}/"):
         raise StepvadError(
@@ -123,12 +123,12 @@ Runner = Callable[[Work, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
 
 
 def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
-    """What does work for shards: processes of one thread each, so that bits do not depend on it."""
+    """Create a runner for shards: single-threaded processes, to keep scores bit-identical."""
 
     def run(work: Work, several: Sequence[ArchiveShard]) -> Iterator[ShardOutcome]:
         tasks = [ShardTask(job, shard) for shard in several]
         if not (job.poses.is_shared and job.scores.is_shared):
-            return map(work, tasks)  # in the memory of this process
+            return map(work, tasks)  # only this process sees memory://
         return executors.run(work, tasks, jobs=jobs, executor=executor, threads=1)
 
     return run
@@ -137,7 +137,7 @@ def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
 def _follow(
     run: Runner, work: Work, several: Sequence[ArchiveShard], stage: str, report: Report
 ) -> Iterator[ShardOutcome]:
-    """The outcomes as they come, with a report in megabytes of poses."""
+    """Yield outcomes as they complete; report progress in megabytes of poses."""
     total, done, windows = sum(shard.size for shard in several), 0, 0
     report(Progress(stage, 0, total // MEGABYTE))
     try:
@@ -154,7 +154,7 @@ def _follow(
 
 
 def _remove_others(place: Directory, plan: Sequence[ArchiveShard], there: set[str]) -> None:
-    """Remove scores of shards that are others now, in the directories of this plan."""
+    """Remove scores of shards that no longer exist, in the directories of this plan."""
     names, directories = {s.name for s in plan}, {directory(s.name) for s in plan}
     for name in sorted(there - names):
         if directory(name) in directories:

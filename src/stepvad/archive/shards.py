@@ -1,4 +1,4 @@
-"""One shard of an archive: its poses in, one file of scores out."""
+"""Score one shard of an archive into one score file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stepvad.windows.cutting import in_pieces
 from stepvad.windows.runs import Repaired, runs_of
 
 KEPT_BYTES = 1 << 25
-"""The most that glibc takes as a limit."""
+"""The largest threshold glibc accepts."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
@@ -42,19 +42,19 @@ class Job:
     model_sha256: str
     engine: Engine
     energies: bool = False
-    """Whether the energy at each noise scale is kept beside the score."""
+    """Whether to store the energy at each noise scale beside the score."""
     quick: bool = False
-    """Whether poses of the same name and size are taken to be the same."""
+    """Whether to treat pose files of the same name and size as unchanged."""
 
     @property
     def identity(self) -> ScoreIdentity:
-        """What scores must have in common to stand in one place."""
+        """Properties that all scores in one place must share."""
         return ScoreIdentity(self.model_sha256, self.engine, self.energies)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """One shard to be looked at or scored."""
+    """One shard to check or score."""
 
     job: Job
     shard: ArchiveShard
@@ -62,17 +62,17 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True)
 class ShardOutcome:
-    """What became of a shard."""
+    """Outcome of a shard."""
 
     shard: ArchiveShard
     facts: ScoreFacts | None
-    """What its file of scores says of itself; None if there is none."""
+    """Metadata of its score file; None if there is none."""
     failed: dict[str, str] = field(default_factory=dict)
     """Pose files without scores, and why."""
 
 
 def look(task: ShardTask) -> ShardOutcome:
-    """Whether the scores of a shard are there, whole, and of these very poses and model."""
+    """Check whether a shard has complete scores of the same poses and model."""
     job, shard = task.job, task.shard
     try:
         with job.scores.open(shard.name) as file:
@@ -86,8 +86,8 @@ def look(task: ShardTask) -> ShardOutcome:
 
 
 def score(task: ShardTask) -> ShardOutcome:
-    """Score a shard; a file that cannot be scored is told of and left out."""
-    if task.job.scores.is_shared:  # so this process is here for shards and nothing else
+    """Score a shard; report and skip files that cannot be scored."""
+    if task.job.scores.is_shared:  # this process scores shards and nothing else
         _keep_freed_memory()
     failed: dict[str, str] = {}
     while True:
@@ -101,9 +101,9 @@ def score(task: ShardTask) -> ShardOutcome:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Let some megabytes stay with the process that arrays take and give back all the time.
+    """Keep freed array memory in the process.
 
-    Otherwise glibc returns them to the system, which clears them again: a tenth of our own time.
+    Otherwise glibc returns it to the system, which clears it again: a tenth of our own time.
     """
     with suppress(OSError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
@@ -120,7 +120,7 @@ class _FileError(Exception):
 
 
 def _score(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
-    """Write the scores of all files but the failed ones; what their file says of itself."""
+    """Write the scores of all files but the failed ones; return the metadata."""
     job, shard = task.job, task.shard
     detector = _detector(job.model, job.model_sha256, job.engine)
     # a file that changes from here on is scored again
@@ -149,7 +149,7 @@ def _score(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
 
 @contextmanager
 def _of_file(name: str) -> Iterator[None]:
-    """Let what is wrong with the data of one file be held against this file alone."""
+    """Attribute data errors to one file."""
     try:
         yield
     except DataError as error:
@@ -158,14 +158,14 @@ def _of_file(name: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Done:
-    """What was scored of a shard so far."""
+    """Progress of a shard."""
 
     clips: dict[str, ClipWindows] = field(default_factory=dict)
     counts: Repairs = field(default_factory=Repairs)
     flat: int = 0
 
     def begin(self, clip: str, facts: ClipFacts | None) -> None:
-        """Note a clip before its windows are scored."""
+        """Register a clip before its windows are scored."""
         if clip in self.clips:
             raise DataError(
                 "expected clips of one camera and date to have distinct names, got it twice",
@@ -178,7 +178,7 @@ class _Done:
 def _score_file(
     place: Directory, name: str, detector: Detector, writer: ScoreFileWriter, done: _Done
 ) -> None:
-    """Score all clips of a file, however large, in the same memory."""
+    """Score all clips of a file in bounded memory."""
     seen: set[str] = set()
     shown = place.named(name)
     with (
@@ -210,7 +210,7 @@ def _score_file(
 def _score_clip(
     clip: str, runs: Iterator[Repaired], detector: Detector, writer: ScoreFileWriter, done: _Done
 ) -> None:
-    """Score the windows of a clip as its runs come."""
+    """Score the windows of a clip run by run."""
     for index, mended in in_pieces(runs, detector.config, detector.skeleton):
         done.counts += mended
         for windows in index.batches(BATCH):
@@ -227,9 +227,9 @@ def _names(shard: ArchiveShard) -> list[str]:
 def _inputs(
     job: Job, shard: ArchiveShard, known: Sequence[InputFacts] = (), *, failed: Container[str] = ()
 ) -> tuple[InputFacts, ...]:
-    """The poses of a shard: name, size and digest; the digest as `known` where all else fits.
+    """Name, size and digest of the pose files of a shard; digests in `known` are reused by name.
 
-    The digest of a file that `failed` is left out: it may not be readable.
+    Files in `failed` get no digest: they may not be readable.
     """
     digests = {facts.name: facts.sha256 for facts in known}
     inputs = []
@@ -244,7 +244,7 @@ def _inputs(
 
 @lru_cache(maxsize=1)
 def _detector(model: Path, sha256: str, engine: Engine) -> Detector:
-    """The model, loaded once in every process and on one thread."""
+    """Load the model, once per process and on one thread."""
     detector = Detector.load(model, runtime=engine, threads=1)
     if detector.model.sha256 != sha256:
         raise StepvadError(

@@ -1,4 +1,4 @@
-"""Where an archive is: a directory, or whatever fsspec opens. Nothing else here reads or writes."""
+"""Archive storage: a local directory or any fsspec URL. All archive I/O goes through here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from stepvad.files.atomic import remove_leftovers, replacing
 
 READ_AT_ONCE = 1 << 20
 SMALL = 1 << 28
-"""Bytes of a file that is read at once: a manifest has some hundred for each shard."""
+"""Size limit of a file read at once; a manifest has some hundred bytes per shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """One file: its name below the place, with `/` between directories, and its bytes."""
+    """A file: its path relative to the directory, with `/` separators, and its size in bytes."""
 
     name: str
     size: int
@@ -29,15 +29,15 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory by its URL; processes that see it open it for themselves."""
+    """A directory by its URL; each process opens it for itself."""
 
     url: str
     only: str | None = None
-    """The one file that is meant, where the URL was that of a file."""
+    """The only file to use, if the URL was that of a file."""
 
     @classmethod
     def at(cls, text: str) -> Directory:
-        """The place that somebody named: a path, or a URL such as `s3://bucket/poses`."""
+        """The directory at a path or URL, such as `s3://bucket/poses`; a file selects itself."""
         files, root = _file_system(text)
         if files.isfile(root):
             inside = PurePosixPath(root)
@@ -46,16 +46,16 @@ class Directory:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a directory of this machine, where files can be renamed."""
+        """Whether it is a local directory, where files can be renamed."""
         return self.url.startswith("file://")
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes see it too."""
+        """Whether other processes can open it."""
         return not self.url.startswith("memory://")
 
     def files(self, suffix: str) -> list[StoredFile]:
-        """Files at any depth whose names end so, in order; hidden ones are left out."""
+        """Files at any depth with a suffix, sorted by name; hidden files are skipped."""
         files, root = _file_system(self.url)
         with _readable(self.url):
             found = files.find(root, detail=True)
@@ -72,13 +72,13 @@ class Directory:
         )
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         files, root = _file_system(self.url)
         return bool(files.isfile(_inside(root, name)))
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """A file to read."""
+        """Open a file for reading."""
         files, root = _file_system(self.url)
         with _readable(self.named(name)):
             opened = files.open(_inside(root, name), "rb")
@@ -86,7 +86,7 @@ class Directory:
             yield file
 
     def read(self, name: str, *, most: int = SMALL) -> bytes | None:
-        """A small file, if it is there; one that is larger is refused."""
+        """Read a small file; None if it does not exist, `DataError` if it is larger than `most`."""
         if not self.exists(name):
             return None
         with self.open(name) as file, _readable(self.named(name)):
@@ -96,7 +96,7 @@ class Directory:
                 raise error.located(self.named(name)) from error
 
     def sha256(self, name: str) -> str:
-        """Digest of a file, which need not fit in memory."""
+        """SHA-256 of a file, read in chunks."""
         sha = hashlib.sha256()
         with self.open(name) as file, _readable(self.named(name)):
             while some := file.read(READ_AT_ONCE):
@@ -105,9 +105,9 @@ class Directory:
 
     @contextmanager
     def replacing(self, name: str) -> Iterator[Path]:
-        """A local file that becomes this one at the end, in one step, or vanishes after an error.
+        """Yield a temporary local file that atomically replaces this one, or is removed on error.
 
-        On this machine it is renamed, elsewhere put: object stores show a file when it is whole.
+        Locally it is renamed; elsewhere it is uploaded, as object stores show only complete files.
         """
         files, root = _file_system(self.url)
         if self.is_local:
@@ -131,19 +131,19 @@ class Directory:
             files.rm_file(_inside(root, name))
 
     def remove_leftovers(self) -> None:
-        """Remove what runs that were killed left here long ago."""
+        """Remove old temporary files of killed runs."""
         if self.is_local:
             root = Path(_file_system(self.url)[1])
             for directory in (root, *(path for path in root.rglob("*") if path.is_dir())):
                 remove_leftovers(directory)
 
     def named(self, name: str) -> str:
-        """A file as messages name it."""
+        """The name of a file in messages."""
         return f"{self.url.removeprefix('file://')}/{name}"
 
 
 def _file_system(url: str) -> tuple[Any, str]:
-    """What opens a URL, and the path it has there."""
+    """The file system of a URL, and the path on it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:

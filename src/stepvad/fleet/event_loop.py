@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who wait for answers and those who do not."""
+"""An event loop in its own thread, with blocking and non-blocking calls into it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOSE_S = 3.0
 
 
 class EventLoopThread:
-    """Runs until it is closed; any thread may have it do something."""
+    """Runs until closed; accepts work from any thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -25,11 +25,11 @@ class EventLoopThread:
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Have something done, whenever it is done."""
+        """Schedule a coroutine and return its future."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, work: Coroutine[Any, Any, T], within_s: float) -> T:
-        """Have something done and wait for it; a TimeoutError if it takes longer."""
+        """Run a coroutine and block for its result; raise `TimeoutError` after `within_s`."""
         answer = self.start(work)
         try:
             return answer.result(within_s)
@@ -38,12 +38,12 @@ class EventLoopThread:
             raise
 
     def call(self, function: Callable[[], None]) -> None:
-        """Run something small in the thread."""
+        """Schedule a short callback in the thread."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
-        """Cancel what goes on and end."""
+        """Cancel all tasks and stop the thread."""
         if self._loop.is_closed():
             return
         with suppress(TooLateError):

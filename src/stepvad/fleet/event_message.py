@@ -1,4 +1,4 @@
-"""What a message about an event says: whose it is, what it is now, and which of two is newer."""
+"""Event messages: validation, and which of two changes is newer."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from stepvad.incidents.record import Record, camera_key, event_id
 RANKS: Mapping[Kind, int] = {kind: rank for rank, kind in enumerate(get_args(Kind))}
 MAX_BYTES = 1 << 20
 LONGEST = 300
-"""Characters of a name or an id."""
+"""Most characters of a name or an id."""
 ID = "Nats-Msg-Id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetChange:
-    """One change of one event of a fleet, as it came."""
+    """One change of one event of a fleet, as received."""
 
     site: str
     camera: str
     """Without the site."""
     kind: Kind
     record: Record
-    """Its camera is `site/camera`."""
+    """The event; its camera is `site/camera`."""
     turn: int
-    """Of two changes of a kind the one with the higher turn is newer."""
+    """Of two changes of the same kind, the one with the higher turn is newer."""
     sequence: int
-    """Number of the message in its stream."""
+    """Stream sequence of the message."""
 
     @property
     def rank(self) -> int:
-        """A later kind is newer, whatever its turn."""
+        """Order of the kinds; a later kind is newer regardless of its turn."""
         return RANKS[self.kind]
 
 
 def change_of(delivery: Delivery, *, site: str | None = None) -> FleetChange | None:
-    """The change that a message tells, None for a claim; `site` is the one that may tell it.
+    """Parse the change in a message, None for a claim; reject it if it is not from `site`.
 
-    The turn is the last part of the message's id, which counts slots.
+    The turn is the last part of the message id, a slot number.
     """
     if len(delivery.data) > MAX_BYTES:
         raise DataError(f"event: expected at most {MAX_BYTES} bytes, got {len(delivery.data)}")
@@ -75,7 +75,7 @@ def change_of(delivery: Delivery, *, site: str | None = None) -> FleetChange | N
 
 
 def of_fleet(record: Record, site: str) -> Record:
-    """An event of a site as one of a fleet, where other sites have cameras of the same name."""
+    """Prefix the camera of a site's event with the site, to make its name and id unique."""
     camera = f"{site}/{record.camera}"
     track = record.tracks[0] if record.tracks else record.track_id
     id = event_id(camera, record.epoch, track, record.frame_seq)
@@ -83,7 +83,7 @@ def of_fleet(record: Record, site: str) -> Record:
 
 
 def _check(record: Record) -> None:
-    """Refuse what no database keeps and no page shows."""
+    """Reject text that the database cannot store or a page cannot show."""
     for name in ("id", "camera", "label", "model_id", "model_sha256"):
         _text(getattr(record, name), name, LONGEST)
     for zone in record.zones:

@@ -1,4 +1,4 @@
-"""The settings of a fleet: one TOML file for each role, checked to the line."""
+"""Settings of a fleet: one validated TOML file per role."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class BusSettings(Section):
 
     @property
     def subjects(self) -> Subjects:
-        """The names on the bus."""
+        """The subject names on the bus."""
         return Subjects(self.prefix, self.shards)
 
     @model_validator(mode="after")
@@ -103,7 +103,7 @@ class WorkerSettings(Section):
 
 
 def _bundled(path: object) -> object:
-    """The model of the bundled scene, where it is meant."""
+    """Replace `demo:` by the path of the bundled model."""
     if path != sections.DEMO:
         return path
     from stepvad.intake import demo
@@ -179,7 +179,7 @@ class EdgeSite(sections.SiteSettings):
 
 
 class FleetSettings(Section):
-    """A fleet, as one of its roles is told of it."""
+    """Settings of a fleet for one of its roles."""
 
     logs: Literal["text", "json"] = Field("text", description="Form of the lines on stderr.")
     bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
@@ -195,17 +195,17 @@ class FleetSettings(Section):
 
 
 def load(path: Path | str) -> FleetSettings:
-    """The settings in a TOML file; paths in it are taken from where the file is."""
+    """Read settings from a TOML file; its paths are relative to the file."""
     return read(path, FleetSettings, HINT)
 
 
 def load_edge(path: Path | str) -> EdgeSite:
-    """The settings of a site that is part of a fleet."""
+    """Read the settings of a site that is part of a fleet."""
     return read(path, EdgeSite, HINT)
 
 
 def load_worker(path: Path | str) -> FleetSettings:
-    """The settings of a worker, which needs models."""
+    """Read the settings of a worker, which must have models."""
     settings = load(path)
     if not settings.models:
         raise ConfigError(

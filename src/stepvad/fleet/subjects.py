@@ -1,4 +1,4 @@
-"""Names on the bus, and which shard a camera belongs to."""
+"""Subject names on the bus, and the shard of each camera."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _OTHER = re.compile(rb"[^A-Za-z0-9_-]")
 
 
 def escaped(name: str) -> str:
-    """A name as one part of a subject: letters, digits, - and _, all else as %XX."""
+    """Escape a name for use in a subject: keep letters, digits, - and _, the rest as %XX."""
     return _OTHER.sub(lambda found: b"%%%02X" % found[0][0], name.encode()).decode()
 
 
 def unescaped(part: str) -> str:
-    """The name that `escaped` made this of."""
+    """Reverse `escaped`."""
     return unquote(part, errors="replace")
 
 
 def shard_of(camera: str, shards: int) -> int:
-    """The shard of a camera, given as `site/camera`: the same for ever."""
+    """The shard of a `site/camera`; it never changes."""
     return crc32(camera.encode()) % shards
 
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """What messages of a fleet are addressed to."""
+    """Subjects and buckets of a fleet."""
 
     prefix: str = "stepvad"
     shards: int = SHARDS
@@ -41,7 +41,7 @@ class Subjects:
         return f"{self.prefix}.poses.{shard}.{escaped(site)}.{escaped(camera)}"
 
     def poses_of_site(self, site: str) -> str:
-        """Frames of all cameras of a site: what its edge may publish."""
+        """Frames of all cameras of a site; its edge may publish only these."""
         return f"{self.prefix}.poses.*.{escaped(site)}.*"
 
     def poses_of_shard(self, shard: int) -> str:
@@ -57,17 +57,17 @@ class Subjects:
         return f"{self.prefix}.edge-events.{escaped(site)}"
 
     def dead(self, reason: str) -> str:
-        """Messages that nobody could read."""
+        """Unreadable messages."""
         return f"{self.prefix}.dead.{escaped(reason)}"
 
     def of_stream(self, stream: str) -> list[str]:
-        """Everything that a stream keeps."""
+        """All subjects of a stream."""
         parts = {POSES: ("poses",), EVENTS: ("events", "edge-events"), DEAD: ("dead",)}
         return [f"{self.prefix}.{part}.>" for part in parts[stream]]
 
     @property
     def leases(self) -> str:
-        """The key-value bucket of workers that are alive."""
+        """The key-value bucket of the leases of live workers."""
         return f"{self.prefix}-leases"
 
     @property

@@ -1,4 +1,4 @@
-"""Tasks that wait for a broker: their end, and waits that a stop cuts short."""
+"""Cancel tasks reliably, and sleep until a stop."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ AGAIN_S = 0.2
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks until they are over: `asyncio.wait_for` swallows a cancellation now and then.
+    """Cancel tasks repeatedly until all are done.
 
-    It does so, before Python 3.12, where what it waits for comes in the same moment.
+    Before Python 3.12, `asyncio.wait_for` swallows a cancellation that coincides with its result.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
@@ -22,7 +22,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def rest(stop: asyncio.Event, seconds: float) -> None:
-    """Wait, or until told to stop."""
+    """Sleep, or return early when `stop` is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await stop.wait()

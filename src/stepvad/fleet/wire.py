@@ -1,4 +1,4 @@
-"""What travels on the bus: frames with poses as msgpack, events as JSON."""
+"""Message formats on the bus: frames with poses as msgpack, events as JSON."""
 
 from __future__ import annotations
 
@@ -21,65 +21,65 @@ from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
 
 MAJOR, MINOR = 1, 0
 EVENT_VERSION = 1
-"""Of a message about an event; those without a version have this one."""
+"""Version of event messages; those without a version use this one."""
 MAX_BYTES = 1_000_000
-"""Of one message: whoever reads it does nothing else meanwhile."""
+"""Size limit of one message; decoding it blocks the reader."""
 MAX_FRAMES = 1024
-"""In one message."""
+"""Most frames in one message."""
 MAX_CONFIDENCE = 1e30
 MAX_NAME = 128
-"""Characters of the name of a site or a camera."""
+"""Most characters of the name of a site or a camera."""
 ABSENT = np.finfo(np.float16).min
-"""With half precision, a joint at (0, 0): one that was not found."""
+"""Marks a joint that was not detected, at (0, 0), in half precision."""
 
 Precision = Literal["f4", "f2"]
 PRECISIONS = {name: np.dtype(f"<{name}") for name in get_args(Precision)}
 
 
 class UnreadableError(DataError):
-    """A message that is not what it should be, or of another major version."""
+    """A malformed message, or one of another major version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraConnection:
-    """What all frames of one connection of one camera have in common."""
+    """Header shared by all frames of one connection of one camera."""
 
     site: str
     camera: str
     epoch: int
-    """Number of the connection: no other of this camera has it."""
+    """Number of the connection, unique for this camera."""
     wall0: float
-    """The time of slot 0 on the wall clock."""
+    """Wall-clock time of slot 0."""
     rate: float
-    """Time slots in a second."""
+    """Time slots per second."""
     size: tuple[int, int]
-    """Width and height of the picture."""
+    """Width and height of the image."""
     skeleton: Skeleton = COCO17
 
     @property
     def name(self) -> str:
-        """The camera, wherever it is."""
+        """The camera as `site/camera`."""
         return f"{self.site}/{self.camera}"
 
 
-@dataclass(slots=True, eq=False, kw_only=True)  # not frozen: one is made of every message
+@dataclass(slots=True, eq=False, kw_only=True)  # not frozen: one is created per message
 class Batch:
-    """Consecutive frames of a connection; or, with `lost`, its end.
+    """Consecutive frames of a connection; `lost` marks its end.
 
-    `slots` and `people` say when each frame was and how many people it shows; `tracks (P,)`,
-    `keypoints (P, V, 2)` in pixels and `confidence (P, V)` follow frame by frame.
+    `slots` and `people` hold the time slot and the number of people of each frame; `tracks (P,)`,
+    `keypoints (P, V, 2)` in pixels and `confidence (P, V)` are concatenated frame by frame.
     """
 
     connection: CameraConnection
     seq: int
-    """Frames of the connection before this batch; a lost camera tells how many there were."""
+    """Frames of the connection before this batch; for a lost camera, the total."""
     slots: Sequence[int]
     people: Sequence[int]
     tracks: NDArray[np.int32]
     keypoints: NDArray[np.float32]
     confidence: NDArray[np.float32]
     lost: str | None = None
-    """Why nothing follows."""
+    """Reason the connection ended."""
 
     def __len__(self) -> int:
         """Number of frames."""
@@ -87,17 +87,17 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """The `seq` of what follows."""
+        """The `seq` of the next batch."""
         return self.seq + len(self.slots)
 
     def poses(self, frame: int) -> list[Pose]:
-        """The people of one of its frames, counted from 0."""
+        """Poses of the people in one frame, counted from 0."""
         first = sum(self.people[:frame])
         rows = range(first, first + self.people[frame])
         return [Pose(int(self.tracks[r]), self.keypoints[r], self.confidence[r]) for r in rows]
 
     def part(self, first: int, end: int) -> Batch:
-        """Some of its frames, counted from 0."""
+        """Frames `first` to `end`, exclusive, counted from 0."""
         rows = slice(sum(self.people[:first]), sum(self.people[:end]))
         return Batch(
             connection=self.connection,
@@ -116,7 +116,7 @@ def batch_of(
     seq: int,
     lost: str | None = None,
 ) -> Batch:
-    """Frames, each a slot with its poses, as a batch."""
+    """Build a batch of frames, each a slot with its poses."""
     poses = [pose for _, some in frames for pose in some]
     joints = connection.skeleton.V
     return Batch(
@@ -132,7 +132,7 @@ def batch_of(
 
 
 def encode(batch: Batch, precision: Precision = "f4") -> bytes:
-    """The batch as bytes; what nobody could decode is refused here."""
+    """Encode the batch; raise `DataError` if it exceeds the limits of `decode`."""
     import msgpack
 
     of = batch.connection
@@ -170,7 +170,7 @@ def encode(batch: Batch, precision: Precision = "f4") -> bytes:
 
 
 def decode(data: bytes) -> Batch:
-    """The batch in a message; whatever is wrong with it is an `UnreadableError`."""
+    """Decode and validate a batch; raise `UnreadableError` if it is malformed."""
     if len(data) > MAX_BYTES:
         raise UnreadableError(f"poses: expected at most {MAX_BYTES} bytes, got {len(data)}")
     facts = _unpacked(data)
@@ -218,9 +218,9 @@ def _batch(facts: dict[str, Any]) -> Batch:
     )
 
 
-@lru_cache(maxsize=65_536, typed=True)  # its values are checked once, not with every message
+@lru_cache(maxsize=65_536, typed=True)  # validate its values once, not with every message
 def _connection(*stated: Any) -> CameraConnection:
-    """The fields of a connection in the order of a message; each its own key of the cache."""
+    """Validate the fields of a connection; they are positional to serve as the cache key."""
     site, camera, epoch, wall0, rate, width, height, joints = stated
     skeleton = BUILT_IN.get(joints)
     if skeleton is None:
@@ -241,7 +241,7 @@ def _unpacked(data: bytes) -> dict[str, Any]:
 
     try:
         facts = msgpack.unpackb(data)
-    except Exception as error:  # it has many, and RecursionError; none may end a worker
+    except Exception as error:  # msgpack raises many types; none may stop a worker
         raise UnreadableError(f"poses: expected msgpack, got: {type(error).__name__}") from None
     if not isinstance(facts, dict):
         raise UnreadableError(f"poses: expected a map, got {type(facts).__name__}")
@@ -249,7 +249,7 @@ def _unpacked(data: bytes) -> dict[str, Any]:
 
 
 def _check_frames(slots: Any, people: Any) -> None:
-    """Refuse slots that do not grow, and numbers of people that are none."""
+    """Reject slots that do not increase and invalid numbers of people."""
     if not (isinstance(slots, list) and isinstance(people, list) and len(slots) == len(people)):
         raise UnreadableError("poses: expected as many slots as numbers of people, got others")
     if len(slots) > MAX_FRAMES:
@@ -286,7 +286,7 @@ def _joints(
 
 
 def _is_within(flat: NDArray[np.float32], most: float) -> bool:
-    """Whether no value is larger; the sum of squares tells it of most arrays, and quickly."""
+    """Whether no absolute value exceeds `most`; tries the fast sum of squares first."""
     # NaN compares false
     with np.errstate(over="ignore", invalid="ignore"):
         square = float(flat.dot(flat))
@@ -294,14 +294,17 @@ def _is_within(flat: NDArray[np.float32], most: float) -> bool:
 
 
 def _sure(confidence: NDArray[np.float32], precision: Precision) -> bytes:
-    """Confidences, of which NaN counts as 0 and half precision holds no large ones."""
+    """Encode confidences: NaN becomes 0, and values are clipped to the precision's range."""
     most = np.float32(np.finfo(np.float16).max if precision == "f2" else MAX_CONFIDENCE / 10)
     some = np.clip(np.nan_to_num(confidence, nan=0.0), -most, most)
     return some.astype(f"<{precision}").tobytes()
 
 
 def _halved(keypoints: NDArray[np.float32], confidence: NDArray[np.float32]) -> tuple[bytes, bytes]:
-    """Half precision from the middle of each person: an error of some hundredths of a pixel."""
+    """Encode offsets from each person's centre in half precision.
+
+    The error is some hundredths of a pixel.
+    """
     absent = (keypoints == 0).all(axis=-1) & ~(confidence > 0)
     found = np.maximum((~absent).sum(axis=1, keepdims=True), 1)
     origins = np.where(absent[..., None], 0, keypoints).sum(axis=1) / found
@@ -348,7 +351,7 @@ def _stack(arrays: Iterable[NDArray[np.float32]], shape: tuple[int, ...]) -> NDA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventMessage:
-    """A change of an event, as it travels."""
+    """A change of an event, as sent on the bus."""
 
     site: str
     kind: Kind
@@ -357,18 +360,18 @@ class EventMessage:
 
 
 def encode_event(site: str, kind: Kind, before: Record | None, after: Record) -> bytes:
-    """An event as on a site, and the site that it happened at."""
+    """Encode a change of an event together with its site."""
     facts = message(kind, before, after).to_json() | {"site": site, "version": EVENT_VERSION}
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def encode_claim(worker: str) -> bytes:
-    """That a worker owns a shard from here on."""
+    """Encode the claim of a worker that takes over a shard."""
     return json.dumps({"type": "claim", "worker": worker}).encode()
 
 
 def decode_event(data: bytes) -> EventMessage | None:
-    """The event in a message, None for a claim; anything else is an `UnreadableError`."""
+    """Decode an event message, None for a claim; raise `UnreadableError` for anything else."""
     try:
         own = Fields.of("event", json.loads(data))
         if own.value("type") == "claim":

@@ -63,7 +63,7 @@ class _Peak:
 
 
 class CameraEvents:
-    """The events of one camera, connection after connection.
+    """The events of one camera across its connections.
 
     Every connection has its own `EventDetector`, so no event spans two of them; `next_epoch`
     returns a unique number for each.
@@ -110,11 +110,11 @@ class CameraEvents:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is above the threshold: scores below it change nothing."""
+        """Whether no event is open and nobody is above the threshold: low scores change nothing."""
         return self.open is None and self._watch.is_idle
 
     def state(self) -> CameraEventsState:
-        """Its events: all but the poses kept and the windows under way."""
+        """The state of its events, without the kept poses and the windows in progress."""
         at = [(e.peak_track, round(e.peak_s * self.subject.rate)) for e in self._watch.peaks()]
         peaks = {key: self._peaks[key] for key in at if key in self._peaks}
         return CameraEventsState(
@@ -131,7 +131,7 @@ class CameraEvents:
         )
 
     def restore(self, state: CameraEventsState) -> None:
-        """Go on from what `state` told: the same scores change the same."""
+        """Resume from `state`; the same scores then give the same changes."""
         self.epoch, self._wall0 = state.epoch, state.wall0
         self._told, self._is_told = state.told, state.is_told
         self.open = state.open

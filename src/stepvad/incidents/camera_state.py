@@ -1,4 +1,4 @@
-"""What the events of a camera know, for a successor that goes on with the same scores."""
+"""Serialisable state of a camera's events, from which another process can resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepvad.payload import LOWEST, Fields, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class PeakState:
-    """The window of a high score: whose, when, energies by scale, confidence and place."""
+    """The window of a high score: track, slot, energies by scale, confidence and box."""
 
     track: int
     slot: int
@@ -22,7 +22,7 @@ class PeakState:
 
     @classmethod
     def from_json(cls, facts: object) -> PeakState:
-        """The peak in a list of its values."""
+        """Parse a peak from the list of its values."""
         if not (isinstance(facts, list | tuple) and len(facts) == 5):
             raise DataError("peak: expected track, slot, energies, confidence and box, got others")
         own = Fields("peak", dict(zip(("track", "slot", "E", "c", "box"), facts, strict=True)))
@@ -37,7 +37,7 @@ class PeakState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraEventsState:
-    """All but the poses kept and the windows under way."""
+    """State of `CameraEvents`, without the kept poses and the windows in progress."""
 
     epoch: int
     wall0: float
@@ -61,7 +61,7 @@ class CameraEventsState:
 
     @classmethod
     def from_json(cls, facts: object) -> CameraEventsState:
-        """The state that `to_json` made these values of."""
+        """Parse the output of `to_json`."""
         own = Fields.of("events of a camera", facts)
         opened = own.value("open")
         return cls(

@@ -18,9 +18,9 @@ Kind = Literal["new", "update", "end"]
 SLACK_S = 1e-6
 """Tolerance of the rules: times of frames are not exact."""
 LATE_S = 60.0
-"""No window comes later than this after its last frame."""
+"""No window arrives later than this after its last frame."""
 LATEST_S = 1e12
-"""No time from outside is later, by any clock."""
+"""Upper bound for times in untrusted data, by any clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Event:
 
     @classmethod
     def from_json(cls, facts: object) -> Event:
-        """The event that `to_json` made these values of."""
+        """Parse the output of `to_json`."""
         own = Fields.of("event", facts)
         tracks = own.wholes("tracks", least=LOWEST)
         if not tracks:
@@ -107,10 +107,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class EventDetectorState:
-    """All that an `EventDetector` knows."""
+    """State of an `EventDetector`."""
 
     alarmed: tuple[tuple[int, Event], ...]
-    """By track, who is above the threshold and not calm again."""
+    """Tracks that passed the threshold and are not calm again, with their stretches."""
     open: Event | None
 
     def to_json(self) -> JsonObject:
@@ -146,15 +146,15 @@ class EventDetector:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is above the threshold: scores below it change nothing."""
+        """Whether no event is open and nobody is above the threshold: low scores change nothing."""
         return self._open is None and not self._alarmed
 
     def state(self) -> EventDetectorState:
-        """All that it knows."""
+        """A snapshot of its state."""
         return EventDetectorState(tuple(self._alarmed.items()), self._open)
 
     def restore(self, state: EventDetectorState) -> None:
-        """Go on from what `state` told."""
+        """Resume from `state`."""
         self._alarmed, self._open = dict(state.alarmed), state.open
 
     def peaks(self) -> list[Event]:
@@ -248,8 +248,8 @@ def find_events(
 ) -> list[Event]:
     """The events of a finished clip, as a site watching it would report them.
 
-    `rules` say how scores make an event; a number is a threshold with the usual rules. `fps` is the
-    frame rate of a clip that does not tell it. Times count from the start of the clip.
+    `rules` turn scores into events; a number is a threshold with the default rules. `fps` is the
+    frame rate of a clip that does not store one. Times count from the start of the clip.
     """
     chosen = rules if isinstance(rules, Rules) else Rules(threshold=rules)
     return find(scores.windows, clip.rate(fps), chosen, clip)
@@ -287,9 +287,9 @@ def _arrivals(windows: WindowScores, clip: Clip) -> NDArray[np.int64]:
 
 
 def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
-    """Scores that are not calm and those right after them, in order of time.
+    """Scores above the calm level and those right after them, sorted by time.
 
-    They give the same events as all scores do, at this threshold and at any higher one.
+    They yield the same events as all scores, at this threshold and at any higher one.
     """
     by_track = np.lexsort((windows.frame, windows.track_id))
     above = windows.A[by_track] >= np.float32(rules.calm) - 1e-6 * abs(rules.calm)

@@ -1,4 +1,4 @@
-"""An event as it is stored and announced."""
+"""An event as it is stored and sent."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ class Record:
 
     @classmethod
     def from_json(cls, facts: object) -> Record:
-        """The event that `to_json` made these values of; fields that are not ours are left out.
+        """Parse the output of `to_json`; unknown fields are ignored.
 
-        One of a newer version is a `DataError`.
+        Raises `DataError` for a newer version.
         """
         own = Fields.of("event", facts)
         own.version(SCHEMA, "schema")
@@ -144,7 +144,7 @@ def event_id(camera: str, epoch: int, track: int, frame: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SinkMessage:
-    """What is announced of a change, in the shape of Frigate's events.
+    """A message about a change, in the format of Frigate's events.
 
     Its version is the `schema` of the events in it.
     """
@@ -159,7 +159,7 @@ class SinkMessage:
 
     @classmethod
     def from_json(cls, facts: object) -> SinkMessage:
-        """The message that `to_json` made these values of."""
+        """Parse the output of `to_json`."""
         from stepvad.incidents.events import Kind
 
         own = Fields.of("message", facts)
@@ -172,5 +172,5 @@ class SinkMessage:
 
 
 def message(kind: Kind, before: Record | None, after: Record) -> SinkMessage:
-    """The news of a change; before a new event there is itself."""
+    """Build the message for a change; a new event is its own `before`."""
     return SinkMessage(kind, after if before is None else before, after)

@@ -1,1 +1,1 @@
-"""Processes that run until SIGTERM: a site, an edge, the page of a fleet's events."""
+"""Long-running processes: a site, an edge, the page of a fleet's events."""

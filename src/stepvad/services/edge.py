@@ -1,4 +1,4 @@
-"""The process of an edge, which `stepvad fleet edge` supervises."""
+"""The edge process, supervised by `stepvad fleet edge`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def send(settings: Path) -> int:
-    """Run the edge of some settings until SIGTERM or Ctrl-C; the exit code."""
+    """Run an edge until SIGTERM or Ctrl-C; return the exit code."""
     from stepvad.fleet.broker.login import login
     from stepvad.fleet.settings import load_edge
     from stepvad.supervision.logs import set_up
@@ -25,12 +25,12 @@ def send(settings: Path) -> int:
 
     found = load_edge(settings)
     set_up(found.logs)
-    login(found.fleet.bus)  # what is wrong with it is said before any camera is opened
+    login(found.fleet.bus)  # report errors before any camera is opened
     return supervise([sys.executable, "-m", "stepvad.services.edge", str(settings)])
 
 
 def main() -> None:
-    """Send what the settings say until SIGTERM; the exit code tells how it ended."""
+    """Run an edge until SIGTERM; the exit code tells the supervisor how it ended."""
     parser = argparse.ArgumentParser(prog="stepvad.services.edge")
     parser.add_argument("--heartbeat-fd", type=int)
     parser.add_argument("place", type=Path, help="settings")

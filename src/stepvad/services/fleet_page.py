@@ -1,4 +1,4 @@
-"""The page of a fleet's events, until SIGTERM."""
+"""The process that serves the page of a fleet's events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stepvad.web import STOP_S, Running, bind, create_app
 
 
 def serve(settings: FleetSettings, on_open: Callable[[str], None]) -> None:
-    """Show the events until SIGTERM or Ctrl-C; `on_open` hears the address of the page."""
+    """Serve the page until SIGTERM or Ctrl-C; call `on_open` with its URL."""
     if settings.web.token is None:
         raise ConfigError(
             "web.token: expected env:NAME or file:PATH, got none",

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from stepvad.supervision.stages import Page, Supervisor
 
 SESSIONS = "sessions"
-"""The file beside the data that keeps who is logged in."""
+"""Name of the session file in the data directory."""
 
 
 def serve_page(shown: PageParts, token: str, supervisor: Supervisor) -> Page:
-    """The page of a running site."""
+    """Bind the page of a running site or edge."""
     from stepvad.web import Running, bind, create_app
 
     settings = shown.settings

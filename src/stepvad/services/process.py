@@ -1,4 +1,4 @@
-"""A process whose supervisor can trust it to end."""
+"""Process setup shared by site and edge: signals, heartbeat and exit codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list
 
 
 def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set."""
+    """An event that is set on SIGTERM or SIGINT."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -32,9 +32,9 @@ def stop_on_signals() -> threading.Event:
 
 
 def run_process(run: Run, options: argparse.Namespace) -> None:
-    """Run a site or an edge; the exit code tells its supervisor how it ended."""
+    """Run a site or an edge; the exit code tells the supervisor how it ended."""
     stop = stop_on_signals()
-    die_with_parent(signal.SIGTERM)  # without its supervisor a site ends, in order
+    die_with_parent(signal.SIGTERM)  # shut down cleanly if the supervisor dies
     raise_file_limit()
     fd = options.heartbeat_fd
     try:
@@ -47,6 +47,6 @@ def run_process(run: Run, options: argparse.Namespace) -> None:
     except Exception:
         logger.exception("the site cannot go on")
         left = ["main"]
-    if left:  # threads that hang must not keep the process
+    if left:  # hanging threads must not keep the process alive
         logging.shutdown()
         os._exit(STUCK)

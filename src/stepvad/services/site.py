@@ -1,4 +1,4 @@
-"""The process of a site, which `stepvad watch` supervises."""
+"""The site process, supervised by `stepvad watch`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from stepvad.supervision.parent_process import HeartbeatPipe, supervise
 
 
 def watch(settings: Path) -> int:
-    """Run the site of some settings until SIGTERM or Ctrl-C; the exit code."""
+    """Run a site until SIGTERM or Ctrl-C; return the exit code."""
     set_up(load(settings).logs)
     return supervise([*_command(), str(settings)])
 
 
 def watch_demo(data: Path, port: int) -> int:
-    """Run a site on the bundled scene until SIGTERM or Ctrl-C; the exit code."""
+    """Run a site on the bundled scene until SIGTERM or Ctrl-C; return the exit code."""
     set_up("text")
     return supervise([*_command(), "--demo", str(data), str(port)])
 
 
 def main() -> None:
-    """Watch what the command line says until SIGTERM; the exit code tells how it ended."""
+    """Run a site until SIGTERM; the exit code tells the supervisor how it ended."""
     parser = argparse.ArgumentParser(prog="stepvad.services.site")
     parser.add_argument("--heartbeat-fd", type=int)
     parser.add_argument("--demo", action="store_true")

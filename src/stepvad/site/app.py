@@ -42,7 +42,7 @@ Mark = Callable[[str, bool], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageParts:
-    """What a page shows of a site, and what it can ask of it."""
+    """The data and callbacks of a site that its page needs."""
 
     settings: SiteSettings
     store: Store

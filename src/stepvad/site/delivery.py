@@ -173,7 +173,7 @@ class SinkDelivery:
 
 
 def _readable(letter: OutboxMessage) -> SinkMessage:
-    """The message; one that nobody can read is put aside, so that others go on."""
+    """The message; raise `RefusedError` if it is unreadable, to make it a dead letter."""
     try:
         return letter.message
     except DataError as error:

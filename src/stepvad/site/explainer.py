@@ -89,7 +89,7 @@ class Explainer:
             self._explained.put(Explained(record.camera, record.id, found.summary))
 
     def explanation(self, id: str) -> EventExplanation:
-        """Why an event has its score, as it is kept."""
+        """The stored explanation of an event."""
         found = self._store.explained(id)
         if found is None:
             raise DataError(

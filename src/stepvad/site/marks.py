@@ -1,4 +1,4 @@
-"""What operators of a site marked as normal, for the model that found it."""
+"""Events that operators of a site marked as normal, for the model that found them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def marks_of(data: Path, model_sha256: str) -> Marks:
-    """The marks on events that this model found; the poses as far as they are kept."""
+    """Marks on events found by this model, with their poses if still stored."""
     with open_store(data) as store:
         found = [one for one in store.events(limit=None) if one.model_sha256 == model_sha256]
         records = {one.id: one for one in found}
@@ -38,7 +38,7 @@ def marks_of(data: Path, model_sha256: str) -> Marks:
 
 
 def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[str, Clip]:
-    """The people of each event, or everybody who was seen if none of them was."""
+    """A clip of the people in each event; of everybody if none of them has poses."""
     clips = {}
     for id, body in bodies.items():
         clip = unpacked(body)

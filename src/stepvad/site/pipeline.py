@@ -40,7 +40,7 @@ from stepvad.stream import Stream
 from stepvad.supervision.stages import Stage, Supervisor
 
 SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
-"""Seconds that each part after the intake has to stop, in the order of stopping."""
+"""Stop timeouts of the stages after the intake, in the order of stopping."""
 
 
 class Pipeline:

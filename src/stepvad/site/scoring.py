@@ -36,15 +36,15 @@ Work = tuple[Watcher, QueuedFrame, Sequence[Pose]]
 
 
 class ScoringQueues(NamedTuple):
-    """Where frames come from, and where what follows from them goes."""
+    """Input and output queues of the scoring stage."""
 
     frames: FrameQueues
     changes: ChangeQueue
-    """Changes of events."""
+    """Event changes."""
     tasks: TaskQueue
-    """Recorded clips, and looks at how the footage drifts."""
+    """Recorded clips and drift checks."""
     explained: ExplainedQueue
-    """Explanations of events that go on, which come back."""
+    """Explanations returned for events that may still be open."""
 
 
 class ScoringStage:

@@ -1,4 +1,4 @@
-"""What an operator asks of a broker."""
+"""Operator commands on a broker."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from stepvad.fleet.settings import BusSettings
 
 
 async def set_up(settings: BusSettings) -> None:
-    """Make the streams and buckets, and see that the settings fit them."""
+    """Create the streams and buckets, and check the settings against them."""
     async with connected_soon(settings, "setup") as bus:
         await bus.setup()
 
 
 async def lags(settings: BusSettings) -> dict[str, int]:
-    """Messages that wait to be scored, by shard."""
+    """Messages not yet delivered, by consumer of poses."""
     async with connected_soon(settings, "lag") as bus:
         return await bus.lags()

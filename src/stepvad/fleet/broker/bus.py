@@ -1,6 +1,6 @@
-"""What a bus does: publish, consume, acknowledge, lease, and keep small states.
+"""The bus protocol: publish, consume, acknowledge, lease, and store small states.
 
-Whoever waits for the broker gets an `UnavailableError` when it does not answer and tries again.
+A call raises `UnavailableError` when the broker does not answer; the caller retries.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from stepvad.errors import StepvadError
 
 
 class UnavailableError(StepvadError):
-    """The broker does not answer, or not now: try again."""
+    """The broker is unreachable or busy; retry later."""
 
 
 class ConflictError(StepvadError):
-    """Somebody else wrote in between: what was held is no longer ours."""
+    """Another process wrote in between: we no longer hold the lease, shard or revision."""
 
 
 class Delivery(NamedTuple):
@@ -26,22 +26,22 @@ class Delivery(NamedTuple):
     subject: str
     data: bytes
     sequence: int
-    """Its place in the stream."""
+    """Its stream sequence."""
     time: float
-    """When the broker took it, by the broker's clock, in unix seconds."""
+    """When the broker received it, by the broker's clock, in Unix seconds."""
     tries: int = 1
-    """How often it was delivered."""
+    """Number of deliveries, this one included."""
     reply: str = ""
-    """Where it is acknowledged."""
+    """Subject for its acknowledgement."""
     headers: Mapping[str, str] | None = None
 
 
 class Published(NamedTuple):
-    """What the broker says of a message that it took."""
+    """The broker's acknowledgement of a published message."""
 
     sequence: int
     is_duplicate: bool
-    """Whether it had one of this id already, at `sequence`."""
+    """Whether a message with this id was already stored, at `sequence`."""
 
 
 class Entry(NamedTuple):
@@ -53,54 +53,54 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the stream of poses; a broker that lost the stream begins another one."""
+    """A position in the stream of poses; a broker that lost the stream starts a new one."""
 
     stream: str = ""
-    """Tells the stream from one that was made anew; empty: whichever there is."""
+    """Identifies the stream, to detect a recreated one; empty means the current one."""
     sequence: int = 0
-    """The last message that is not wanted."""
+    """The last message to skip."""
     seen: int = 0
-    """A message that was read, and when the broker took it: brokers that die in turn lose the
-    latest in their memory, and number others like them."""
+    """The last message read; `seen_at` is when the broker received it. Brokers that die in turn
+    lose their latest in-memory messages and reuse the sequence numbers."""
     seen_at: float = 0.0
 
     def after(self, delivery: Delivery) -> Position:
-        """Behind a message that was read."""
+        """The position after a message that was read."""
         return Position(self.stream, delivery.sequence, delivery.sequence, delivery.time)
 
 
 class Consumer(Protocol):
-    """Messages of a stream, in their order."""
+    """Reads messages of a stream in order."""
 
     @property
     def position(self) -> Position:
-        """The last message that was handed out."""
+        """The last message returned."""
 
     @property
     def restarts(self) -> int:
-        """How often it was made anew, after which there may be something to catch up with."""
+        """How often it was recreated; after that there may be a backlog."""
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
-        """Messages that are there, at most so many; none if none comes in time."""
+        """Return up to `most` available messages; none if none arrives in time."""
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """These are done with; consumers of poses have no need of it."""
+        """Acknowledge messages; not needed for consumers of poses."""
 
     async def lag(self) -> int:
-        """Messages that wait at the broker."""
+        """Messages pending at the broker."""
 
     async def close(self) -> None:
-        """Take no more."""
+        """Stop consuming."""
 
 
 class Bus(Protocol):
-    """A broker, as far as a fleet needs one."""
+    """The operations a fleet needs from a broker."""
 
     connections: int
-    """How often the connection was lost and came back."""
+    """Number of reconnects."""
 
     async def setup(self) -> None:
-        """Make the streams and buckets that are not there; refuse another number of shards."""
+        """Create missing streams and buckets; reject a different number of shards."""
 
     async def publish(
         self,
@@ -111,37 +111,37 @@ class Bus(Protocol):
         expect: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Published:
-        """Have a message stored; once for an id.
+        """Store a message, once per id.
 
-        With `expect`, a `ConflictError` unless the last message of this subject has that sequence.
+        With `expect`, raise `ConflictError` unless the subject's last message has that sequence.
         """
 
     async def said(self, subject: str, after: int) -> Sequence[bytes]:
         """The events of a subject after a sequence."""
 
     async def poses(self, shard: int, name: str, after: Position) -> Consumer:
-        """The frames of a shard after a place, for one reader of this name."""
+        """Consume the frames of a shard after a position; only one reader may use the name."""
 
     async def events(self, name: str) -> Consumer:
-        """All events that readers of this name did not acknowledge; several may share a name."""
+        """Consume all events not acknowledged under this name; several readers may share it."""
 
     async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
-        """Take a lease (revision 0) or renew it; a `ConflictError` if it ran out or is taken."""
+        """Take (revision 0) or renew a lease; raise `ConflictError` if it expired or is taken."""
 
     async def leases(self) -> Mapping[str, bytes]:
-        """All leases that did not run out."""
+        """All leases that have not expired."""
 
     async def release(self, name: str) -> None:
-        """Give a lease back."""
+        """Release a lease."""
 
     async def read(self, key: str) -> Entry | None:
-        """A small state."""
+        """Read a small state; None if there is none."""
 
     async def write(self, key: str, value: bytes, revision: int) -> int:
-        """Replace the state of this revision (0: none yet); its new revision."""
+        """Replace the state of this revision (0: none yet); return its new revision."""
 
     async def time(self) -> float:
-        """The broker's clock, in unix seconds."""
+        """The broker's clock, in Unix seconds."""
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""

@@ -1,4 +1,4 @@
-"""A connection to the bus in a thread of its own, for those who have other things to do."""
+"""A connection to the bus in its own thread, for synchronous callers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FIRST_S, LONGEST_S = 0.2, 5.0
-"""Between two tries to connect."""
+"""First and longest back-off between attempts to connect."""
 
 
 class BusThread:
-    """Connects at once, and waits for the broker for as long as it takes."""
+    """Starts connecting at once and retries until the broker answers."""
 
     def __init__(self, settings: BusSettings, name: str) -> None:
         self._settings, self._name = settings, name
@@ -33,7 +33,7 @@ class BusThread:
         return await asyncio.shield(asyncio.wrap_future(self._connecting))
 
     def ask(self, question: Callable[[Bus], Awaitable[T]], within_s: float) -> T:
-        """What the bus answers; an `UnavailableError` if it does not in time."""
+        """Run a query on the bus and return its result; raise `UnavailableError` on timeout."""
 
         async def asked() -> T:
             return await question(await self.bus())
@@ -44,14 +44,14 @@ class BusThread:
             raise UnavailableError("bus: expected an answer in time, got none") from None
 
     def check(self) -> None:
-        """Raise what keeps it from ever being connected: settings that do not work."""
+        """Raise the error that makes connecting impossible, such as invalid settings."""
         if self._connecting.done():
             error = self._connecting.exception()
             if isinstance(error, StepvadError):
                 raise error
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection and stop the thread."""
         if self._connecting.done() and not self._connecting.exception():
             with suppress(TimeoutError):
                 self.thread.wait(_close(self._connecting.result()), CLOSE_S)

@@ -1,4 +1,4 @@
-"""The first connection to a broker: a command waits a little, a service until it is stopped."""
+"""The first connection to a broker: commands time out, services wait until stopped."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.tasks import end
 
 WITHIN_S = 5.0
-"""How long a person waits for a broker before hearing that there is none."""
+"""Connection timeout of interactive commands."""
 
 
 @asynccontextmanager
 async def connected_soon(
     settings: BusSettings, name: str, within_s: float = WITHIN_S
 ) -> AsyncIterator[NatsBus]:
-    """A connection for as long as a block runs; an error if there is none soon."""
+    """Connect for the duration of a block; raise `UnavailableError` on timeout."""
     try:
         async with asyncio.timeout(within_s):
             bus = await connect(settings, name)
@@ -39,7 +39,7 @@ async def connected_soon(
 async def connected_until(
     settings: BusSettings, name: str, stop: asyncio.Event
 ) -> AsyncIterator[NatsBus | None]:
-    """A connection for as long as a block runs; None if told to stop before there is one."""
+    """Connect for the duration of a block; yield None if stopped before connecting."""
     connecting = asyncio.create_task(connect(settings, name))
     stopped = asyncio.create_task(stop.wait())
     try:

@@ -1,4 +1,4 @@
-"""Consumers on NATS: messages are asked for ahead of time and handed out by the hundred."""
+"""Consumers on NATS: prefetch messages and return them in batches."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AHEAD, AHEAD_BYTES = 256, 2**20
-"""Messages asked for at once, and about how many bytes they may have together."""
+"""Prefetch limits: messages, and approximate bytes."""
 EXPIRES_S = 20.0
 HEARTBEAT_S = 1.0
-"""The broker says so often that it is there, if there is nothing else to say."""
+"""Interval of the broker's heartbeat while a request is idle."""
 MARGIN_S = 15.0
-"""Before the latest message that was read, if those behind it were lost: from there on again."""
+"""When later messages were lost, restart this long before the last message read."""
 SILENCE_S = 3.0
-"""Without a word for so long, the consumer is made anew."""
+"""The consumer is recreated after this long without a message or heartbeat."""
 FIRST_S, LONGEST_S = 0.05, 2.0
-"""Before a consumer that the broker ended is made again."""
+"""First and longest back-off before recreating a consumer that failed."""
 
 
 class PosesConsumer:
-    """The frames of a shard from a place on, each once and in order.
+    """Reads the frames of a shard from a position, each once and in order.
 
-    Nothing is acknowledged: the reader keeps its place itself, and after anything unusual the
-    consumer is made anew from there.
+    Nothing is acknowledged: the reader tracks its own position, and the consumer is recreated
+    from there after any failure.
     """
 
     def __init__(self, bus: NatsBus, subject: str, name: str, after: Position) -> None:
@@ -51,11 +51,11 @@ class PosesConsumer:
         self._subscription: Any = None
         self._arrived: list[Msg] = []
         self._handed = 0
-        """Messages of this consumer so far: its own sequence tells if one is missing."""
+        """Messages returned so far; a gap against the consumer's own sequence is a loss."""
         self._wanted = 0
-        """Messages asked for that did not come yet."""
+        """Messages requested but not yet received."""
         self._size = AHEAD_BYTES // 16
-        """Of messages, about: the first are taken for large ones."""
+        """Estimated size of a message; starts large."""
         self._heard = 0.0
         self._connections = -1
         self._leader = ""
@@ -67,16 +67,16 @@ class PosesConsumer:
 
     @property
     def position(self) -> Position:
-        """The last message that was handed out."""
+        """The last message returned."""
         return self._position
 
     @property
     def restarts(self) -> int:
-        """How often it was made anew."""
+        """How often it was recreated."""
         return self._restarts
 
     async def open(self) -> None:
-        """Make the consumer, from the place on or from the beginning of another stream."""
+        """Create the consumer at its position, or at the start of a recreated stream."""
         await self._unsubscribe()
         stream, first, last = await self._bus.stream_of_poses()
         leader, before, since = self._bus.leader, self._position, 0.0
@@ -106,16 +106,16 @@ class PosesConsumer:
         await self._ask()
 
     async def _is_numbered_anew(self, first: int, last: int) -> bool:
-        """Whether the latest message that was read is not the one of its number now."""
+        """Whether the sequence of the last message read now belongs to another message."""
         at = self._position
-        if not at.seen or at.seen < first:  # nobody can tell
+        if not at.seen or at.seen < first:  # unknown: no message to compare
             return False
         return at.seen > last or not await self._bus.has_poses(at.seen, at.seen_at)
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
-        """Messages that are there; none if none comes in time."""
+        """Return available messages; none if none arrives in time."""
         if self._is_stale():
-            if self._was_ended:  # right after it was made, perhaps, and every time
+            if self._was_ended:  # it may fail right after each creation
                 self._was_ended = False
                 await self._backoff.sleep()
             await self.open()
@@ -133,15 +133,15 @@ class PosesConsumer:
         return found
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Nothing to do: the place is kept by the reader."""
+        """Do nothing: the reader tracks its position."""
 
     async def lag(self) -> int:
-        """Messages that wait at the broker or here."""
+        """Messages pending at the broker or prefetched here."""
         name = f"{self._name}-{self._generation}"
         return await self._bus.consumer_lag(POSES, name, self._handed)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Stop consuming."""
         await self._unsubscribe()
 
     def _is_stale(self) -> bool:
@@ -162,7 +162,7 @@ class PosesConsumer:
         self._some.set()
 
     def _status(self, msg: Msg) -> None:
-        """What the broker says of a request; anything but a heartbeat ends it."""
+        """Handle a status message for a request; anything but a heartbeat ends the request."""
         headers = msg.headers or {}
         status = headers.get("Status", "")
         if status == "100":
@@ -177,7 +177,7 @@ class PosesConsumer:
 
     @property
     def _ahead(self) -> int:
-        """How many messages to ask for, by the size of the latest."""
+        """How many messages to request, from the size of recent ones."""
         return max(min(AHEAD, AHEAD_BYTES // self._size), 1)
 
     async def _ask(self) -> None:
@@ -220,7 +220,7 @@ class PosesConsumer:
 
 
 class EventsConsumer:
-    """Events that wait for whoever keeps them; what is not acknowledged comes again."""
+    """Reads events; the broker redelivers those not acknowledged."""
 
     def __init__(self, bus: NatsBus, pull: JetStreamContext.PullSubscription, name: str) -> None:
         self._bus, self._pull, self._name = bus, pull, name
@@ -228,30 +228,30 @@ class EventsConsumer:
 
     @property
     def position(self) -> Position:
-        """The last message that was handed out."""
+        """The last message returned."""
         return Position("", self._last)
 
     @property
     def restarts(self) -> int:
-        """Never: it is found as it was."""
+        """Always 0: the consumer is durable."""
         return 0
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
-        """Events that are there; none if none comes in time."""
+        """Return available events; none if none arrives in time."""
         found = await self._bus.fetch_events(self._pull, most, timeout_s)
         if found:
             self._last = found[-1].sequence
         return found
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """These are done with."""
+        """Acknowledge events."""
         await self._bus.acknowledge([delivery.reply for delivery in deliveries])
 
     async def lag(self) -> int:
-        """Messages that wait at the broker."""
+        """Messages pending at the broker."""
         return await self._bus.consumer_lag(EVENTS, self._name)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Stop consuming."""
         with suppress(Exception):  # the connection may be gone
             await self._pull.unsubscribe()

@@ -1,4 +1,4 @@
-"""All keys of a bucket on NATS in one question, without a consumer that the broker would keep."""
+"""Read all keys of a NATS bucket in one request, without creating a consumer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 END, NOTHING = "204", "404"
-"""What the broker says behind the last key, and where there is none."""
+"""Status after the last key, and for an empty bucket."""
 
 
 async def latest(client: Client, bucket: str, timeout_s: float) -> dict[str, bytes]:
-    """The values of a bucket that are neither deleted nor too old, by their keys.
+    """Values of a bucket that are neither deleted nor expired, by key.
 
-    A watcher would do the same and leave a consumer behind for minutes; brokers bear some hundreds.
+    A watcher would leave a consumer behind for minutes, and brokers handle only some hundreds.
     """
     found: dict[str, bytes] = {}
     prefix, inbox = f"$KV.{bucket}.", client.new_inbox()

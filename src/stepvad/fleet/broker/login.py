@@ -1,4 +1,4 @@
-"""Who we are on the bus: certificates and credentials, as the client takes them."""
+"""Certificates and credentials for the NATS client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepvad.fleet.settings import BusSettings, TlsFiles
 
 
 class Login(TypedDict, total=False):
-    """The client's options that say who we are."""
+    """Authentication options of the client."""
 
     user: str
     password: str
@@ -21,7 +21,7 @@ class Login(TypedDict, total=False):
 
 
 def login(settings: BusSettings) -> Login:
-    """Credentials and certificates, as the client takes them."""
+    """Credentials and certificates as client options."""
     facts: Login = {}
     if settings.user is not None and settings.password is not None:
         facts["user"], facts["password"] = settings.user, secret(settings.password)

@@ -1,4 +1,4 @@
-"""NATS JetStream as the bus of a fleet; nothing else knows NATS."""
+"""The bus of a fleet on NATS JetStream."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
-"""Longest wait for an answer."""
+"""Timeout of a request."""
 SAME_S = 0.001
-"""Two messages of one number that were taken further apart are not the same."""
+"""Messages with the same sequence but timestamps further apart are different messages."""
 FLEET = "fleet"
-"""The key of what a fleet was set up with."""
+"""The key of the settings that a fleet was set up with."""
 
 
 class _Client(Client):
-    """Says nothing, above all no password, to a broker that answers `tls://` without TLS."""
+    """Sends nothing, in particular no password, if TLS is configured and the broker has none."""
 
     def _connect_command(self) -> bytes:
         if "tls" in self.options and not self._server_info.get("tls_required"):
@@ -54,7 +54,7 @@ class _Client(Client):
 
 
 class NatsBus:
-    """A connection to NATS that comes back by itself."""
+    """A connection to NATS that reconnects by itself."""
 
     def __init__(self, client: Client, settings: BusSettings) -> None:
         self.client = client
@@ -62,13 +62,13 @@ class NatsBus:
         self.settings = settings
         self.subjects: Subjects = settings.subjects
         self.connections = 0
-        """How often it was lost and came back."""
+        """Number of reconnects."""
         self.leader = ""
-        """The broker that leads the stream of poses, and since when, as it was last asked."""
+        """Leader of the stream of poses, and since when, at the last query."""
         self.is_closing = False
 
     async def setup(self) -> None:
-        """Make the streams and buckets that are not there; refuse another number of shards."""
+        """Create missing streams and buckets; reject a different number of shards."""
         with answers():
             for config in streams(self.settings):
                 await self._ensure(config)
@@ -95,13 +95,13 @@ class NatsBus:
         expect: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Published:
-        """Have a message stored; once for an id."""
+        """Store a message, once per id."""
         sent = dict(headers or {})
         if id is not None:
             sent[api.Header.MSG_ID] = id
         if expect is not None:
             sent[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE] = str(expect)
-        if not self.client.is_connected:  # the client would send it whenever it is again
+        if not self.client.is_connected:  # the client would buffer it until it reconnects
             raise UnavailableError("bus: expected a connection, got none for now")
         try:
             with answers():
@@ -113,7 +113,7 @@ class NatsBus:
         return Published(ack.seq, bool(ack.duplicate))
 
     async def _is_last(self, subject: str, id: str) -> int | None:
-        """The sequence of a message that was stored although its answer never came."""
+        """The sequence of a message that was stored although its acknowledgement was lost."""
         with answers():
             last = await self._js.get_last_msg(EVENTS, subject)
         return last.seq if (last.headers or {}).get(api.Header.MSG_ID) == id else None
@@ -131,13 +131,13 @@ class NatsBus:
             after = one.seq or after + 1
 
     async def poses(self, shard: int, name: str, after: Position) -> PosesConsumer:
-        """The frames of a shard after a place, for one reader of this name."""
+        """Consume the frames of a shard after a position; only one reader may use the name."""
         consumer = PosesConsumer(self, self.subjects.poses_of_shard(shard), name, after)
         await consumer.open()
         return consumer
 
     async def events(self, name: str) -> EventsConsumer:
-        """All events that readers of this name did not acknowledge."""
+        """Consume all events not acknowledged under this name."""
         with answers():
             await self._js.add_consumer(
                 EVENTS,
@@ -156,17 +156,17 @@ class NatsBus:
         return await self._put(self.subjects.leases, name, value, revision)
 
     async def leases(self) -> Mapping[str, bytes]:
-        """All leases that did not run out."""
+        """All leases that have not expired."""
         with answers():
             return await latest(self.client, self.subjects.leases, TIMEOUT_S)
 
     async def release(self, name: str) -> None:
-        """Give a lease back."""
+        """Release a lease."""
         with answers():
             await (await self._bucket(self.subjects.leases)).delete(name)
 
     async def read(self, key: str) -> Entry | None:
-        """A small state."""
+        """Read a small state; None if there is none."""
         with answers():
             try:
                 entry = await (await self._bucket(self.subjects.state)).get(key)
@@ -179,23 +179,23 @@ class NatsBus:
         return await self._put(self.subjects.state, key, value, revision)
 
     async def time(self) -> float:
-        """The broker's clock, in unix seconds."""
+        """The broker's clock, in Unix seconds."""
         facts = await self._poses_now()
         return datetime.fromisoformat(facts["ts"][:26].rstrip("Z") + "+00:00").timestamp()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.is_closing = True
         with suppress(NatsError, OSError, TimeoutError):
             await self.client.close()
 
     async def stream_of_poses(self) -> tuple[str, int, int]:
-        """What tells the stream from one made anew, and its first and last sequences."""
+        """The stream's creation time, which identifies it, and its first and last sequences."""
         facts = await self._poses_now()
         return facts["created"], facts["state"]["first_seq"], facts["state"]["last_seq"]
 
     async def has_poses(self, sequence: int, taken_at: float) -> bool:
-        """Whether a message of poses is the one that was taken then."""
+        """Whether the message of poses at `sequence` was received at `taken_at`."""
         with answers():
             try:
                 found = await self._js.get_msg(POSES, sequence)
@@ -204,7 +204,7 @@ class NatsBus:
         return found.time is not None and abs(found.time.timestamp() - taken_at) < SAME_S
 
     async def _poses_now(self) -> dict[str, Any]:
-        """What the broker says of the stream of poses, and who leads it."""
+        """Query the stream of poses and record its leader."""
         with answers():
             answer = await self.client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
         facts: dict[str, Any] = json.loads(answer.data)
@@ -215,7 +215,7 @@ class NatsBus:
         return facts
 
     async def make_poses_consumer(self, name: str, subject: str, first: int, since: float) -> None:
-        """A consumer from a sequence on, or from a time; it forgets itself when unused."""
+        """Create a consumer starting at a sequence or a time; it expires when unused."""
         policy = api.DeliverPolicy
         config = api.ConsumerConfig(
             name=name,
@@ -232,13 +232,13 @@ class NatsBus:
             await self._js.add_consumer(POSES, config)
 
     async def request_messages(self, stream: str, name: str, request: bytes, inbox: str) -> None:
-        """Ask a consumer for messages."""
+        """Request messages from a consumer."""
         with answers():
             subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
             await self.client.publish(subject, request, reply=inbox)
 
     async def fetch_events(self, pull: Any, most: int, timeout_s: float) -> list[Delivery]:
-        """Messages of a consumer that wants them acknowledged."""
+        """Fetch messages that must be acknowledged."""
         with answers():
             try:
                 found = await pull.fetch(most, timeout=timeout_s)
@@ -258,26 +258,26 @@ class NatsBus:
         ]
 
     async def acknowledge(self, replies: Sequence[str]) -> None:
-        """Tell that messages are done with, and wait until the broker heard of it."""
+        """Acknowledge messages and flush the connection."""
         with answers():
             for reply in replies:
                 await self.client.publish(reply, b"+ACK")
             await self.client.flush(timeout=2)
 
     async def delete_consumer(self, stream: str, name: str) -> None:
-        """Forget a consumer, if there is one."""
+        """Delete a consumer if it exists."""
         with answers(), suppress(errors.NotFoundError):
             await self._js.delete_consumer(stream, name)
 
     async def consumer_lag(self, stream: str, name: str, taken: int | None = None) -> int:
-        """Messages that a consumer did not get yet; or, of whoever took so many, did not take."""
+        """Messages not yet delivered; with `taken`, also those delivered but not yet taken."""
         with answers():
             info = await self._js.consumer_info(stream, name)
         sent = info.delivered.consumer_seq if info.delivered else 0
         return (info.num_pending or 0) + (0 if taken is None else sent - taken)
 
     async def lags(self) -> dict[str, int]:
-        """Messages that wait, by consumer of poses."""
+        """Messages not yet delivered, by consumer of poses."""
         with answers():
             found = await self._js.consumers_info(POSES)
         return {info.name: info.num_pending or 0 for info in found}
@@ -304,10 +304,10 @@ class NatsBus:
 
 
 async def connect(settings: BusSettings, name: str) -> NatsBus:
-    """A connection to the brokers, which is made again for as long as it takes."""
+    """Connect to the brokers; the client then reconnects without limit."""
     found: list[NatsBus] = []
     said: set[str] = set()
-    """What went wrong; each is told once, above all what a user may not do."""
+    """Errors already logged as a warning, such as missing permissions; repeats go to debug."""
 
     async def came_back() -> None:
         for bus in found:
@@ -333,7 +333,7 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
             disconnected_cb=went_away,
             error_cb=failed,
             max_reconnect_attempts=-1,
-            reconnect_time_wait=0.2,  # type: ignore[arg-type] # parts of a second will do
+            reconnect_time_wait=0.2,  # type: ignore[arg-type] # fractions of a second work
             connect_timeout=2,
             ping_interval=2,
             max_outstanding_pings=2,
@@ -346,7 +346,7 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
 
 @asynccontextmanager
 async def connected(settings: BusSettings, name: str) -> AsyncIterator[NatsBus]:
-    """A connection for as long as a block runs."""
+    """Connect for the duration of a block."""
     bus = await connect(settings, name)
     try:
         yield bus

@@ -1,4 +1,4 @@
-"""What an error of the NATS client means to the caller: try again, or somebody else wrote."""
+"""Map errors of the NATS client to ours: retry, or a conflicting write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALLER = "raise max_payload of the broker, or send less at a time"
 
 
 class Meaning(NamedTuple):
-    """What an error is raised as, and the remedy; with `problem`, in these words."""
+    """The error to raise and its hint; `problem` replaces the client's message."""
 
     error: type[StepvadError]
     hint: str = ""
@@ -33,14 +33,14 @@ CONFLICT = Meaning(ConflictError, problem="bus: expected to be the last who wrot
 NO_JETSTREAM = Meaning(UnavailableError, JETSTREAM, "bus: expected JetStream, got none for now")
 BY_CODE: dict[int, Meaning] = {
     10071: CONFLICT,  # wrong last sequence
-    10164: CONFLICT,  # the same, of a stream that is replicated
+    10164: CONFLICT,  # the same on a replicated stream
 }
-"""The broker's error code decides where there is one; the class does otherwise."""
+"""The broker's error code decides if there is one, otherwise the class."""
 BY_CLASS: tuple[tuple[type[BaseException], Meaning], ...] = (
     (errors.KeyWrongLastSequenceError, CONFLICT),
     (errors.ServiceUnavailableError, NO_JETSTREAM),
     (errors.NoStreamResponseError, NO_JETSTREAM),
-    (errors.NotFoundError, Meaning(UnavailableError)),  # a broker that lost its memory: see setup
+    (errors.NotFoundError, Meaning(UnavailableError)),  # the broker lost its memory: see setup
     (errors.APIError, Meaning(UnavailableError)),
     (client_errors.AuthorizationError, Meaning(UnavailableError, PERMITTED)),
     (client_errors.InvalidUserCredentialsError, Meaning(UnavailableError, PERMITTED)),
@@ -49,12 +49,12 @@ BY_CLASS: tuple[tuple[type[BaseException], Meaning], ...] = (
     (TimeoutError, Meaning(UnavailableError, RUNNING)),
     (OSError, Meaning(UnavailableError, RUNNING)),
 )
-"""The first class that fits decides. What fits none is a fault of this program."""
+"""The first matching class decides. An error that matches none is a bug."""
 
 
 def meaning(error: BaseException) -> Meaning | None:
-    """What an error means; None if the table does not know it."""
-    # several errors of the client leave out fields that their base class declares
+    """Look up an error; None if the tables do not list it."""
+    # several client errors lack fields that their base class declares
     code = getattr(error, "err_code", None)
     if code in BY_CODE:
         return BY_CODE[code]
@@ -63,7 +63,7 @@ def meaning(error: BaseException) -> Meaning | None:
 
 @contextmanager
 def answers() -> Iterator[None]:
-    """Raise errors of the client in our own words."""
+    """Convert errors of the client to ours."""
     try:
         yield
     except Exception as error:
@@ -75,5 +75,5 @@ def answers() -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    told = getattr(error, "description", str(error))  # which several leave out, too
+    told = getattr(error, "description", str(error))  # several lack this, too
     return f"{type(error).__name__} {told or ''}".rstrip()

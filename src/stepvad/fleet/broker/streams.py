@@ -12,7 +12,7 @@ from stepvad.fleet.subjects import DEAD, EVENTS, POSES
 
 
 def streams(settings: BusSettings) -> list[api.StreamConfig]:
-    """Poses in memory, events and what nobody can read on disks; all of them bounded."""
+    """Poses in memory, events and unreadable messages on disk; all of bounded size."""
     day_s = 86_400.0
 
     def stream(name: str, storage: api.StorageType, mb: float, **more: Any) -> api.StreamConfig:
@@ -41,7 +41,7 @@ def streams(settings: BusSettings) -> list[api.StreamConfig]:
 
 
 def buckets(settings: BusSettings) -> list[api.KeyValueConfig]:
-    """Leases that run out, and states that stay."""
+    """Leases, which expire, and states, which do not."""
     return [
         api.KeyValueConfig(
             bucket=settings.subjects.leases,

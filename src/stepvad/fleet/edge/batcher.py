@@ -1,4 +1,4 @@
-"""Frames of a camera on their way to the bus: several in a message, none of them for long."""
+"""Batch a camera's frames into messages for the bus, with bounded delay."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from stepvad.skeletons import Skeleton
 from stepvad.video.tracker import Tracker
 
 CROWD = 1000
-"""People of some frames that wait for no further one: a message has to stay small."""
+"""A batch is sent once it holds this many people, to keep messages small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EncodedBatch:
-    """One message that is ready to be sent."""
+    """One message ready to send."""
 
     camera: str
     subject: str
     id: str
-    """The same whenever it is sent."""
+    """Stays the same when resent, for deduplication."""
     data: bytes
     frames: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """What every message of a camera carries."""
+    """Stream parameters of one camera."""
 
     site: str
     camera: str
@@ -40,14 +40,14 @@ class StreamInfo:
     subjects: Subjects
     precision: Precision = "f4"
     most: int = 5
-    """Frames in a message."""
+    """Most frames in a message."""
     wait_s: float = 0.2
-    """How long a frame waits for others."""
+    """Longest time a frame is held to fill a batch."""
     min_confidence: float = 0.25
 
 
 class FrameBatcher:
-    """The frames of one camera; every connection has an epoch that no other had."""
+    """Batches the frames of one camera; each connection gets a unique epoch."""
 
     def __init__(self, label: StreamInfo, next_epoch: Callable[[], int]) -> None:
         self.label = label
@@ -58,12 +58,12 @@ class FrameBatcher:
         self._size = (0, 0)
         self._frames: list[tuple[int, list[Pose]]] = []
         self._since = 0.0
-        """When the oldest frame that waits arrived."""
+        """When the oldest buffered frame arrived."""
         self.seen: list[Pose] = []
-        """The people of the latest frame."""
+        """Poses of the latest frame."""
 
     def add(self, frame: QueuedFrame, now: float) -> list[EncodedBatch]:
-        """One more frame, and the messages that are full."""
+        """Add a frame and return the messages that are complete."""
         done: list[EncodedBatch] = []
         if frame.connection != self._connection:
             done += self.lose("another connection")
@@ -81,11 +81,11 @@ class FrameBatcher:
         return done
 
     def due(self, now: float) -> list[EncodedBatch]:
-        """What has waited long enough."""
+        """Flush if the oldest frame has been held for `wait_s`."""
         return self.flush() if self._frames and now - self._since >= self.label.wait_s else []
 
     def flush(self) -> list[EncodedBatch]:
-        """What waits."""
+        """Return the buffered frames as a message."""
         frames, self._frames = self._frames, []
         if not frames:
             return []
@@ -94,7 +94,7 @@ class FrameBatcher:
         return [parcel]
 
     def lose(self, reason: str) -> list[EncodedBatch]:
-        """Nothing follows: what waits, and that the camera is gone."""
+        """End the connection: flush, then add a message that the camera was lost."""
         if self._connection is None:
             return []
         done = [*self.flush(), self._parcel([], lost=reason)]
@@ -102,11 +102,11 @@ class FrameBatcher:
         return done
 
     def wall(self, slot: int) -> float:
-        """The time of a slot on the wall clock."""
+        """Wall-clock time of a slot."""
         return self._wall0 + slot / self.label.rate
 
     def _poses(self, frame: QueuedFrame) -> list[Pose]:
-        """The people of a frame with their tracks."""
+        """Poses of a frame with their track ids."""
         if frame.people is not None:
             certain = frame.people.certain(self.label.min_confidence)
             return self._tracker.update(frame.people.take(certain))

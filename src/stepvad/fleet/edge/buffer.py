@@ -1,4 +1,4 @@
-"""Messages that wait for the broker, in order and in limited space."""
+"""A bounded, ordered buffer of messages for the broker."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stepvad.fleet.edge.batcher import EncodedBatch
 
 class _Waiting(NamedTuple):
     order: int
-    """Counts messages of all cameras."""
+    """Sequence number across all cameras."""
     since: float
     parcel: EncodedBatch
 
 
 class Buffer:
-    """Messages of all cameras; where there is no room, the oldest go whole and are counted.
+    """Buffers messages of all cameras; when full, drops the oldest whole message and counts it.
 
-    A broker that is killed forgets the poses that it had: what it took in the last `again_s`
-    seconds before it went is kept here and sent again; it knows what it still has by the ids.
+    A broker that is killed loses the poses in its memory, so messages that it acknowledged in the
+    last `again_s` seconds are kept here and resent; it deduplicates them by id.
     """
 
     def __init__(
@@ -38,31 +38,31 @@ class Buffer:
         self._taken: dict[str, deque[tuple[float, _Waiting]]] = {
             camera: deque() for camera in self._waiting
         }
-        """What the broker took of late, and when."""
+        """Recently acknowledged messages, with the time of acknowledgement."""
         self._again_s, self._clock = again_s, clock
         self._max_bytes = max_bytes
         self.ring = ring
-        """Hears of every camera that has something to send."""
+        """Called with the name of a camera that has a message to send."""
         self._lock = threading.Lock()
         self._bytes = 0
         self._order = 0
         self.sent: Counter[str] = Counter()
-        """Frames that the broker took, by camera."""
+        """Frames acknowledged by the broker, by camera."""
         self.dropped: Counter[str] = Counter()
-        """Frames for which there was no room, by camera."""
+        """Frames dropped because the buffer was full, by camera."""
 
     def __len__(self) -> int:
-        """Messages that wait."""
+        """Number of buffered messages."""
         with self._lock:
             return sum(map(len, self._waiting.values()))
 
     @property
     def bytes(self) -> int:
-        """Space that they take."""
+        """Total bytes of the buffered messages."""
         return self._bytes
 
     def put(self, parcel: EncodedBatch) -> None:
-        """One more message."""
+        """Add a message, dropping the oldest if the buffer is full."""
         with self._lock:
             self._order += 1
             self._waiting[parcel.camera].append(_Waiting(self._order, self._clock(), parcel))
@@ -72,27 +72,27 @@ class Buffer:
         self.ring(parcel.camera)
 
     def head(self, camera: str) -> EncodedBatch | None:
-        """The next message of a camera; it stays until it is done."""
+        """The next message of a camera; it stays buffered until `done`."""
         with self._lock:
             waiting = self._waiting[camera]
             return waiting[0].parcel if waiting else None
 
     def done(self, parcel: EncodedBatch) -> None:
-        """The broker has a message."""
+        """Mark a message as acknowledged by the broker."""
         with self._lock:
             waiting = self._waiting[parcel.camera]
             self.sent[parcel.camera] += parcel.frames
             if waiting and waiting[0].parcel is parcel:
                 self._keep(waiting.popleft())
                 self._bytes -= len(parcel.data)
-            else:  # it was dropped while it was on its way
+            else:  # it was dropped while being sent
                 self.dropped[parcel.camera] -= parcel.frames
 
     def again(self, camera: str) -> None:
-        """The broker was away: what it took of late comes first once more."""
+        """Requeue recently acknowledged messages, after the broker was unreachable."""
         with self._lock:
             waiting, taken = self._waiting[camera], self._taken[camera]
-            went = waiting[0].since if waiting else self._clock()  # about when it went
+            went = waiting[0].since if waiting else self._clock()  # roughly when it went down
             while taken:
                 when, one = taken.pop()
                 if went - when <= self._again_s:
@@ -107,7 +107,7 @@ class Buffer:
             taken.popleft()
 
     def _drop(self) -> bool:
-        """Let the oldest message of all go; what is alone stays."""
+        """Drop the oldest message of all cameras, unless it is the only one."""
         if sum(map(len, self._waiting.values())) <= 1:
             return False
         heads = [waiting for waiting in self._waiting.values() if waiting]

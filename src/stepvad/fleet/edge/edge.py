@@ -1,4 +1,4 @@
-"""A site that sends its poses to a fleet: cameras, networks and trackers here, scores elsewhere."""
+"""A site that sends its poses to a fleet: it detects and tracks people, workers score them."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.05
-"""How often frames are looked at that wait for others."""
+"""How often batches are checked for frames held too long."""
 STATUS_S = 1.0
 PACKING_S, PACKING_DEADLINE_S = 4.0, 8.0
 DRAIN_S = 5.0
-"""How long the last messages may take at the end."""
+"""Longest time to send the last messages on shutdown."""
 
 
 class Edge:
-    """Everything that one process runs."""
+    """All stages of an edge process."""
 
     def __init__(self, settings: EdgeSite, supervisor: Supervisor | None = None) -> None:
         self.settings = settings
         self.board = LiveStatus()
         self.store = Store(settings.data / FILE_NAME)
-        """Knows which numbers of connections were used."""
+        """Provides unused connection epochs."""
         self.packers: dict[str, FrameBatcher] = {}
         self.supervisor = supervisor or Supervisor()
         self.intake = Intake(settings, self.board, self)
@@ -62,9 +62,9 @@ class Edge:
         parent: Parent | None = None,
         open_page: Callable[[Edge], Page] | None = None,
     ) -> list[str]:
-        """Send until told to stop; the stages did not stop, as a rule none.
+        """Send until `stop` is set; return the stages that failed to stop, usually none.
 
-        The last messages get some seconds. A stage that hangs or dies ends the process from here.
+        The last messages get `DRAIN_S` to be sent. A stage that hangs or dies ends the process.
         """
         line = BusThread(self.settings.fleet.bus, f"edge-{self.settings.name}")
         publisher = Publisher(line, self.buffer, self.packers)
@@ -97,7 +97,7 @@ class Edge:
                 self._tell(publisher)
 
     def _stop(self, publisher: Publisher, packing: Packing, page: Page | None) -> list[str]:
-        """No more frames, the last ones sent, every camera said to be gone."""
+        """Stop the sources, report every camera as lost and send the last messages."""
         end = self.supervisor.stop
         left = end(self.intake.sources, SOURCES_S) + end(self.intake.pose_stages, POSES_S)
         left += end([packing], PACKING_S)
@@ -107,7 +107,7 @@ class Edge:
         return left + end([publisher, *([page] if page else [])], PAGE_S)
 
     def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
-        """Refuse poses that have no name on the bus."""
+        """Reject poses whose skeleton cannot be named on the bus."""
         name = scene.clip.skeleton.name
         if name not in BUILT_IN:
             raise DataError(
@@ -116,7 +116,7 @@ class Edge:
             )
 
     def _tell(self, publisher: Publisher) -> None:
-        """Let the page and the metrics know what waits, and what there was no room for."""
+        """Report buffered and dropped messages to the page and the metrics."""
         self.board.sink("fleet", len(self.buffer), publisher.failures, publisher.last_error)
         for camera, before in self._told.items():
             dropped = self.buffer.dropped[camera]
@@ -155,7 +155,7 @@ class Edge:
 
 
 class Packing:
-    """The stage that packs frames with their people into messages."""
+    """The stage that packs frames with their poses into messages."""
 
     name = "packing"
 
@@ -171,7 +171,7 @@ class Packing:
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Pack until stopped and nothing waits, then say that every camera is gone."""
+        """Pack until stopped and drained, then report every camera as lost."""
         while True:
             self.heartbeat.beat()
             items = self._frames.next(timeout_s=TICK_S)
@@ -190,7 +190,7 @@ class Packing:
             self._send(packer.lose("stopped"))
 
     def stop(self, deadline: float) -> None:
-        """Pack what is there, then end."""
+        """Pack the queued frames, then exit."""
         self._stopping.set()
         self._frames.close()
 
@@ -198,7 +198,7 @@ class Packing:
         camera, board = frame.camera, self._board
         try:
             self._send(packer.add(frame, now))
-        except Exception:  # above all a store that cannot give an epoch: the next frame tries again
+        except Exception:  # mostly a store that cannot give an epoch: the next frame retries
             logger.exception("camera %s: a frame could not be sent", camera)
             board.count(camera, "skipped")
             return
@@ -211,7 +211,7 @@ class Packing:
 
 
 def page_of(edge: Edge, serve: Serve, token: str) -> Page:
-    """The page of an edge: people and health, no events."""
+    """Serve the page of an edge: people and health, no events."""
     from stepvad.site.app import PageParts
 
     def explain(id: str) -> EventExplanation:

@@ -1,4 +1,4 @@
-"""Sends what waits in the buffer: of each camera one message after the other."""
+"""Publish buffered messages, one at a time per camera."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from stepvad.supervision.stages import Heartbeat
 logger = logging.getLogger(__name__)
 
 FIRST_S, LONGEST_S = 0.1, 2.0
-"""Between two tries of a message that the broker does not take."""
+"""First and longest back-off between attempts to publish a message."""
 DEADLINE_S = 20.0
 BEAT_S = 0.5
 
 
 class Publisher:
-    """The stage that sends: a message follows when the broker has the one before it.
+    """The stage that publishes: it sends a message once the broker acknowledged the one before.
 
-    So order never changes. Cameras do not wait for each other.
+    This keeps the order of each camera; cameras do not block each other.
     """
 
     name = "publisher"
@@ -35,17 +35,17 @@ class Publisher:
         self._news = {camera: asyncio.Event() for camera in cameras}
         self.failures = 0
         self.last_error = ""
-        """Empty after an arrival."""
+        """Empty after a successful publish."""
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Send until stopped; what ends the sending of a camera ends the stage."""
+        """Send until stopped; an error in the task of one camera stops the stage."""
         self._buffer.ring = self._ring
         sending = [self._line.thread.start(self._serve(camera)) for camera in self._news]
         try:
             while not self._stopping.wait(BEAT_S):
-                self._line.thread.call(self.heartbeat.beat)  # an event loop that hangs never does
+                self._line.thread.call(self.heartbeat.beat)  # not run by an event loop that hangs
                 for one in sending:
                     if one.done():
                         one.result()
@@ -54,14 +54,14 @@ class Publisher:
                 one.cancel()
 
     def drain(self, within_s: float) -> int:
-        """Give what waits some time; how many messages are left."""
+        """Wait up to `within_s` for the buffer to drain; return how many messages are left."""
         deadline = time.monotonic() + within_s
         while len(self._buffer) and time.monotonic() < deadline:
             time.sleep(0.02)
         return len(self._buffer)
 
     def stop(self, deadline: float) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self._stopping.set()
 
     def _ring(self, camera: str) -> None:
@@ -90,7 +90,7 @@ class Publisher:
                 self._buffer.done(parcel)
                 self.last_error = ""
                 backoff.reset()
-                if was_away:  # another broker may have taken over without the latest
+                if was_away:  # another broker may have taken over without the latest messages
                     self._buffer.again(camera)
                     was_away = False
 

@@ -1,4 +1,4 @@
-"""Events of a site that scores by itself, on their way to the fleet."""
+"""Sink that sends the events of a site that scores by itself to the fleet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITHIN_S = 5.0
 
 
 class FleetSink:
-    """Publishes each message; the broker knows one that comes again by its id."""
+    """Publishes each message; the broker deduplicates by message id."""
 
     name = "fleet"
 
@@ -30,10 +30,10 @@ class FleetSink:
         self._subject = subjects.edge_events(site)
 
     def send(self, kind: Kind, message: SinkMessage) -> None:
-        """Return when the broker has it on its disk."""
+        """Publish a message; return once the broker has stored it on disk."""
         before, after = (of_fleet(one, self._site) for one in (message.before, message.after))
         data = encode_event(self._site, kind, before, after)
-        id = f"{after.id}:{kind}:x{crc32(data):08x}"  # the order is that of arrival
+        id = f"{after.id}:{kind}:x{crc32(data):08x}"  # no turn: ordered by arrival
 
         async def publish(bus: Bus) -> Published:
             return await bus.publish(self._subject, data, id=id)
@@ -44,5 +44,5 @@ class FleetSink:
             raise DeliveryError(error.problem, hint=error.hint) from None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._line.close()

@@ -1,1 +1,1 @@
-"""The events of a fleet in PostgreSQL: written once, read by the page."""
+"""Events of a fleet in PostgreSQL: written once, read by the page."""

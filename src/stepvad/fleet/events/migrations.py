@@ -1,4 +1,4 @@
-"""Tables of a fleet's events in PostgreSQL, and how an older database becomes a newer one."""
+"""PostgreSQL tables of a fleet's events, and their migrations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK = 0x53564144
-"""Number of the lock that only one who migrates holds."""
+"""Key of the advisory lock held during a migration."""
 
 _FIRST = """
 CREATE TABLE stepvad.events (
@@ -50,10 +50,10 @@ _QUICK = """
 CREATE INDEX events_by_site ON stepvad.events (site, start_time, id);
 CREATE INDEX events_by_place ON stepvad.events (site, camera);
 """
-"""For the page: the latest of a site that has few, and how many each camera has."""
+"""For the page: the latest events of a site with few, and the count per camera."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _QUICK)
-"""Each makes a database of one version one of the next; the version is how many were applied."""
+"""Each upgrades the database by one version; the version is the number applied."""
 
 GRANTS = {
     "stepvad_writer": """
@@ -67,11 +67,11 @@ GRANT SELECT ON stepvad.schema_version, stepvad.events TO stepvad_reader;
 GRANT UPDATE (marked) ON stepvad.events TO stepvad_reader;
 """,
 }
-"""What each role may do, if there is such a role: the reader marks events and changes no other."""
+"""Privileges of each role, if it exists: the reader may only mark events."""
 
 
 async def version(connection: Connection[Any]) -> int:
-    """How many migrations the database has had."""
+    """The number of migrations applied to the database."""
     if await connection.fetchval("SELECT to_regclass('stepvad.schema_version')") is None:
         return 0
     found = await connection.fetchval("SELECT max(version) FROM stepvad.schema_version")
@@ -79,7 +79,7 @@ async def version(connection: Connection[Any]) -> int:
 
 
 async def check(connection: Connection[Any]) -> None:
-    """Refuse a database that is not of this version."""
+    """Reject a database of another version."""
     found = await version(connection)
     if found > len(MIGRATIONS):
         raise ConfigError(
@@ -94,7 +94,7 @@ async def check(connection: Connection[Any]) -> None:
 
 
 async def migrate(connection: Connection[Any]) -> int:
-    """Bring the tables up to date; how many steps that took. Only one at a time does it."""
+    """Migrate the tables under a lock; return the number of steps."""
     await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
     try:
         async with connection.transaction():

@@ -1,4 +1,4 @@
-"""The events of a fleet in PostgreSQL: each once, whatever comes twice, late or out of order."""
+"""Events of a fleet in PostgreSQL, stored once despite duplicate, late or unordered messages."""
 
 from __future__ import annotations
 
@@ -62,27 +62,27 @@ GROUP BY site, camera ORDER BY site, camera
 
 
 class NoDatabaseError(DataError):
-    """The database does not answer now, and may later."""
+    """The database is unreachable; retry later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """How much there is."""
+    """Counts and sizes of the stored events."""
 
     events: int
     open: int
     stale: int
-    """Events that go on and of which nothing was heard for long."""
+    """Open events without a recent update."""
     bytes: int
     first: float | None
     last: float | None
     cameras: dict[str, int]
-    """Events of each `site/camera`."""
+    """Number of events of each `site/camera`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which events: all that is given must hold."""
+    """Filter for events; all given conditions must hold."""
 
     site: str | None = None
     camera: str | None = None
@@ -98,13 +98,13 @@ class Wanted:
 
     @staticmethod
     def parts(camera: str | None) -> tuple[str | None, str | None]:
-        """The site, if `site/` names all of its cameras; else the camera."""
+        """Split a camera filter into site and camera: `site/` selects all cameras of a site."""
         if camera is not None and camera.endswith("/"):
             return camera[:-1], None
         return None, camera
 
     def where(self) -> tuple[str, list[Any]]:
-        """The condition, and its values."""
+        """The SQL condition and its parameters."""
         site, _, camera = (self.camera or "").partition("/")
         named = self.camera is not None
         parts: list[tuple[str, Any]] = [
@@ -124,16 +124,16 @@ class Wanted:
 
 
 class FleetEvents:
-    """The events of a fleet; `connect` opens it."""
+    """The event store of a fleet; open it with `connect`."""
 
     def __init__(self, pool: Pool[Any]) -> None:
         self._pool = pool
 
     async def write(self, changes: Iterable[FleetChange]) -> None:
-        """Store some changes in one transaction; when it returns they are on the disk.
+        """Store changes in one transaction, committed when it returns.
 
-        What is known, older than what is known, or of an event that is over changes nothing.
-        Rows are locked in the order of their ids, so that two writers cannot deadlock.
+        Duplicate or outdated changes, and changes of an ended event, are ignored.
+        Rows are locked in the order of their ids, so two writers cannot deadlock.
         """
         rows = [_row(change) for change in sorted(changes, key=lambda one: one.record.id)]
         async with self._connection() as connection, connection.transaction():
@@ -148,7 +148,7 @@ class FleetEvents:
     async def events(
         self, wanted: Wanted, *, limit: int | None = 100, before_id: str | None = None
     ) -> list[Record]:
-        """Events, the newest first; `before_id` goes on after the last of an earlier answer."""
+        """Events, newest first; `before_id` is the last id of the previous page."""
         where, values = wanted.where()
         async with self._connection() as connection:
             if before_id is not None:
@@ -171,7 +171,7 @@ class FleetEvents:
         return [Record.from_json(json.loads(body)) for (body,) in rows]
 
     async def mark(self, id: str, normal: bool) -> None:
-        """Say that an event was normal, or take that back."""
+        """Mark an event as normal, or remove the mark."""
         async with self._connection() as connection:
             done = await connection.execute(
                 "UPDATE stepvad.events SET marked = CASE WHEN $2 THEN now() END WHERE id = $1",
@@ -181,7 +181,7 @@ class FleetEvents:
             raise DataError(f"event {id}: expected the id of a stored event, got none like it")
 
     async def marked(self, ids: Sequence[str] | None = None) -> dict[str, float]:
-        """The ids of events that were normal, with the time when somebody said so."""
+        """Ids of events marked as normal, with the time of the mark."""
         async with self._connection() as connection:
             rows = await connection.fetch(
                 "SELECT id, extract(epoch FROM marked)::float8 FROM stepvad.events "
@@ -192,9 +192,9 @@ class FleetEvents:
         return dict(rows)
 
     async def delete(self, wanted: Wanted, *, include_open: bool = False) -> Deleted:
-        """Delete events; open ones stay unless asked for, and nothing brings back what is gone.
+        """Delete events for good; open ones only with `include_open`.
 
-        A message that comes again finds that its event was deleted, by its id alone.
+        The ids are kept, and redelivered messages of deleted events are ignored.
         """
         where, values = wanted.where()
         async with self._connection() as connection, connection.transaction():
@@ -209,7 +209,7 @@ class FleetEvents:
         return Deleted(events=_count(done), poses=0, kept_open=int(kept))
 
     async def retain(self, *, events_days: float, forgotten_days: float) -> int:
-        """Delete events that ended so long ago, and the ids of those deleted so long ago."""
+        """Delete events that ended `events_days` ago and ids deleted `forgotten_days` ago."""
         async with self._connection() as connection, connection.transaction():
             done = await connection.execute(
                 _FORGET.format(where="end_time < now() - make_interval(secs => $1)"),
@@ -222,13 +222,13 @@ class FleetEvents:
         return _count(done)
 
     async def scrub(self) -> None:
-        """Write the table anew, so that no deleted row is left in its file; locks it meanwhile."""
+        """Rewrite the table to purge deleted rows from its file; locks the table."""
         async with self._connection() as connection:
             await connection.execute("VACUUM (FULL) stepvad.events")
             await connection.execute("CHECKPOINT")
 
     async def totals(self, *, stale_s: float) -> Totals:
-        """How much there is, and how many events seem to have been left open."""
+        """Counts and sizes, including how many open events are stale."""
         async with self._connection() as connection:
             row = await connection.fetchrow(_TOTALS, stale_s)
             cameras = dict(await connection.fetch(_CAMERAS))
@@ -243,9 +243,9 @@ class FleetEvents:
         )
 
     async def going_on(self, *, stale_s: float) -> tuple[int, int, int]:
-        """Events in all, about; those that go on; those of them that are silent for long.
+        """Estimated number of events, open events, and stale open events.
 
-        Unlike `totals` it looks at few rows, however many there are.
+        Unlike `totals` it reads only the rows of open events.
         """
         async with self._connection() as connection:
             row = await connection.fetchrow(
@@ -258,12 +258,12 @@ class FleetEvents:
         return row[0], row[1], row[2]
 
     async def migrate(self) -> int:
-        """Bring the tables up to date; how many steps that took."""
+        """Migrate the tables; return the number of steps."""
         async with self._connection() as connection:
             return await migrate(connection)
 
     async def check(self) -> None:
-        """Refuse a database of another version."""
+        """Reject a database of another version."""
         async with self._connection() as connection:
             await check(connection)
 
@@ -276,7 +276,7 @@ class FleetEvents:
             found = meaning(error)
             if found not in ("retry", "settings"):
                 raise
-            if is_read_only(error):  # after a failover, a new connection finds who writes
+            if is_read_only(error):  # after a failover, a new connection finds the primary
                 await self._pool.expire_connections()
             problem, hint = expected(error)
             kind = NoDatabaseError if found == "retry" else ConfigError
@@ -285,7 +285,7 @@ class FleetEvents:
 
 @asynccontextmanager
 async def connect(dsn: str) -> AsyncIterator[FleetEvents]:
-    """The events in the database that a connection string names; it may be away at first."""
+    """Open the event store at a connection string; the database may be unreachable at first."""
     import asyncpg
 
     _check_dsn(dsn)
@@ -305,7 +305,7 @@ async def connect(dsn: str) -> AsyncIterator[FleetEvents]:
 
 
 def _check_dsn(dsn: str) -> None:
-    """Refuse what is no address of a database, without showing it: it may hold a password."""
+    """Reject an invalid connection string, without showing it: it may hold a password."""
     try:
         parts = urlsplit(dsn)
         sound = parts.scheme in ("postgres", "postgresql") and (parts.port or 1) > 0
@@ -339,5 +339,5 @@ def _row(change: FleetChange) -> tuple[Any, ...]:
 
 
 def _count(tag: str) -> int:
-    """Rows that a command touched, as its tag says."""
+    """Number of rows affected, from the command tag."""
     return int(tag.rpartition(" ")[2])

@@ -1,18 +1,18 @@
-"""What an error of PostgreSQL or its client means: try again, bad data, or wrong settings."""
+"""Classify errors of PostgreSQL and its client: retry, bad data, or wrong settings."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Meaning = Literal["retry", "data", "settings"]
-"""`retry`: it may work later. `data`: this row never will. `settings`: nothing will until
-somebody changes them."""
+"""`retry`: it may work later. `data`: this row will never work. `settings`: nothing works until
+an operator changes them."""
 
 BY_SQLSTATE: dict[str, Meaning] = {
     "08": "retry",  # connection
     "22": "data",
     "23": "data",  # a constraint
-    "25006": "retry",  # read-only: the server was demoted, another one writes now
+    "25006": "retry",  # read-only: the server was demoted, another is the primary now
     "25P03": "retry",  # idle in a transaction for too long: this process was paused
     "25P04": "retry",  # a transaction that took too long
     "28": "retry",  # password or pg_hba.conf: changed on one side first
@@ -24,11 +24,11 @@ BY_SQLSTATE: dict[str, Meaning] = {
     "57": "retry",  # shut down, starting, cancelled
     "58": "retry",  # the server's disk or system failed
 }
-"""By the whole SQLSTATE, or else by its class, the first two letters."""
+"""Keyed by the full SQLSTATE, or else by its class, the first two characters."""
 
 
 def meaning(error: BaseException) -> Meaning | None:
-    """What an error means; None for what is neither: a fault of this program."""
+    """Classify an error; None if it matches nothing, which means a bug."""
     state = getattr(error, "sqlstate", None)
     if state is not None:
         return BY_SQLSTATE.get(state) or BY_SQLSTATE.get(state[:2])
@@ -36,11 +36,11 @@ def meaning(error: BaseException) -> Meaning | None:
 
 
 def by_class() -> tuple[tuple[type[BaseException], Meaning], ...]:
-    """Errors that the client raises itself, without SQLSTATE; the first that fits decides."""
+    """Errors raised by the client itself, without SQLSTATE; the first match decides."""
     import asyncpg
 
     return (
-        (OSError, "retry"),  # before ValueError: a certificate that is not trusted is both
+        (OSError, "retry"),  # before ValueError: an untrusted certificate raises both
         (TimeoutError, "retry"),
         (asyncpg.exceptions.ClientConfigurationError, "settings"),
         (ValueError, "data"),  # a value that the client cannot encode
@@ -50,17 +50,17 @@ def by_class() -> tuple[tuple[type[BaseException], Meaning], ...]:
 
 
 def is_data(error: BaseException) -> bool:
-    """Whether the database refused what it was given, and would do so again."""
+    """Whether the database rejected the data and always will."""
     return meaning(error) == "data"
 
 
 def is_read_only(error: BaseException) -> bool:
-    """Whether the server only reads: after a failover, other connections lead elsewhere."""
+    """Whether the server is read-only, as after a failover; new connections reach the primary."""
     return getattr(error, "sqlstate", None) == "25006"
 
 
 def expected(error: BaseException) -> tuple[str, str]:
-    """What was expected instead of an error, and the remedy."""
+    """The expected condition for an error message, and its hint."""
     state = getattr(error, "sqlstate", None) or ""
     match state:
         case "42501":
@@ -80,6 +80,6 @@ def expected(error: BaseException) -> tuple[str, str]:
 
 
 def words(error: BaseException) -> str:
-    """The error in one short line."""
+    """The error as one short line."""
     told = error.strerror if isinstance(error, OSError) else str(error)
     return (told or str(error) or type(error).__name__)[:200]

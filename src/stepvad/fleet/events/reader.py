@@ -1,4 +1,4 @@
-"""The events of a fleet for those who wait for answers, as a page does."""
+"""Synchronous access to the events of a fleet, for the page."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ T = TypeVar("T")
 WITHIN_S = COMMAND_S + CONNECT_S
 STALE_S = 3600.0
 COUNT_S = 2.0
-"""All events are counted so often at most, however many look at the page."""
+"""Shortest time between two counts of all events, regardless of the number of viewers."""
 
 
 class EventReader:
-    """What a page shows of a fleet; `site/` as a camera is all of a site."""
+    """Reads a fleet's events for a page; `site/` as a camera selects the whole site."""
 
     def __init__(self, dsn: str) -> None:
         self._thread = EventLoopThread("events")
         self._open = AsyncExitStack()
         self._counted: tuple[float, Inventory | None] = 0.0, None
-        """When events were last counted, and what was found."""
+        """When events were last counted, and the result."""
         try:
             self._events: FleetEvents = self._thread.wait(
                 self._open.enter_async_context(connect(dsn)), WITHIN_S
@@ -47,12 +47,12 @@ class EventReader:
             raise
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database connections."""
         self._thread.wait(self._open.aclose(), CLOSE_S)
         self._thread.close()
 
     def check(self) -> None:
-        """Refuse a database of another version."""
+        """Reject a database of another version."""
         self._wait(self._events.check())
 
     def event(self, id: str) -> Record | None:
@@ -69,17 +69,17 @@ class EventReader:
         limit: int | None = 100,
         before_id: str | None = None,
     ) -> list[Record]:
-        """Events, the newest first."""
+        """Events, newest first."""
         site, camera = Wanted.parts(camera)
         wanted = Wanted(site=site, camera=camera, since=since, until=until, open=open)
         return self._wait(self._events.events(wanted, limit=limit, before_id=before_id))
 
     def mark(self, id: str, normal: bool) -> None:
-        """Say that an event was normal, or take that back."""
+        """Mark an event as normal, or remove the mark."""
         self._wait(self._events.mark(id, normal))
 
     def marked(self) -> Mapping[str, float]:
-        """The ids of events that were normal."""
+        """Ids of events marked as normal, with the time of the mark."""
         return self._wait(self._events.marked())
 
     def delete(
@@ -90,7 +90,7 @@ class EventReader:
         after: float | None = None,
         ids: Sequence[str] | None = None,
     ) -> Deleted:
-        """Delete events that are over."""
+        """Delete ended events."""
         site, camera = Wanted.parts(camera)
         wanted = Wanted(site=site, camera=camera, until=before, ends_after=after, ids=ids)
         done = self._wait(self._events.delete(wanted))
@@ -98,7 +98,7 @@ class EventReader:
         return done
 
     def stored(self) -> Inventory:
-        """What is stored, how much, from when to when."""
+        """What is stored: counts, bytes and time range."""
         at, known = self._counted
         if known is not None and time.monotonic() - at < COUNT_S:
             return known
@@ -116,7 +116,7 @@ class EventReader:
         return made
 
     def explanation(self, id: str) -> EventExplanation:
-        """Nobody can tell: poses are not kept with the events of a fleet."""
+        """Always raise `DataError`: a fleet stores no poses with its events."""
         raise DataError(f"event {id}: expected its poses, got none: a fleet keeps no poses")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""The database of a fleet's events, as an operator runs it: migrate, write, delete, mark."""
+"""Operator commands on the event database of a fleet: migrate, write, delete, mark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stepvad.incidents.stored import Deleted
 
 
 async def migrate(settings: FleetSettings) -> int:
-    """Bring the tables up to date; how many steps it took."""
+    """Migrate the tables; return the number of steps."""
     async with connect(secret(settings.events.dsn)) as kept:
         return await kept.migrate()
 
@@ -23,7 +23,7 @@ async def migrate(settings: FleetSettings) -> int:
 async def delete(
     settings: FleetSettings, wanted: Wanted, *, include_open: bool = False, scrub: bool = False
 ) -> Deleted:
-    """Delete events; `scrub` leaves no trace of them in the files of the table."""
+    """Delete events; `scrub` also purges them from the files of the table."""
     async with connect(secret(settings.events.dsn)) as kept:
         done = await kept.delete(wanted, include_open=include_open)
         if scrub:
@@ -32,7 +32,7 @@ async def delete(
 
 
 async def mark(settings: FleetSettings, id: str, *, normal: bool) -> None:
-    """Say that an event was normal, or take that back."""
+    """Mark an event as normal, or remove the mark."""
     async with connect(secret(settings.events.dsn)) as kept:
         await kept.mark(id, normal)
 

@@ -1,4 +1,4 @@
-"""Events from the bus into PostgreSQL: acknowledged once they are on the disk."""
+"""Write events from the bus to PostgreSQL and acknowledge them once committed."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READER = "stepvad-events"
-"""Writers share this name on the bus, and the events among themselves."""
+"""Consumer name shared by all writers, which split the events among them."""
 FETCH_S = 1.0
 FIRST_S, LONGEST_S = 0.2, 5.0
-"""Between two tries of what does not answer."""
+"""First and longest back-off while the bus or the database is unreachable."""
 LOOK_S, RETAIN_S = 15.0, 600.0
 
 
 @dataclass(slots=True)
 class WriterStats:
-    """What a writer did and how things are."""
+    """Counters and gauges of a writer."""
 
     written: int = 0
-    """Changes of events that were stored, or known already."""
+    """Event changes stored or already known."""
     claims: int = 0
     dead: int = 0
-    """Messages that are no events."""
+    """Messages that are not valid events."""
     retries: int = 0
-    """How often the bus or the database did not answer."""
+    """How often the bus or the database was unreachable."""
     deleted: int = 0
-    """Events that were too old."""
+    """Events deleted by retention."""
     waiting: int = 0
-    """Messages on the bus."""
+    """Messages pending on the bus."""
     stored: int = 0
-    """Events in the database, as PostgreSQL estimates."""
+    """PostgreSQL's estimate of the events in the database."""
     open: int = 0
     stale: int = 0
-    """Events that go on and of which nothing was heard for long."""
+    """Open events without a recent update."""
     last_write: float = 0.0
     database_up: bool = False
 
 
 class FleetEventWriter:
-    """Takes events from the bus for as long as it is told to."""
+    """Consumes events from the bus until stopped."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class FleetEventWriter:
         self._stopping = stopping
 
     async def run(self) -> None:
-        """Until it is told to stop; what does not answer is waited for."""
+        """Write events until stopped; retry while the bus or the database is unreachable."""
         logger.info("events of the fleet are written to the database")
         looking = asyncio.create_task(self._look())
         try:
@@ -100,7 +100,7 @@ class FleetEventWriter:
                 await self._again(error, backoff)
 
     async def _keep(self, deliveries: Sequence[Delivery]) -> None:
-        """Store the events of some messages; when it returns, all of them are done with."""
+        """Store the events of messages; once it returns, all of them may be acknowledged."""
         changes: list[tuple[Delivery, FleetChange]] = []
         for delivery in deliveries:
             try:
@@ -117,7 +117,7 @@ class FleetEventWriter:
         except Exception as error:
             if not is_data(error):
                 raise
-            for delivery, change in changes:  # one of them is to blame
+            for delivery, change in changes:  # isolate the faulty one
                 await self._write_one(delivery, change)
 
     async def _write_one(self, delivery: Delivery, change: FleetChange) -> None:
@@ -129,7 +129,7 @@ class FleetEventWriter:
             await self._bury(delivery, error)
 
     async def _write(self, changes: Sequence[FleetChange]) -> None:
-        """Store changes, however long the database is away; a stop gives up."""
+        """Store changes, retrying while the database is unreachable; give up on stop."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while changes:
             try:
@@ -146,7 +146,7 @@ class FleetEventWriter:
                 return
 
     async def _bury(self, delivery: Delivery, error: Exception) -> None:
-        """Set a message aside that is no event."""
+        """Move an invalid message to the dead-letter subject."""
         logger.warning("message %d on %s: %s", delivery.sequence, delivery.subject, error)
         await self._bus.publish(
             self._subjects.dead("event"),
@@ -161,12 +161,12 @@ class FleetEventWriter:
         self.counts.dead += 1
 
     def _site_of(self, subject: str) -> str | None:
-        """The site that may speak on a subject; None for workers, who speak for all."""
+        """The only site that may publish on a subject; None for workers, which serve all sites."""
         parts = subject.split(".")
         return unescaped(parts[-1]) if parts[-2:-1] == ["edge-events"] else None
 
     async def _look(self) -> None:
-        """Count what is stored, and delete what is too old, now and then."""
+        """Periodically count stored events and delete expired ones."""
         retained = -RETAIN_S
         while True:
             try:
@@ -191,7 +191,7 @@ class FleetEventWriter:
             logger.info("%d events ended more than %g days ago and are deleted", done, days)
 
     async def _again(self, error: Exception, backoff: Backoff) -> None:
-        """Wait before the next try; the first failure in a row is logged."""
+        """Back off before the next attempt; log the first failure in a row."""
         self.counts.retries += 1
         if not backoff.failures:
             logger.warning("%s; retrying", error)
@@ -199,9 +199,9 @@ class FleetEventWriter:
 
 
 async def checked(events: FleetEvents, stopping: asyncio.Event) -> bool:
-    """Wait for the database and bring it up to date; False if told to stop before.
+    """Wait for the database and migrate it if needed; False if stopped before.
 
-    Who may not make tables is content with those of this version.
+    A role without the right to create tables works if the tables are up to date.
     """
     backoff = Backoff(FIRST_S, LONGEST_S)
     while not stopping.is_set():
@@ -219,5 +219,5 @@ async def checked(events: FleetEvents, stopping: asyncio.Event) -> bool:
 
 
 def _one_line(error: Exception) -> str:
-    """What a header may hold."""
+    """The error as a valid header value: one ASCII line."""
     return " ".join(str(error).split())[:200].encode("ascii", "replace").decode()

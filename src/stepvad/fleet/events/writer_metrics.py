@@ -1,4 +1,4 @@
-"""What a writer of events counts, as Prometheus metrics."""
+"""Prometheus metrics of an event writer."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MEASURED = {
 
 
 class WriterMetrics(Collector):
-    """Reads the counts whenever it is asked."""
+    """Collector that reads the counters on each scrape."""
 
     def __init__(self, counts: WriterStats) -> None:
         self.counts = counts
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics now."""
+        """Yield the current metrics."""
         for field, (name, words) in COUNTED.items():
             yield CounterMetricFamily(name, words, value=getattr(self.counts, field))
         for field, (name, words) in MEASURED.items():
@@ -44,7 +44,7 @@ class WriterMetrics(Collector):
 
 
 def serve(counts: WriterStats, address: str) -> None:
-    """Serve the metrics at HOST:PORT from now on."""
+    """Serve the metrics at HOST:PORT."""
     registry = CollectorRegistry()
     registry.register(WriterMetrics(counts))
     host, _, port = address.rpartition(":")

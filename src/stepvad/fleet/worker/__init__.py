@@ -1,1 +1,1 @@
-"""Workers: a shard of cameras is leased, its poses are scored, its events are published."""
+"""Workers lease shards of cameras, score their poses and publish their events."""

@@ -1,4 +1,4 @@
-"""One camera as its worker knows it: what is due, what was told, what a successor needs."""
+"""A worker's state of one camera: frames due, last published event, checkpoint."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ from stepvad.incidents.camera_events import CameraEvents, CameraProfile
 from stepvad.incidents.record import Record
 
 PAST = 8
-"""Connections remembered, so that what comes late from them is known as such."""
+"""Past connections remembered, to recognise their late messages."""
 
 
 @dataclass(slots=True, eq=False)
 class FleetCamera:
-    """A camera of a shard, connection after connection."""
+    """One camera of a shard, across its connections."""
 
     site: str
     subject: CameraProfile
     epoch: int
     wall0: float
     number: int
-    """Of the connection, among those of the assembler."""
+    """Identifies the connection in the assembler."""
     reorder: Reorder
     events: CameraEvents = field(init=False)
     known: CameraConnection | None = None
-    """What its latest message said of the connection: it fits this camera."""
+    """The connection header of the latest message, already checked against this camera."""
     past: tuple[int, ...] = ()
     scored: int = 0
-    """Frames before this number are done with: they only make windows whole."""
+    """Frames before this number are already scored; they only complete windows."""
     last_slot: int = -1
-    """The latest that was put into windows."""
+    """The latest slot added to windows."""
     needed: deque[tuple[int, int, int]] = field(default_factory=deque)
-    """Messages with one of the latest frames: stream sequence, frame number, last slot."""
+    """Messages that windows still need: stream sequence, frame number, last slot."""
     last_sequence: int = 0
     heard: float = 0.0
-    """When it last sent something, by the clock that never moves."""
+    """Monotonic time of its last message."""
     held_since: float | None = None
-    """Since when frames wait for others before them."""
+    """Monotonic time since which frames are held back for earlier ones."""
     told: Record | None = None
-    """The event as it was last announced."""
+    """The last published version of the open event."""
     is_blank: bool = True
-    """Whether there are no windows under way."""
+    """Whether no windows are in progress."""
     is_over: bool = False
-    """Whether the connection ended; a silent one may go on."""
+    """Whether the connection ended; one that timed out may resume."""
     is_lost: bool = False
-    """Whether the camera said itself that it ended."""
+    """Whether the camera itself reported that the connection was lost."""
 
     def __post_init__(self) -> None:
-        """Watch a connection from its beginning."""
+        """Start watching the connection."""
         self.events = self._events()
 
     @property
@@ -61,11 +61,11 @@ class FleetCamera:
 
     @property
     def reach(self) -> int:
-        """Slots that windows may reach back, those that are interpolated included."""
+        """How many slots back windows may reach, including interpolated ones."""
         return 2 * self.subject.detector.config.T
 
     def note(self, batch: Batch, sequence: int) -> None:
-        """Remember where in the stream frames are, as long as windows need them."""
+        """Record the stream sequence of a batch for as long as windows need its frames."""
         last = batch.slots[-1]
         self.needed.append((sequence, batch.seq, last))
         oldest = min(self.last_slot, last) - self.reach
@@ -73,11 +73,11 @@ class FleetCamera:
             self.needed.popleft()
 
     def is_late(self, epoch: int) -> bool:
-        """Whether a message is from a connection that is over."""
+        """Whether a message belongs to a connection that has ended."""
         return epoch in self.past or (self.is_lost and epoch == self.epoch)
 
     def begin(self, connection: CameraConnection, number: int) -> None:
-        """Another connection, or the same one after a silence."""
+        """Start a new connection, or resume the current one after it timed out."""
         if connection.epoch != self.epoch:
             self.past = (*self.past, self.epoch)[-PAST:]
             self.scored = 0
@@ -90,7 +90,7 @@ class FleetCamera:
         self.events = self._events()
 
     def state(self) -> CameraState:
-        """What a successor needs."""
+        """The checkpoint that another worker resumes from."""
         is_idle = self.events.is_idle
         return CameraState(
             site=self.site,
@@ -111,7 +111,7 @@ class FleetCamera:
     def restore(
         cls, subject: CameraProfile, state: CameraState, number: int, now: float
     ) -> FleetCamera:
-        """The camera that `state` told of; its windows come again with its frames."""
+        """Restore a camera from `state`; its windows are rebuilt from replayed frames."""
         made = cls(
             site=state.site,
             subject=subject,

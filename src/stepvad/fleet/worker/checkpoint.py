@@ -1,4 +1,4 @@
-"""What the broker keeps of a shard, so that another worker can go on: typed, with a version."""
+"""Checkpoints of shards in the broker, from which another worker resumes: typed and versioned."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stepvad.payload import Fields, JsonObject, check_version
 from stepvad.poses import MAX_FPS
 
 VERSION = 1
-"""Of the layout of a state; checkpoints without a version have this one."""
+"""Layout version of a state; checkpoints without a version use this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraState:
-    """What a successor needs of one camera."""
+    """The checkpoint of one camera."""
 
     site: str
     rate: float
@@ -29,12 +29,12 @@ class CameraState:
     past: tuple[int, ...]
     scored: int
     first: int
-    """The first frame that windows under way need."""
+    """The first frame that windows in progress need."""
     sequence: int
     is_over: bool
     is_lost: bool
     events: CameraEventsState | None = None
-    """None while nobody is above the threshold."""
+    """None while no event is open or pending."""
     told: Record | None = None
 
     def to_json(self) -> JsonObject:
@@ -58,7 +58,7 @@ class CameraState:
 
     @classmethod
     def from_json(cls, own: Fields) -> CameraState:
-        """The state that `to_json` made these fields of."""
+        """Parse the output of `to_json`."""
         rate = own.number("rate", most=MAX_FPS)
         if not rate > 0:
             raise own.unlike("rate", "a rate above 0")
@@ -82,14 +82,14 @@ class CameraState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """What a successor needs of a shard."""
+    """The checkpoint of a shard."""
 
     floor: Position
-    """Up to where in the stream no message is needed any more."""
+    """The position up to which no message is needed any more."""
     cameras: Mapping[str, CameraState]
     """By name, as `site/camera`."""
     said: int
-    """The last message on the subject of its events."""
+    """Sequence of the last message on its event subject."""
 
     def to_json(self) -> JsonObject:
         """Plain values."""
@@ -103,7 +103,7 @@ class ShardState:
 
     @classmethod
     def from_json(cls, facts: object) -> ShardState:
-        """The state that `to_json` made these values of; anything else is an `UnreadableError`."""
+        """Parse the output of `to_json`; raise `UnreadableError` for anything else."""
         try:
             own = Fields.of("state", facts)
             cameras = {
@@ -131,18 +131,19 @@ def _floor(own: Fields) -> Position:
 
 @dataclass(frozen=True, slots=True)
 class ShardCheckpoint:
-    """The owner of a shard and its state, as it was written.
+    """The owner of a shard and its raw state.
 
-    A state of a newer version is kept for those who can read it; the owner can always be read.
+    A state of a newer version is preserved for workers that can read it; the owner is always
+    readable.
     """
 
     owner: str
-    """Empty: nobody, it was given back."""
+    """Empty if the shard was released."""
     state: Mapping[str, object] | None = None
     version: int = VERSION
 
     def shard_state(self) -> ShardState | None:
-        """The state, checked; a newer or a damaged one is an `UnreadableError`."""
+        """The validated state; raise `UnreadableError` if it is newer or damaged."""
         if self.state is None:
             return None
         try:
@@ -152,7 +153,7 @@ class ShardCheckpoint:
         return ShardState.from_json(self.state)
 
     def pack(self) -> bytes:
-        """The bytes that the broker keeps."""
+        """Serialise for the broker."""
         import msgpack
 
         facts = {"owner": self.owner, "state": self.state, "version": self.version}
@@ -161,12 +162,12 @@ class ShardCheckpoint:
 
     @classmethod
     def unpack(cls, value: bytes) -> ShardCheckpoint:
-        """The checkpoint in these bytes; anything else is an `UnreadableError`."""
+        """Parse the bytes of a checkpoint; raise `UnreadableError` for anything else."""
         import msgpack
 
         try:
             facts = msgpack.unpackb(value, strict_map_key=False)
-        except Exception as error:  # it has many, and RecursionError; none may end a worker
+        except Exception as error:  # msgpack raises many types; none may stop a worker
             raise UnreadableError(
                 f"checkpoint: expected msgpack, got: {type(error).__name__}"
             ) from None

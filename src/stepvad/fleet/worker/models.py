@@ -1,4 +1,4 @@
-"""Which model scores a camera, and how its events are made."""
+"""The model and event rules of each camera."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from stepvad.windows.online import check_online
 
 @dataclass(frozen=True, slots=True)
 class FleetModels:
-    """All models of a worker, loaded before it begins."""
+    """All models of a worker, loaded at startup."""
 
     settings: Sequence[ModelSettings]
     _loaded: list[Loaded] = field(default_factory=list)
 
     @classmethod
     def load(cls, settings: Sequence[ModelSettings]) -> FleetModels:
-        """Read every model, and see that each can tell an event."""
+        """Load every model and check that each has event rules and can run online."""
         models = Models()
         loaded = [models.load(one.model) for one in settings]
         for one, model in zip(settings, loaded, strict=True):
@@ -29,7 +29,7 @@ class FleetModels:
         return cls(settings, loaded)
 
     def subject(self, camera: str, rate: float) -> CameraProfile | None:
-        """What `site/camera` is watched with; None if no model matches it."""
+        """The profile for `site/camera`; None if no model matches it."""
         for one, model in zip(self.settings, self._loaded, strict=True):
             if one.has(camera):
                 return CameraProfile(

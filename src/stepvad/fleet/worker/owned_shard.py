@@ -1,4 +1,4 @@
-"""A shard that is ours: frames are pulled for it, and what it says goes out in order."""
+"""A shard owned by this worker: pulls its frames and publishes its events in order."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from stepvad.supervision.backoff import Backoff
 logger = logging.getLogger(__name__)
 
 FETCHED = 256
-"""Messages taken from the consumer at once."""
+"""Messages fetched from the consumer at once."""
 WAITING, WAITING_BYTES = 1024, 2**20
-"""Messages of a shard that may wait to be scored, and about how many bytes of them."""
+"""Limits of a shard's scoring queue: messages, and approximate bytes."""
 FIRST_S, LONGEST_S = 0.1, 1.0
-"""Before something is tried again at a broker that does not answer."""
+"""First and longest back-off while the broker is unreachable."""
 FRAME_TIME = "Stepvad-Frame-Time"
-"""The header that tells when the broker took the frame that changed an event."""
+"""Header with the time at which the broker received the frame that changed an event."""
 BURIED = 65_536
-"""Bytes kept of a message that nobody can read."""
+"""Bytes kept of an unreadable message."""
 
 
 class OutgoingMessage(NamedTuple):
-    """Something to be published, and when the frame came that it is about."""
+    """A message to publish, and the time of the frame that caused it."""
 
     subject: str
     data: bytes
@@ -45,49 +45,49 @@ class OutgoingMessage(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """A checkpoint to be written, after all that was said before it."""
+    """A checkpoint to write after all messages queued before it."""
 
     value: bytes
     is_last: bool
 
 
 def key_of(shard: int) -> str:
-    """Where the checkpoint of a shard is."""
+    """The key of a shard's checkpoint."""
     return f"shard-{shard}"
 
 
 @dataclass(slots=True, eq=False)
 class OwnedShard:
-    """A shard, its consumer, and the fence that keeps others' events out."""
+    """A shard, its consumer, and the fence that rejects events of former owners."""
 
     bus: Bus
     worker: str
     shard: Shard
     subject: str
-    """Where its events go."""
+    """Subject of its events."""
     dead: str
-    """Where messages go that nobody can read."""
+    """Subject prefix for unreadable messages."""
     lost: Callable[[OwnedShard], None]
     announced: Callable[[OutgoingMessage], None]
     consumer: Consumer
     revision: int
     expect: int
-    """The last message on its subject: ours."""
+    """Sequence of the last message on its event subject, which must be ours."""
     waiting: list[Delivery] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     patience_until: float = 0.0
-    """Until then nothing is shed: there is something to catch up with."""
+    """Monotonic time until which no frames are shed, to let the shard catch up."""
     is_caught_up: bool = False
     is_drained: bool = False
-    """Whether the broker had nothing more when it was last asked."""
+    """Whether the last fetch returned nothing."""
     age: float = 0.0
-    """Of the oldest frame of the latest round."""
+    """Age of the oldest frame of the latest round."""
     unsaid: int = 0
-    """Changes of events that the broker did not store yet."""
+    """Event changes that the broker has not stored yet."""
     restarts: int = 0
-    """Those of the consumer that were noticed."""
+    """Consumer restarts seen so far."""
     _bytes: int = 0
-    """Of the messages that wait."""
+    """Bytes of the queued messages."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _letters: asyncio.Queue[OutgoingMessage | Checkpoint] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -95,7 +95,7 @@ class OwnedShard:
     _is_refused: bool = False
 
     def start(self, arrived: asyncio.Event) -> None:
-        """Begin to pull, and to say."""
+        """Start pulling frames and publishing events."""
         self.arrived = arrived
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._pull()), loop.create_task(self._say())]
@@ -103,7 +103,7 @@ class OwnedShard:
             task.add_done_callback(self._ended)
 
     def take(self, most: int) -> Sequence[Delivery]:
-        """Messages that wait."""
+        """Dequeue up to `most` messages."""
         taken, self.waiting = self.waiting[:most], self.waiting[most:]
         self._bytes -= _size(taken)
         if not self._is_full:
@@ -111,7 +111,7 @@ class OwnedShard:
         return taken
 
     def tell(self, changes: Sequence[Announcement], dead: Sequence[PoisonMessage]) -> None:
-        """Have changes announced and dead messages buried, in order."""
+        """Queue event changes and unreadable messages for publishing, in order."""
         self.unsaid += len(changes)
         for change in changes:
             slot = change.slot if change.kind == "update" else 0
@@ -136,7 +136,7 @@ class OwnedShard:
             )
 
     def keep(self, *, is_last: bool = False) -> None:
-        """Have a checkpoint written once all that was said before it is stored."""
+        """Queue a checkpoint, written once all earlier messages are stored."""
         if self._is_keeping and not is_last:
             return
         self._is_keeping = True
@@ -145,25 +145,25 @@ class OwnedShard:
         self._letters.put_nowait(Checkpoint(made.pack(), is_last))
 
     def give_up(self) -> None:
-        """Take nothing more, and have the last checkpoint written."""
+        """Stop pulling and queue the last checkpoint."""
         self._tasks[0].cancel()
         self.keep(is_last=True)
 
     async def release(self) -> None:
-        """Give the shard back, once everything is said and kept."""
+        """Release the shard once its queue is flushed, or after 10 s."""
         with suppress(TimeoutError):
             async with asyncio.timeout(10.0):
                 await self._tasks[1]
         await self.stop()
 
     async def stop(self) -> None:
-        """Let go at once."""
+        """Stop without flushing."""
         await end(*self._tasks)
         with suppress(StepvadError):
             await self.consumer.close()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Let go of a shard whose frames or events cannot go on; it is taken anew."""
+        """Drop the shard if one of its tasks failed; a worker takes it again."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             logger.error("shard %d: failed", self.shard.number, exc_info=error)
@@ -206,7 +206,7 @@ class OwnedShard:
             self.lost(self)
 
     async def _persist(self, letter: OutgoingMessage | Checkpoint) -> None:
-        """Try for as long as the broker is away."""
+        """Retry with back-off until the broker stores the message or checkpoint."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
@@ -228,7 +228,7 @@ class OwnedShard:
                 key_of(self.shard.number), kept.value, self.revision
             )
         except ConflictError:
-            # the answer to our own write may have been lost
+            # the acknowledgement of our own write may have been lost
             entry = await self.bus.read(key_of(self.shard.number))
             if entry is None or entry.value != kept.value:
                 raise
@@ -251,12 +251,12 @@ class OwnedShard:
 
 
 def _size(deliveries: Sequence[Delivery]) -> int:
-    """Bytes of messages."""
+    """Total bytes of messages."""
     return sum(len(delivery.data) for delivery in deliveries)
 
 
 def _known(value: bytes, shard: int) -> ShardCheckpoint:
-    """A checkpoint; one of nobody and without a state if it cannot be read."""
+    """Unpack a checkpoint; return one without owner and state if it is unreadable."""
     try:
         return ShardCheckpoint.unpack(value)
     except UnreadableError as error:
@@ -265,7 +265,7 @@ def _known(value: bytes, shard: int) -> ShardCheckpoint:
 
 
 def _restored(shard: Shard, kept: ShardCheckpoint) -> ShardState | None:
-    """The state that a shard went on from; None if it begins without one."""
+    """Restore the shard and return its state; None if it starts without one."""
     try:
         state = kept.shard_state()
         if state is not None:
@@ -278,12 +278,12 @@ def _restored(shard: Shard, kept: ShardCheckpoint) -> ShardState | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlets:
-    """Where messages of a shard go, and who hears of them."""
+    """Subjects and callbacks for the messages of a shard."""
 
     subject: str
-    """Of its events."""
+    """Subject of its events."""
     dead: str
-    """Of messages that nobody can read."""
+    """Subject prefix for unreadable messages."""
     lost: Callable[[OwnedShard], None]
     announced: Callable[[OutgoingMessage], None]
 
@@ -296,7 +296,7 @@ async def take(
     *,
     alive: Callable[[str], bool],
 ) -> OwnedShard | None:
-    """Make a shard ours, unless a worker that is alive has it: state first, then the fence."""
+    """Take over a shard unless a live worker owns it: first its state, then the fence."""
     entry = await bus.read(key_of(shard.number))
     kept = ShardCheckpoint("")
     if entry is not None:
@@ -315,7 +315,7 @@ async def take(
     claim = await bus.publish(outlets.subject, encode_claim(worker))
     if state is not None:
         shard.recall(await bus.said(outlets.subject, state.said))
-    # a name of its own: a former owner that wakes up pulls nothing away from us
+    # a unique consumer name: a former owner that resumes cannot pull our messages
     consumer = await bus.poses(
         shard.number, f"shard-{shard.number}-{worker}-{revision}", shard.position
     )

@@ -1,23 +1,23 @@
-"""Frames in the order in which the camera sent them, each once."""
+"""Deduplicate frames and restore the order in which the camera sent them."""
 
 from __future__ import annotations
 
 from stepvad.fleet.wire import Batch
 
 DEPTH = 5
-"""Messages that one which is late may come after."""
+"""How many messages a late one may arrive behind."""
 
 
 class Reorder:
-    """Batches of one connection by their numbers; what comes too soon is held for a while."""
+    """Orders the batches of one connection by sequence number; holds early ones back."""
 
     def __init__(self, next_seq: int | None = None) -> None:
         self.next = next_seq
-        """The number of the frame that is due; None before the first."""
+        """Number of the next expected frame; None before the first."""
         self.duplicates = 0
-        """Frames that came twice, or too late."""
+        """Frames that arrived twice or too late."""
         self.missed = 0
-        """Frames that never came."""
+        """Frames that never arrived."""
         self._held: dict[int, Batch] = {}
 
     def __len__(self) -> int:
@@ -25,9 +25,9 @@ class Reorder:
         return len(self._held)
 
     def push(self, batch: Batch) -> list[Batch]:
-        """What may go on now."""
+        """Add a batch and return those that are now in order."""
         if self.next is None:
-            # connections count from 0: the first may be late itself
+            # connections count from 0: earlier messages may still arrive
             self.next = 0 if batch.seq <= DEPTH * max(len(batch), 1) else batch.seq
         if batch.seq == self.next and not self._held:
             self.next = batch.end
@@ -45,7 +45,7 @@ class Reorder:
         return released
 
     def skip(self) -> list[Batch]:
-        """What is held, as if the frames before it would never come."""
+        """Give up on the next missing frames and return the held batches that follow."""
         released: list[Batch] = []
         if self._held and self.next is not None:
             first = min(self._held)
@@ -55,14 +55,14 @@ class Reorder:
         return released
 
     def flush(self) -> list[Batch]:
-        """Everything that is held, because nothing follows."""
+        """Return everything held, at the end of a connection."""
         released = []
         while self._held:
             released += self.skip()
         return released
 
     def leave_out(self, batch: Batch) -> int:
-        """Take a batch for done; how many of its frames were still wanted."""
+        """Skip past a batch and return how many of its frames were still due."""
         due = batch.seq if self.next is None else self.next
         self.next = max(due, batch.end)
         self._held = {seq: held for seq, held in self._held.items() if held.end > self.next}

@@ -1,4 +1,4 @@
-"""Frames of many cameras scored together, and what that changes in their events."""
+"""Score frames of many cameras together and update their events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Work(NamedTuple):
-    """Frames of a camera that are due, and when the broker took them."""
+    """Frames of a camera that are due, and when the broker received them."""
 
     camera: FleetCamera
     batch: Batch
@@ -31,14 +31,14 @@ class Work(NamedTuple):
 
 
 class _Frames(NamedTuple):
-    """All frames of some works, one after the other; one value of each."""
+    """All frames of some works in order, as columns with one value per frame."""
 
     work: NDArray[np.int64]
-    """Which work it is of."""
+    """Index of the frame's work."""
     slot: NDArray[np.int64]
     people: NDArray[np.int64]
     is_new: NDArray[np.bool_]
-    """Whether it is to be scored; others only make windows whole."""
+    """Whether to score the frame; others only complete windows."""
 
     @classmethod
     def of(cls, works: Sequence[Work]) -> _Frames:
@@ -56,7 +56,7 @@ class _Frames(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """A change of an event, to be announced."""
+    """A change of an event to publish."""
 
     site: str
     kind: Kind
@@ -64,12 +64,12 @@ class Announcement(NamedTuple):
     after: Record
     slot: int
     time: float
-    """When the broker took the frame that made it; 0: nobody waits for it."""
+    """When the broker received the frame that caused it; 0 excludes it from the latency."""
 
 
 @dataclass(slots=True)
 class ScoringStats:
-    """What was done since the worker began."""
+    """Counters since the worker started."""
 
     frames: int = 0
     windows: int = 0
@@ -81,23 +81,23 @@ class ScoringStats:
 
 @dataclass(slots=True, eq=False)
 class BatchScorer:
-    """Scores frames of all cameras; those that share a detector in one call."""
+    """Scores frames of all cameras, with one call per detector and skeleton."""
 
     counts: ScoringStats = field(default_factory=ScoringStats)
     _assemblers: dict[int, WindowAssembler] = field(default_factory=dict)
     _numbers: int = 0
 
     def number(self) -> int:
-        """A number for a connection that no other has."""
+        """A unique number for a connection."""
         self._numbers += 1
         return self._numbers
 
     def forget(self, camera: FleetCamera) -> None:
-        """No window of this camera goes on."""
+        """Discard the windows in progress of this camera."""
         self._assembler(camera.subject.detector).forget(camera.number)
 
     def score(self, works: Sequence[Work]) -> list[Announcement]:
-        """What frames change; of each camera they come in order."""
+        """Score frames and return the event changes; frames of a camera must be in order."""
         groups: dict[tuple[int, str], list[Work]] = {}
         for work in works:
             key = id(work.camera.subject.detector), work.batch.connection.skeleton.name
@@ -110,17 +110,16 @@ class BatchScorer:
         return self._assemblers[id(detector)]
 
     def _score(self, works: Sequence[Work]) -> list[Announcement]:
-        """What frames of cameras change that share a detector and a skeleton.
+        """Score frames of cameras that share a detector and a skeleton.
 
-        Where that fails, each camera is scored alone: the one to blame loses its frames, the
-        others lose nothing.
+        If that fails, score each camera alone: only the faulty camera loses its frames.
         """
         assembler = self._assembler(works[0].camera.subject.detector)
         mark = assembler.mark()
         try:
             frames = _Frames.of(works)
             scores, frame = self._scored(works, frames)
-        except Exception:  # whatever a message brings about, other cameras go on
+        except Exception:  # a bad message must not affect other cameras
             assembler.undo(mark)
             by_camera: dict[int, list[Work]] = {}
             for work in works:
@@ -138,7 +137,7 @@ class BatchScorer:
         return found
 
     def _give_up(self, works: Sequence[Work]) -> None:
-        """Frames of one camera that cannot be scored: its windows begin after them."""
+        """Skip frames of one camera that cannot be scored; its windows restart after them."""
         self.forget(works[0].camera)
         for camera, batch, _ in works:
             self.counts.failed += max(batch.end - max(camera.scored, batch.seq), 0)
@@ -182,9 +181,9 @@ class BatchScorer:
         scores: WindowScores,
         frame: NDArray[np.int64],
     ) -> list[Announcement]:
-        """Hand the scores to cameras where they matter: few, at most times.
+        """Pass the scores to cameras with an anomaly or an open event: few, most of the time.
 
-        A camera that cannot take them misses the rest of these frames.
+        A camera that raises an exception skips the rest of these frames.
         """
         thresholds = np.array([work.camera.subject.rules.threshold for work in works])
         loud = thresholds[frames.work[frame]] <= scores.A
@@ -203,7 +202,7 @@ class BatchScorer:
             own = scores.part(order[ends[at] : ends[at + 1]])
             try:
                 found += _seen(camera, batch, i, own, time)
-            except Exception:  # one camera's trouble is not the others'
+            except Exception:  # a faulty camera must not affect the others
                 logger.exception("camera %s: its events could not be made", camera.name)
                 busy.discard(id(camera))
                 self.counts.failed += int(
@@ -215,7 +214,7 @@ class BatchScorer:
 def _seen(
     camera: FleetCamera, batch: Batch, i: int, windows: WindowScores, time: float
 ) -> list[Announcement]:
-    """What the scores of one frame change."""
+    """Event changes caused by the scores of one frame."""
     slot = batch.slots[i]
     told = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
     return [changed(camera, kind, record, slot, time) for kind, record in told]
@@ -224,7 +223,7 @@ def _seen(
 def changed(
     camera: FleetCamera, kind: Kind, record: Record, slot: int, time: float
 ) -> Announcement:
-    """A change, after what was told before it."""
+    """Build an announcement that follows the last published one."""
     change = Announcement(camera.site, kind, camera.told, record, slot, time)
     camera.told = None if kind == "end" else record
     return change

@@ -1,4 +1,4 @@
-"""A worker as a process: from its settings to SIGTERM."""
+"""The worker process: runs from its settings until SIGTERM."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FIRST_S, LONGEST_S = 0.2, 5.0
-"""Between two tries to make streams and buckets."""
+"""First and longest back-off between attempts to create streams and buckets."""
 HUNG_S = 30.0
-"""A worker that makes no round for so long hangs, and says so at /health."""
+"""A worker without a round for this long reports itself unhealthy at /health."""
 
 
 def worker_name(settings: FleetSettings) -> str:
-    """A name that no other worker has, nor this one when it is started again."""
+    """A name unique across workers and restarts."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:32]
     return f"{settings.worker.name or f'{host}-{os.getpid()}'}-{secrets.token_hex(3)}"
 
 
 def stopping() -> asyncio.Event:
-    """Set when the process is told to end."""
+    """An event that is set on SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -49,7 +49,7 @@ def stopping() -> asyncio.Event:
 
 
 async def set_up(bus: NatsBus, stop: asyncio.Event) -> None:
-    """Make streams and buckets, for as long as it takes."""
+    """Create streams and buckets, retrying with back-off until stopped."""
     backoff = Backoff(FIRST_S, LONGEST_S)
     while not stop.is_set():
         try:
@@ -61,7 +61,7 @@ async def set_up(bus: NatsBus, stop: asyncio.Event) -> None:
 
 
 async def work(settings: FleetSettings) -> None:
-    """Score until SIGTERM, then give everything back."""
+    """Score until SIGTERM, then release all shards and the lease."""
     models = FleetModels.load(settings.models)
     name = worker_name(settings)
     stop = stopping()
@@ -79,7 +79,7 @@ async def work(settings: FleetSettings) -> None:
 
 
 def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
-    """Answer Prometheus at an address, and /health, until the returned function is called."""
+    """Serve Prometheus metrics and /health at an address; return a function that closes it."""
     if address is None:
         return lambda: None
     from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
@@ -112,7 +112,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
 
 
 def with_health(metrics: WSGIApplication, tally: WorkerStats) -> WSGIApplication:
-    """Metrics, and at /health whether the worker makes its rounds; a thread of its own answers."""
+    """Serve metrics, plus /health, which fails if the worker hangs; runs in its own thread."""
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/health":

@@ -1,4 +1,4 @@
-"""A shard: some cameras of a fleet, their frames in, changes of their events out."""
+"""A shard: a subset of the cameras; turns their frames into event changes."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from stepvad.skeletons import modelled
 logger = logging.getLogger(__name__)
 
 TRIES = 3
-"""How often a message is read before it is given up."""
+"""Attempts to read a message before it is dropped."""
 NONSENSE_S = 600.0
-"""No frame is that old."""
+"""A frame that seems older than this means the broker's clock was moved."""
 HELD_S = 1.0
-"""Longest that frames wait for those before them."""
+"""Longest time frames are held back for earlier ones."""
 
 
 class PoisonMessage(NamedTuple):
-    """A message that nobody can read."""
+    """An unreadable message."""
 
     delivery: Delivery
     reason: str
@@ -49,7 +49,7 @@ class PoisonMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When frames are too old, and cameras too silent."""
+    """Age at which frames are shed, and silence after which a camera is lost."""
 
     shed_s: float = 1.5
     silent_s: float = 30.0
@@ -65,26 +65,26 @@ class Shard:
     scorer: BatchScorer
     pace: Pace
     cameras: dict[str, FleetCamera] = field(default_factory=dict)
-    """By the subject of their frames."""
+    """Keyed by the subject of their frames."""
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Frames by camera: shed, duplicate, missed, late, refused."""
     position: Position = field(default_factory=Position)
-    """The last message that was taken."""
+    """The last message taken."""
     changes: list[Announcement] = field(default_factory=list)
     dead: list[PoisonMessage] = field(default_factory=list)
     recalled: dict[str, EventMessage] = field(default_factory=dict)
-    """Events that a former owner announced after its last checkpoint and did not end."""
+    """Events that a former owner published after its last checkpoint and did not end."""
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
     _works: list[Work] = field(default_factory=list)
     _holding: dict[str, FleetCamera] = field(default_factory=dict)
-    """Cameras with frames that wait for others."""
+    """Cameras with frames held back."""
     _unknown: set[str] = field(default_factory=set)
 
     def take(
         self, deliveries: Sequence[Delivery], now: float, clock: float | None
     ) -> Sequence[Work]:
-        """Frames that are due; `clock` is the broker's, None while nothing may be shed."""
+        """Return the frames that are due; `clock` is the broker's, None to shed nothing."""
         self._works = []
         again, self._doubtful = self._doubtful, []
         for delivery, tries in again:
@@ -98,20 +98,23 @@ class Shard:
         return works
 
     def flush(self) -> None:
-        """Score what was taken so far, because a camera of it ends."""
+        """Score the frames taken so far, before a camera ends or sheds frames."""
         works, self._works = self._works, []
         if works:
             self.changes += self.scorer.score(works)
 
     def end_silent(self, now: float) -> None:
-        """End the events of cameras that send nothing any more."""
+        """End the events of cameras that stopped sending."""
         for camera in self.cameras.values():
             if not camera.is_over and now - camera.heard > self.pace.silent_s:
                 logger.info("camera %s: silent for %g s", camera.name, now - camera.heard)
                 self._lose(camera, "camera lost")
 
     def recall(self, said: Iterable[bytes]) -> None:
-        """What a former owner announced after its checkpoint: most will come again by itself."""
+        """Load the events a former owner published after its checkpoint.
+
+        Replaying the frames recreates most of them.
+        """
         for data in said:
             with suppress(UnreadableError):
                 told = decode_event(data)
@@ -121,7 +124,7 @@ class Shard:
                     self.recalled[told.after.id] = told
 
     def end_forgotten(self) -> None:
-        """End events that did not come again, because their frames are gone."""
+        """End recalled events that were not recreated because their frames have expired."""
         if not self.recalled:
             return
         going = {c.told.id for c in self.cameras.values() if c.told is not None}
@@ -134,21 +137,21 @@ class Shard:
         self.recalled.clear()
 
     def hear_all(self, now: float) -> None:
-        """Nobody could be heard until now: no silence counts."""
+        """Reset the silence timers of all cameras, after the broker was unreachable."""
         for camera in self.cameras.values():
             camera.heard = now
 
     def floor(self) -> Position:
-        """Up to where in the stream no message is needed any more."""
+        """The position up to which no message is needed any more."""
         needed = [c.needed[0][0] for c in self.cameras.values() if c.needed and not c.is_over]
         needed += [delivery.sequence for delivery, _ in self._doubtful]
         at = self.position
         return replace(at, sequence=min([at.sequence, *(first - 1 for first in needed)]))
 
     def state(self, said: int = 0) -> ShardState:
-        """What a successor needs; who is over and not needed is forgotten.
+        """Build the checkpoint; drop cameras that ended and are no longer needed.
 
-        `said` is the last message on the subject of its events.
+        `said` is the sequence of the last message on the event subject.
         """
         floor = self.floor()
         for subject, camera in [*self.cameras.items()]:
@@ -158,9 +161,9 @@ class Shard:
         return ShardState(floor=floor, cameras=cameras, said=said)
 
     def restore(self, state: ShardState, now: float) -> None:
-        """Go on from what `state` told, from its floor on.
+        """Resume from `state`, starting at its floor.
 
-        A state that nobody can have told is an `UnreadableError`, and changes nothing.
+        An invalid state raises `UnreadableError` and changes nothing.
         """
         try:
             cameras = self._restored(state, now)
@@ -180,7 +183,7 @@ class Shard:
         return cameras
 
     def of_stream(self, stream: str) -> None:
-        """Which stream the frames are from: another one than before counts anew."""
+        """Set the stream that frames come from; a new stream resets all sequence numbers."""
         if self.position.stream not in ("", stream):
             for camera in self.cameras.values():
                 camera.needed.clear()
@@ -213,7 +216,7 @@ class Shard:
             camera.is_lost = True
 
     def _is_going_on(self, camera: FleetCamera, batch: Batch) -> bool:
-        """Whether frames are wanted; they may begin another connection."""
+        """Whether to use the frames; they may start a new connection or resume one."""
         connection = batch.connection
         _check(connection, camera)
         if camera.is_late(connection.epoch):
@@ -230,7 +233,7 @@ class Shard:
         return True
 
     def _meet(self, delivery: Delivery, batch: Batch) -> FleetCamera | None:
-        """A camera that was not here before."""
+        """Add a new camera; None if no model matches it."""
         of = batch.connection
         if self.subjects.poses(of.site, of.camera) != delivery.subject:
             raise UnreadableError(f"poses: expected those of {delivery.subject}, got {of.name}")
@@ -271,7 +274,7 @@ class Shard:
             self._holding[delivery.subject] = camera
 
     def _shed(self, camera: FleetCamera, batch: Batch) -> None:
-        """Leave frames out as a whole: no window goes on from before them."""
+        """Drop the whole batch; no window spans it."""
         if not camera.is_blank:
             self.flush()
             self.scorer.forget(camera)
@@ -281,7 +284,7 @@ class Shard:
         camera.scored = max(camera.scored, batch.end)
 
     def _is_old(self, delivery: Delivery, clock: float | None) -> bool:
-        """Whether a frame is shed; once it began, until there is some slack again."""
+        """Whether to shed a frame; shedding continues until its age is below `shed_s / 3`."""
         if clock is None:
             self.is_shedding = False
             return False
@@ -294,7 +297,7 @@ class Shard:
     def _due(self, camera: FleetCamera, batches: Iterable[Batch], time: float) -> None:
         for batch in batches:
             last = camera.last_slot
-            if batch.slots[0] <= last:  # a slot that is past
+            if batch.slots[0] <= last:  # the slot is already past
                 past = bisect_right(batch.slots, last)
                 self.counts[camera.name, "late"] += past
                 batch = batch.part(past, len(batch))
@@ -304,7 +307,7 @@ class Shard:
                 self._works.append(Work(camera, batch, time))
 
     def _release(self, now: float) -> None:
-        """Let go of frames that waited too long for others."""
+        """Release frames that were held back too long."""
         for subject, camera in [*self._holding.items()]:
             if not len(camera.reorder):
                 camera.held_since = None
@@ -318,7 +321,7 @@ class Shard:
                 camera.held_since = None
 
     def _lose(self, camera: FleetCamera, by: EndedBy) -> None:
-        """Nothing follows in this connection: end its event."""
+        """End the connection and its event."""
         self._due(camera, camera.reorder.flush(), 0.0)
         self.flush()
         for kind, record in camera.events.lose(by):
@@ -329,7 +332,7 @@ class Shard:
 
 
 def _check(connection: CameraConnection, camera: FleetCamera) -> None:
-    """Refuse what is of another camera, or what the model of this one cannot score."""
+    """Reject frames of another camera, or ones that this camera's model cannot score."""
     if connection.name != camera.name:
         raise UnreadableError(
             f"poses: expected those of {camera.name}, got some of {connection.name}"

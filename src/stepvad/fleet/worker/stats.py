@@ -1,4 +1,4 @@
-"""What a worker did, counted; as Prometheus metrics for whoever asks."""
+"""Counters of a worker, exported as Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 @dataclass(slots=True)
 class WorkerStats:
-    """Counts since the worker began."""
+    """Counters since the worker started."""
 
     frames: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Frames that were not scored, by camera and reason."""
+    """Frames not scored, by camera and reason."""
     messages: int = 0
     events: int = 0
     delays: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
-    """Events by the time from the broker's stamp on the frame to the stored event."""
+    """Histogram of event latency, from the broker's frame timestamp to the stored event."""
     delay_s: float = 0.0
     latest: float = 0.0
-    """The broker's time of the latest frame scored."""
+    """Broker timestamp of the latest frame scored."""
     round_at: float = field(default_factory=time.monotonic)
-    """When the worker last made a round; there are some every second, whatever comes."""
+    """When the last round finished; rounds run several times a second even without frames."""
 
     def add(self, works: Sequence[Work]) -> None:
-        """Frames that were scored in a round, if there were any."""
+        """Count the works of a round; there may be none."""
         self.round_at = time.monotonic()
         self.messages += len(works)
         if works:
             self.latest = max(work.time for work in works)
 
     def event(self, letter: OutgoingMessage, clock: float) -> None:
-        """An event that is stored."""
+        """Count a stored event."""
         self.events += 1
         if letter.time:
             delay = max(clock - letter.time, 0.0)
@@ -53,7 +53,7 @@ class WorkerStats:
 
 @dataclass(slots=True, eq=False)
 class WorkerMetrics:
-    """Reads the tally whenever Prometheus asks."""
+    """Prometheus collector that reads the tally on each scrape."""
 
     tally: WorkerStats
     counts: ScoringStats
@@ -62,7 +62,7 @@ class WorkerMetrics:
     unsaid: Callable[[], int]
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics now."""
+        """Yield the current metrics."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,

@@ -1,4 +1,4 @@
-"""A worker: takes its share of the shards, scores their cameras, announces their events."""
+"""A worker: takes its share of the shards, scores their cameras, publishes their events."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from stepvad.supervision.backoff import Backoff
 logger = logging.getLogger(__name__)
 
 ROUND = 512
-"""Messages of all shards that are scored in one go, at most."""
+"""Most messages, over all shards, scored in one round."""
 ROUND_S = 0.05
-"""A round that takes longer is followed by smaller ones."""
+"""A round that takes longer makes the next one smaller."""
 TURNS = 8
-"""Turns of the loop for everything else, after a round."""
+"""Event-loop iterations yielded to other tasks after a round."""
 INLINE_S = 0.2
-"""A round that is expected to take longer runs in a thread of its own."""
+"""A round expected to take longer runs in the scoring thread."""
 PAUSE_S = 0.1
 """Longest pause between two rounds."""
 JUMP_S = 1.0
-"""Frames that are older by this than those of the round before: nothing was done meanwhile."""
+"""If the age of frames grows by this much between rounds, the worker was paused."""
 CALM_S = 0.5
-"""Messages younger than this: there is nothing to catch up with."""
+"""The shard has caught up once its messages are younger than this."""
 
 
 class Worker:
-    """Leases on shards, and everything that is done with them, until it is told to stop."""
+    """Leases shards, scores their frames and publishes their events until stopped."""
 
     def __init__(self, bus: Bus, settings: FleetSettings, models: FleetModels, name: str) -> None:
         self.bus, self.settings, self.models, self.name = bus, settings, models, name
@@ -56,18 +56,18 @@ class Worker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="scoring")
         self._kept_at = 0.0
         self._pace_s = 1.0
-        """Seconds that a message takes, at the worst."""
+        """Pessimistic estimate of the seconds per message."""
         self._most = 64
-        """Messages of the next round."""
+        """Most messages of the next round."""
         self._answered_at = 0.0
-        """When the broker last answered."""
+        """When the broker last renewed the lease."""
         self._skew_s = 0.0
-        """The broker's clock minus our own that never moves."""
+        """The broker's clock minus our monotonic clock."""
         self._lock = asyncio.Lock()
-        """Shards are scored, or given away; never both."""
+        """Keeps shards from being released while a round is scored."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until told to stop; then give everything back."""
+        """Work until `stop` is set, then release everything."""
         leasing = asyncio.get_running_loop().create_task(self._keep_leasing())
         try:
             while not stop.is_set():
@@ -78,7 +78,7 @@ class Worker:
                         await self._arrived.wait()
                 self._arrived.clear()
                 await self._round()
-                for _ in range(TURNS):  # what arrived meanwhile is taken in, the lease renewed
+                for _ in range(TURNS):  # receive messages and renew the lease
                     await asyncio.sleep(0)
             await end(leasing)
             await self._drain()
@@ -89,7 +89,7 @@ class Worker:
             self._thread.shutdown()
 
     async def _round(self) -> None:
-        """Score what came, tell what changed, and now and then keep where we are."""
+        """Score queued frames, publish event changes and write checkpoints when due."""
         while self._lost:
             holding = self._lost.pop()
             if self.holdings.get(holding.shard.number) is holding:
@@ -107,7 +107,7 @@ class Worker:
         n = sum(len(deliveries) for _, deliveries in taken)
         if n * self._pace_s < INLINE_S:
             self._score(taken, now)
-        else:  # the lease has to be renewed meanwhile
+        else:  # the lease must be renewed meanwhile
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._thread, self._score, taken, now)
         took = time.monotonic() - now
@@ -124,7 +124,7 @@ class Worker:
             self._kept_at = now
 
     def _taken(self, holdings: Sequence[OwnedShard]) -> list[tuple[OwnedShard, Sequence[Delivery]]]:
-        """Messages of a round: of every shard the same part of what waits."""
+        """Dequeue the messages of a round: the same share of every shard's queue."""
         waiting = sum(len(holding.waiting) for holding in holdings)
         part = min(self._most / max(waiting, 1), 1.0)
         return [
@@ -132,7 +132,7 @@ class Worker:
         ]
 
     def _score(self, taken: Sequence[tuple[OwnedShard, Sequence[Delivery]]], now: float) -> None:
-        """One round, in the thread that scores."""
+        """Score one round; may run in the scoring thread."""
         works: list[Work] = []
         caught_up: list[Shard] = []
         for holding, deliveries in taken:
@@ -154,7 +154,7 @@ class Worker:
     def _clock(
         self, holding: OwnedShard, deliveries: Sequence[Delivery], now: float
     ) -> float | None:
-        """The broker's time, if frames may be shed: not while there is something to catch up."""
+        """The broker's time; None while the shard catches up and may not shed frames."""
         clock = now + self._skew_s
         restarts = holding.consumer.restarts
         if now - self._answered_at > 2 * self.settings.bus.lease_s:
@@ -178,7 +178,7 @@ class Worker:
         self.tally.event(letter, time.monotonic() + self._skew_s)
 
     async def _drain(self) -> None:
-        """Score what is there, then give the shards and the lease back."""
+        """Score the queued messages, then release the shards and the lease."""
         while any(holding.waiting for holding in self.holdings.values()):
             await self._round()
         for holding in self.holdings.values():
@@ -198,15 +198,15 @@ class Worker:
                 await self._renew()
                 await self._balance()
             except ConflictError:
-                # lease expired, or the answer to a renewal was lost and the broker holds it
-                # until it does; whether a shard is still ours, its next checkpoint tells
+                # The lease expired, or the reply to a renewal was lost and the broker holds the
+                # lease until it expires; the next checkpoint shows whether a shard is still ours.
                 logger.warning("worker %s: lease expired", self.name)
                 self._lease, self._kept_at = 0, 0.0
                 await backoff.sleep()
             except UnavailableError as error:
                 logger.warning("worker %s: %s", self.name, error.problem)
                 with suppress(UnavailableError):
-                    await self.bus.setup()  # a broker that lost its memory
+                    await self.bus.setup()  # the broker may have lost its in-memory state
                 await backoff.sleep()
             else:
                 backoff.reset()
@@ -221,7 +221,7 @@ class Worker:
         self._skew_s = told - (asked + time.monotonic()) / 2
 
     async def _balance(self) -> None:
-        """Take what is free up to a fair share; give back what is more."""
+        """Take free shards up to a fair share and release any surplus."""
         alive = await self.bus.leases()
         others = {name: value for name, value in alive.items() if name != self.name}
         share = math.ceil(self._subjects.shards / (len(others) + 1))
@@ -245,7 +245,7 @@ class Worker:
             await holding.release()
 
     def _turn(self) -> list[int]:
-        """All shards, from a place on that differs from worker to worker."""
+        """All shards, starting at an offset that differs between workers."""
         n = self._subjects.shards
         first = hash(self.name) % n
         return [(first + i) % n for i in range(n)]

@@ -182,7 +182,7 @@ class Mqtt:
 
 
 def review(message: SinkMessage) -> JsonObject:
-    """The same news in the shape of Frigate's reviews: what to look at, and how urgently."""
+    """The same change in the format of Frigate's reviews."""
     return {
         "type": message.kind,
         "before": _reviewed(message.before),

@@ -1,4 +1,4 @@
-"""The store of a site that has run, for whoever comes from outside."""
+"""Open the store of a site from other processes, such as the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stepvad.site.store.eventstore import FILE_NAME, Store
 
 @contextmanager
 def open_store(data: Path) -> Iterator[Store]:
-    """The store in a data directory; an error if no site has run there."""
+    """Open the store in a data directory; raise if no site has run there."""
     store = Store(data / FILE_NAME, create=False)
     try:
         yield store
@@ -20,7 +20,7 @@ def open_store(data: Path) -> Iterator[Store]:
 
 
 def file_sizes(data: Path) -> dict[Path, int]:
-    """What a data directory holds, in bytes; of directories all files below them."""
+    """Size in bytes of each entry of a data directory; directories include all files below."""
     return {path: _size(path) for path in sorted(data.iterdir())}
 
 

@@ -14,7 +14,7 @@ from stepvad.errors import DataError
 
 Fault = Literal["full", "busy", "read-only", "damaged", "other"]
 Remedy = Literal["retry", "make room", "give up"]
-"""`retry`: the error may be transient. `give up`: the call keeps failing until somebody acts."""
+"""`retry`: the error may be transient. `give up`: it persists until an operator acts."""
 
 SQLITE_FAULTS: dict[int, tuple[Fault, Remedy]] = {
     sqlite3.SQLITE_FULL: ("full", "make room"),

@@ -188,7 +188,7 @@ class Store:
         return self._attached("poses", id)
 
     def put_explanation(self, id: str, explanation: EventExplanation) -> bool:
-        """Keep why an event has its score; False if there is no such event any more."""
+        """Store the explanation of an event; False if the event no longer exists."""
         return self._attach("explanations", id, json.dumps(explanation.to_json()))
 
     def explained(self, id: str) -> EventExplanation | None:

@@ -37,7 +37,7 @@ class OutboxMessage:
 
     @property
     def message(self) -> SinkMessage:
-        """What the sink is sent; a damaged or a newer one is a `DataError`."""
+        """The message to send; raises `DataError` if it is damaged or of a newer version."""
         return _message(self.body)
 
 
@@ -56,7 +56,7 @@ class DeadLetter:
 
     @property
     def message(self) -> SinkMessage:
-        """What the sink was sent; a damaged or a newer one is a `DataError`."""
+        """The message that was sent; raises `DataError` if it is damaged or of a newer version."""
         return _message(self.body)
 
 
@@ -77,7 +77,7 @@ class Outbox:
         kind: Kind,
         message: SinkMessage,
     ) -> None:
-        """One message for each sink, in the transaction of what it announces."""
+        """Add one message per sink, in the transaction of the change it reports."""
         body, now = json.dumps(message.to_json()), self._clock()
         connection.executemany(
             "INSERT INTO outbox (sink, event_id, kind, body, created) VALUES (?, ?, ?, ?, ?)",
