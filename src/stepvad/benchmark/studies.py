@@ -183,7 +183,7 @@ def _line(
 
 
 def grid(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """STEP, raw coordinates and kNN over T and K; raw coordinates know no K."""
+    """STEP, raw coordinates and kNN over T and K; raw coordinates have no K."""
     for T in scope.T:
         per_frame, lost = RANK
         K_of_T = [K for K in scope.K if per_frame * T - lost >= K] or [per_frame * T - lost]
@@ -216,7 +216,7 @@ def grid(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def components(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """What STEP is made of, one part changed at a time."""
+    """Ablation of STEP, one component changed at a time."""
     yield StudyCase(label="STEP", method="step", experiments=scope.of("step"))
 
     def other(label: str, some: tuple[Experiment, ...], method: str = "step") -> StudyCase:
@@ -237,7 +237,7 @@ def components(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def training(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Shorter and longer trainings, wider, faster and with noise in the blocks; kNN needs none."""
+    """Training that is shorter, longer, wider, faster or with noise in the blocks; kNN has none."""
     base = scope.base
     changes: dict[str, dict[str, object]] = {
         "": {},
@@ -263,14 +263,14 @@ def training(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def _budgets(base: Config) -> list[int]:
-    """Numbers of steps around the one asked for, from a quarter to four times."""
+    """Numbers of steps from a quarter to four times the requested one."""
     if base.max_steps is None:
         raise ConfigError("max_steps: expected a number to vary, got None")
     return [max(base.max_steps * share // 4, 1) for share in (1, 2, 4, 8, 16)]
 
 
 def aggregations(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Ways to make one score of the noise scales, under every protocol."""
+    """Aggregations of the noise scales into one score, under every protocol."""
     protocols: tuple[tuple[str, Placement], ...] = (
         ("online", "latest"),
         ("backtrack", "backtrack"),
@@ -290,7 +290,7 @@ def aggregations(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def confidence(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Every method with its score weighted by confidence, and without."""
+    """Every method with and without weighting its score by confidence."""
     for name in scope.methods:
         title = VARIANTS[name][1]
         yield StudyCase(label=title, method=name, experiments=scope.of(name))
@@ -300,7 +300,7 @@ def confidence(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def jitter(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Noise on the test windows that no training saw."""
+    """Noise on the test windows that was not present in training."""
     for name in scope.methods:
         title = VARIANTS[name][1]
         for value in JITTERS:
@@ -316,7 +316,7 @@ def jitter(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def projections(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """PCA beside projections that are learned, which also may have seen anomalies."""
+    """PCA compared with learned projections, also ones trained on anomalies."""
     names = ["step", "autoencoder", "vae"]
     names += [f"{name}-anomalies" for name in ("pca", "autoencoder", "vae")]
     for name in names:

@@ -32,7 +32,7 @@ THREADS = (1, 2)
 PAPER = {1: (0.86, 21.5), 10: (0.93, 22.8), 50: (0.97, 32.6), 100: (1.62, 44.9), 500: (7.45, 143.2)}
 """People to milliseconds and megabytes of the paper's implementation on a GTX 1080 (Supp. C)."""
 FEW_FROM = 1000
-"""From this many windows on, a third of the readings is taken."""
+"""From this many windows on, only a third of the readings is taken, but at least three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
