@@ -1,1 +1,1 @@
-"""What the measuring scripts share; the product knows nothing of it."""
+"""Helpers shared by the measuring scripts; the product does not import them."""

@@ -1,4 +1,4 @@
-"""Footage of a camera after something has changed."""
+"""Simulated changes to a camera: half the frame rate, a rolled image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TURN = np.radians(15.0)
 
 
 def halved(clip: Clip) -> Clip:
-    """Every other frame, counted as if none were missing."""
+    """Keep every other frame and renumber them consecutively."""
     tracks = []
     for track in clip.tracks:
         even = track.frames % 2 == 0
@@ -23,7 +23,7 @@ def halved(clip: Clip) -> Clip:
 
 
 def rolled(clip: Clip) -> Clip:
-    """The picture turned by 15 degrees about its axis."""
+    """Rotate the image by 15 degrees about the optical axis."""
     cos, sin = np.cos(TURN), np.sin(TURN)
     turn = np.array([[cos, sin], [-sin, cos]], dtype=np.float32)
     tracks = (replace(track, keypoints=track.keypoints @ turn) for track in clip.tracks)

@@ -1,4 +1,4 @@
-"""Tables of figures: from CSV beside the documentation, and as Markdown into its pages."""
+"""Tables of figures: read from CSV beside the documentation, rendered as Markdown."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 def markdown(
     header: Sequence[str], rows: Iterable[Sequence[str]], words: Collection[int] = ()
 ) -> str:
-    """A table with numbers to the right; columns of `words` stand to the left."""
+    """A Markdown table; columns are right-aligned, except those in `words`."""
     marks = ["---" if column in words else "--:" for column in range(len(header))]
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, marks, *rows])

@@ -1,4 +1,4 @@
-"""Data with known truth, and the frame-level protocol that measures a detector on it (Sec. 4.1)."""
+"""Labelled data sets, and the frame-level protocol that measures a detector on them (Sec. 4.1)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker sees the imports above, and no other name
 
     def __getattr__(name: str) -> object:
-        """A public name, loaded on first use: most need scipy, and some data sets much more."""
+        """Load a public name on first use: most need scipy, and some data sets much more."""
         if name not in _HOME:
             raise AttributeError(f"module 'stepvad.benchmark' has no attribute {name!r}")
         value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)

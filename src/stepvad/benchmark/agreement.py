@@ -1,4 +1,4 @@
-"""Whether every runtime gives the same answers on a data set, and not only on some windows."""
+"""Check that all runtimes agree on a whole data set, not only on a few windows."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from stepvad.progress import Report, silent
 
 REFERENCE: Engine = "numpy"
 TOP = 0.01
-"""Share of the windows, those with the highest scores, that runtimes should agree on."""
+"""Share of windows, those with the highest scores, on which runtimes should agree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """One runtime on the test clips of a data set, beside the reference."""
+    """One runtime on the test clips of a data set, compared with the reference."""
 
     engine: Engine
     auroc: float
     """Over all frames, online, not smoothed."""
     moved: float
-    """AUROC minus that of the reference, in points."""
+    """AUROC minus the reference's, in points."""
     rank_correlation: float
-    """Spearman's, of the scores of all windows with those of the reference."""
+    """Spearman's, between the scores of all windows and the reference's."""
     top: float
-    """Share of the reference's highest scores that are among the highest here."""
+    """Share of the reference's top-scoring windows that are also among the top here."""
     deviation: float
-    """Largest difference of a score, as a share of the reference's spread."""
+    """Largest score difference, as a share of the spread of the reference's scores."""
     seconds: float
 
 
@@ -47,7 +47,7 @@ def agreement(
     *,
     report: Report = silent,
 ) -> Iterator[Agreement]:
-    """A line for each runtime, the reference first."""
+    """Yield one line per runtime, the reference first."""
     here = available(ranges=detector.model.ranges is not None)
     others = [engine for engine in engines or here if engine != REFERENCE]
     reference, auroc, seconds = _score(detector, REFERENCE, dataset, report)
@@ -88,7 +88,7 @@ def _line(
 
 
 def top_overlap(A: NDArray[np.float32], reference: NDArray[np.float32]) -> float:
-    """Share of the windows with the highest scores that two runtimes have in common."""
+    """Share of the top-scoring windows that two runtimes have in common."""
     n = max(1, round(TOP * len(reference)))
     ours, theirs = (np.argpartition(scores, -n)[-n:] for scores in (A, reference))
     return len(np.intersect1d(ours, theirs)) / n

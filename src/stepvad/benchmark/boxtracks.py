@@ -1,6 +1,6 @@
-"""Box tracks of ShanghaiTech's videos: where each person is, and not how they move.
+"""Box tracks of ShanghaiTech's videos: where each person is, without their pose.
 
-Four corners stand in for joints. Figures on them never stand beside figures on poses.
+The four corners serve as joints. Figures on boxes are not comparable with figures on poses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE = "tracks.npz"
 """All boxes and labels of the data set, in its directory."""
 MAX_BYTES = 1 << 30
 PARTS: Mapping[str, int] = {"train": 0, "test": 1}
-"""How `clip_split` tells training from test clips."""
+"""Values of `clip_split` for training and test clips."""
 
 _BOXES = {
     "clip": ("iu", 1),
@@ -38,7 +38,7 @@ _TRUTH = {"gt": ("biu", 1), "gt_clip": ("U", 1), "gt_len": ("iu", 1)}
 
 
 def read(path: Path, *, part: Literal["train", "test"]) -> Iterator[Clip]:
-    """The clips of one part by name, each box as four corners with confidence 1."""
+    """Yield the clips of one part by name, each box as four corners with confidence 1."""
     found = _arrays(path, _BOXES)
     clip, track, frame, boxes = (found[name] for name in ("clip", "track", "frame", "kpts"))
     names, parts = found["clip_names"], found["clip_split"]
@@ -58,7 +58,7 @@ def read(path: Path, *, part: Literal["train", "test"]) -> Iterator[Clip]:
 
 
 def labels(path: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, FrameLabels]:
-    """The official frame masks; the human-related split leaves six clips out."""
+    """The official frame masks; the human-related split excludes six clips."""
     found = _arrays(path, _TRUTH)
     abnormal, names, lengths = (found[name] for name in ("gt", "gt_clip", "gt_len"))
     fits = len(names) == len(lengths) and (lengths >= 0).all() and lengths.sum() == len(abnormal)
@@ -71,7 +71,7 @@ def labels(path: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, Fr
 
 
 def corners(boxes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Corners `(n, 4, 2)` in the order of `BOX` of upper left and lower right `(n, 2, 2)`."""
+    """Corners `(n, 4, 2)` in the order of `BOX`, from upper left and lower right `(n, 2, 2)`."""
     left, top, right, bottom = boxes.reshape(-1, 4).T
     xy = [left, top, right, top, right, bottom, left, bottom]
     return np.stack(xy, axis=1).reshape(-1, BOX.V, 2)
@@ -93,7 +93,7 @@ def _clip(
 
 
 def _arrays(path: Path, kinds: Mapping[str, tuple[str, int]]) -> dict[str, NDArray[Any]]:
-    """The named arrays of an archive, each of its kind of numbers and number of axes."""
+    """The named arrays of an archive, checked for dtype kind and number of axes."""
     try:
         found = npyfile.arrays(files.read_bytes(path, most=MAX_BYTES), kinds)
     except DataError as error:

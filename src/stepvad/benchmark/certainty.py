@@ -1,4 +1,4 @@
-"""How sure each row of an evaluation is, and which anomalies it finds."""
+"""Confidence intervals of an evaluation's rows, and results by anomaly class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SELECTIONS: tuple[Selection, ...] = ("all", "covered", "one-person")
 
 @dataclass(frozen=True, slots=True)
 class SureRow:
-    """How sure one row is, and what it makes of each anomaly."""
+    """One row with its confidence interval, and its AUROC by anomaly class."""
 
     placement: Placement
     smoothed: bool
@@ -32,7 +32,7 @@ def sure_rows(
     placements: Sequence[Placement],
     method: Method = "detector",
 ) -> list[SureRow]:
-    """Intervals of the AUROC over clips, with the floor of the data set as a whole."""
+    """Rows with AUROC intervals over clips; the floor is that of the whole data set."""
     rows = []
     for placement, smoothed, frames in product(placements, (False, True), SELECTIONS):
         view = FrameView(placement, smoothed, frames)

@@ -1,4 +1,4 @@
-"""Methods side by side on one data set: mean over seeds, interval over clips, paired lead."""
+"""Compare methods on one data set: mean over seeds, interval over clips, paired lead."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     ),
     "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
 }
-"""Every method to compare, with what sets it apart, and its name in a table."""
+"""All built-in methods, with the settings that distinguish them and their names in tables."""
 TRIVIAL: Mapping[Scored, str] = {
     "persons": "number of persons",
     "confidence": "minus confidence",
@@ -81,7 +81,7 @@ class MethodResult:
     interval: Interval
     """Over clips, for the mean of the seeds."""
     lead: Interval | None
-    """Of the first method over this one, paired over clips; None for the first itself."""
+    """Lead of the first method over this one, paired over clips; None for the first itself."""
     ap: float
     eer: float
     by_class: Mapping[str, float]
@@ -90,7 +90,7 @@ class MethodResult:
 def experiments(
     names: Sequence[str], config: Config, seeds: Sequence[int], *, jitter: float = 0.0
 ) -> dict[str, list[Experiment]]:
-    """The experiments of each name, one for each seed; distances need no more than one."""
+    """The experiments of each method, one per seed; distance methods need only one."""
     chosen = {}
     for name in names:
         if name not in VARIANTS:
@@ -123,11 +123,11 @@ def compare(
     """Fit methods on the training clips of a data set and measure them on its test clips.
 
     A method is one of `VARIANTS`, fitted with `config` and each of the seeds, or a `CustomMethod`
-    or its name `package.module:name`, fitted once. Data are a directory, a `CustomDataset` or its
-    name, or a `Dataset`; all runs here and nothing is kept. With a `SweepPlace`, built-in methods
-    run `jobs` at a time, and what has a result there is not run again.
+    or its name `package.module:name`, fitted once. `data` is a directory, a `CustomDataset` or its
+    name, or a `Dataset`; everything then runs in this process and no results are stored. With a
+    `SweepPlace`, built-in methods run `jobs` at a time and stored results are reused.
 
-    A line for each method, the trivial scores last; leads are those of the first method.
+    Returns one line per method, the trivial scores last; leads are those of the first method.
     """
     entries = [_entry(method) for method in methods]
     titles = [VARIANTS[one][1] if isinstance(one, str) else one.name for one in entries]
@@ -149,7 +149,7 @@ def compare(
 
 
 def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
-    """A built-in method by its name, or one of one's own itself."""
+    """The name of a built-in method, or the custom method itself."""
     if isinstance(method, CustomMethod) or method in VARIANTS:
         return method
     if custom.is_name(method):
@@ -161,7 +161,7 @@ def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
 
 
 def _check_distinct(titles: Sequence[str]) -> None:
-    """Refuse methods that would share a line, and a table without any."""
+    """Reject an empty table, and methods with the same title."""
     taken = [*titles, *TRIVIAL.values()]
     twice = [title for title in titles if taken.count(title) > 1]
     if twice or not titles:
@@ -178,7 +178,7 @@ def _swept(
     executor: Executor,
     report: Report,
 ) -> dict[str, list[list[ScoredClip]]]:
-    """The test clips as each built-in method and seed scored them, by results that are kept."""
+    """The test clips scored by each built-in method and seed, with results stored on disk."""
     from stepvad.benchmark.sweep import sweep  # needs pyarrow
 
     every = [experiment for several in chosen.values() for experiment in several]
@@ -187,18 +187,18 @@ def _swept(
 
 
 def _run(experiment: Experiment, dataset: Dataset, report: Report) -> list[ScoredClip]:
-    """The test clips, scored by a built-in method after its fit."""
+    """Fit a built-in method and score the test clips."""
     fitted = experiment.fit(dataset, report=report)
     return protocol.score_clips(experiment.scorer(fitted), dataset, report=report)
 
 
 def _run_custom(method: CustomMethod[Any], dataset: Dataset, report: Report) -> list[ScoredClip]:
-    """The test clips, scored by a method of one's own after its fit."""
+    """Fit a custom method and score the test clips."""
     return protocol.score_clips(method.fitted(dataset.train_clips()), dataset, report=report)
 
 
 def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
-    """The windows of the test clips with scores of 0: what trivial scores are made of."""
+    """The windows of the test clips with all scores 0, the basis of the trivial scores."""
 
     def nothing(windows: Windows) -> WindowScores:
         zeros = np.zeros((len(windows), config.L), np.float32)
@@ -220,7 +220,7 @@ def table(
     dataset: Dataset,
     view: FrameView,
 ) -> list[MethodResult]:
-    """A line for each title with the test clips as each seed scored them, then the trivial ones."""
+    """One line per title, from the test clips as scored by each seed, then the trivial scores."""
 
     def chosen(clips: Sequence[ScoredClip], method: Scored = "detector") -> FrameScores:
         return protocol.frame_scores(clips, dataset, view, method=method)

@@ -1,4 +1,4 @@
-"""Methods and data sets of one's own: two functions each, measured like those that are built in."""
+"""Custom methods and data sets: two functions each, measured like the built-in ones."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from stepvad.windows import Repairs
 State = TypeVar("State")
 Entry = TypeVar("Entry", "CustomMethod[Any]", "CustomDataset")
 ClipScores = Scores | ArrayLike | Mapping[int, ArrayLike]
-"""Scores of a clip: one per frame `(n_frames,)`, or by track id one per pose, or a detector's."""
+"""Scores of a clip: one per frame `(n_frames,)`, or one per pose by track id, or a detector's."""
 LabelledClips = Iterable[tuple[Clip, FrameLabels | ArrayLike]]
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-"""How a method or data set of one's own is named: `package.module:name`."""
+"""Name of a custom method or data set: `package.module:name`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CustomMethod(Generic[State]):
-    """A method of one's own: `fit` learns from normal clips, `score` says how odd a clip is.
+    """A custom method: `fit` learns from normal clips, `score` rates a clip.
 
-    `score` gets what `fit` returned and one clip, and gives a number per frame `(n_frames,)`, or
-    for each track id a number per pose of the track, or `Scores`. Higher is more abnormal. A frame
-    has the score of its worst person.
+    `score` takes the return value of `fit` and one clip, and returns one number per frame
+    `(n_frames,)`, or for each track id one number per pose of the track, or `Scores`. Higher is
+    more abnormal. A frame has the score of its most abnormal person.
     """
 
     name: str
@@ -44,23 +44,23 @@ class CustomMethod(Generic[State]):
     score: Callable[[State, Clip], ClipScores]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called."""
+        """Reject arguments that are not callable."""
         _check_functions(self, "fit", "score")
 
     def fitted(self, clips: Iterable[Clip]) -> FittedMethod[State]:
-        """The method after its fit, for `evaluate`."""
+        """Fit the method, for `evaluate`."""
         return FittedMethod(self, self.fit(clips))
 
 
 @dataclass(frozen=True, slots=True)
 class FittedMethod(Generic[State]):
-    """A method of one's own that was fitted, and scores as a detector does."""
+    """A fitted custom method, which scores clips like a detector."""
 
     method: CustomMethod[State]
     state: State
 
     def score(self, clip: Clip) -> Scores:
-        """The scores of a clip, checked."""
+        """The validated scores of a clip."""
         given = self.method.score(self.state, clip)
         where = f"method {self.method.name}, clip {clip.name}"
         if isinstance(given, Scores):
@@ -73,10 +73,10 @@ class FittedMethod(Generic[State]):
 
 @dataclass(frozen=True, slots=True)
 class CustomDataset:
-    """A data set of one's own: `train` gives normal clips, `test` clips with their labels.
+    """A custom data set: `train` returns normal clips, `test` clips with their labels.
 
     Labels are `FrameLabels`, or one 0 or 1 per frame of the clip. Both functions are called more
-    than once and give the same clips every time; only one clip need be in memory.
+    than once and must return the same clips every time; generators keep only one clip in memory.
     """
 
     name: str
@@ -84,11 +84,11 @@ class CustomDataset:
     test: Callable[[], LabelledClips]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called."""
+        """Reject arguments that are not callable."""
         _check_functions(self, "train", "test")
 
     def open(self) -> Dataset:
-        """The data set with ShanghaiTech's smoothing; it reads the labels of all test clips."""
+        """Open the data set with ShanghaiTech's smoothing; reads the labels of all test clips."""
         labels: dict[str, FrameLabels] = {}
         for clip, truth in self._pairs():
             if clip.name in labels:
@@ -112,7 +112,7 @@ class CustomDataset:
         )
 
     def _pairs(self) -> Iterable[tuple[Clip, FrameLabels]]:
-        """The test clips with their labels, checked."""
+        """The test clips with their validated labels."""
         for pair in _each(self.test(), f"{self.name}, test"):
             if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Clip)):
                 raise DataError(
@@ -135,7 +135,7 @@ class CustomDataset:
 
 
 def opened(data: Dataset | CustomDataset | Path | str, *, split: Split = "full") -> Dataset:
-    """A data set, wherever it is: in memory, under `package.module:name`, or in a directory."""
+    """Open a data set in memory, under `package.module:name`, or in a directory."""
     if isinstance(data, Dataset):
         return data
     if not isinstance(data, CustomDataset):
@@ -153,13 +153,13 @@ def is_name(text: str) -> bool:
 
 
 def load(name: str, kind: type[Entry]) -> Entry:
-    """The `CustomMethod` or `CustomDataset` that `package.module:name` is the name of."""
+    """Import the `CustomMethod` or `CustomDataset` named `package.module:name`."""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute, None)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # a module that theirs needs
+            raise  # a dependency of their module is missing
         raise ConfigError(
             f"{name}: expected a module {module}, got none of that name",
             hint="start in the directory of its file, or install it",
@@ -203,7 +203,7 @@ def _each(given: object, where: str) -> Iterable[Any]:
 
 
 def _of_frames(given: ArrayLike, clip: Clip, where: str) -> Scores:
-    """One score for each frame, whoever is in it: as of one person who is always there."""
+    """One score per frame, as if one person were present in every frame."""
     values = _check_values(given, clip.n_frames, where)
     frames = np.arange(clip.n_frames)
     sure = np.ones(clip.n_frames, np.float32)
@@ -211,7 +211,7 @@ def _of_frames(given: ArrayLike, clip: Clip, where: str) -> Scores:
 
 
 def _of_tracks(given: Mapping[int, ArrayLike], clip: Clip, where: str) -> Scores:
-    """One score for each pose of each track that was scored."""
+    """One score per pose of each scored track."""
     tracks = {track.id: track for track in clip.tracks}
     unknown = [number for number in given if number not in tracks]
     if unknown:
@@ -242,16 +242,16 @@ def _scores(
     confidence: NDArray[np.float32],
     score: NDArray[np.float32],
 ) -> Scores:
-    """Scores of single poses: windows of one frame, of a method without noise scales."""
+    """Scores of single poses, as windows of one frame without noise scales."""
     energies = np.empty((len(score), 0), np.float32)
     windows = WindowScores(track, frame, confidence, energies, score)
     return Scores(clip.name, clip.n_frames, 1, windows, Repairs(poses=clip.n_poses), 0)
 
 
 def _check_values(given: ArrayLike, n: int, where: str) -> NDArray[np.float32]:
-    """Finite numbers `(n,)`, or an error of whoever gave them."""
+    """Finite numbers `(n,)`; errors start with `where`."""
     try:
-        with np.errstate(over="ignore"):  # infinity is refused below
+        with np.errstate(over="ignore"):  # infinity is rejected below
             values = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise DataError(

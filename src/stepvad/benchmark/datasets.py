@@ -1,4 +1,4 @@
-"""Data sets behind one small interface: clips to fit, validate and test on (Sec. 4.1)."""
+"""Common interface of data sets: clips to fit, validate and test on (Sec. 4.1)."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ SMOOTHING: Mapping[Layout, tuple[float, float, Smoothing]] = {
 }
 """Reference smoothing: σ over a person's scores, σ over a clip's frames, and over which frames."""
 SNIFFED_BYTES = 1 << 16
-"""How much of a pose file is looked at to tell PoseLift's layout."""
+"""Bytes of a pose file examined to recognise PoseLift's layout."""
 UBNORMAL_VALIDATION = ("validation", "val")
-"""Where below `pose` UBnormal's validation clips may be."""
+"""Directories below `pose` that may hold UBnormal's validation clips."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Clips to fit on, to choose settings with and to measure on, and their abnormal frames.
+    """Training, validation and test clips, and their labels.
 
-    `labels` are those of the chosen split; `left_out` names test clips that it does not measure.
-    `validation`, where there is any, gives the clips to choose settings with as a data set whose
-    test clips they are; all their frames count, whatever the split.
+    `labels` are those of the chosen split; `left_out` names the test clips that it excludes.
+    `validation`, if any, returns a data set whose test clips are the validation clips; all their
+    frames count, whatever the split.
     """
 
     name: str
@@ -58,19 +58,19 @@ class Dataset:
     person_sigma: float
     frame_sigma: float
     smoothing: Smoothing
-    """Whether smoothing runs over all frames, the floor filled in, or over scored frames alone."""
+    """Whether smoothing covers all frames, with the floor filled in, or only scored frames."""
     validation: Callable[[], Dataset] | None = None
 
     def train_clips(self) -> Iterator[Clip]:
-        """Clips that show normal behaviour only, one at a time."""
+        """Yield the training clips, which show only normal behaviour."""
         yield from self.train()
 
     def validation_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
-        """Every clip to choose settings with, with its labels."""
+        """Yield every validation clip with its labels."""
         return self.validation_set().test_clips()
 
     def validation_set(self) -> Dataset:
-        """The clips to choose settings with, as a data set whose test clips they are."""
+        """A data set whose test clips are the validation clips."""
         if self.validation is None:
             raise DataError(
                 f"{self.name}: expected a data set with validation clips, got one without",
@@ -80,11 +80,11 @@ class Dataset:
         return self.validation()
 
     def test_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
-        """Every labelled test clip once, with its labels and their number of frames.
+        """Yield every labelled test clip once, with as many frames as its labels, and its labels.
 
-        Clips and labels belong together by name; leading zeros of numbers do not matter. Labelled
-        clips without poses come last, as clips in which nobody was found; poses without labels are
-        an error unless the split leaves the clip out.
+        Clips and labels are matched by name, ignoring leading zeros of numbers. Labelled clips
+        without poses come last, as clips without people; poses without labels are an error unless
+        the split excludes the clip.
         """
         without_poses = {id(labels): name for name, labels in self.labels.items()}
         fps, skeleton = None, COCO17
@@ -117,14 +117,14 @@ class Dataset:
 def open_dataset(
     root: Path | str, *, split: Split = "full", layout: Layout | Literal["auto"] = "auto"
 ) -> Dataset:
-    """The data set in a directory with `pose/train`, `pose/test` and `gt`, or with `tracks.npz`.
+    """Open the data set in a directory with `pose/train`, `pose/test` and `gt`, or `tracks.npz`.
 
     Splits: `full` and `hr` (human-related) for ShanghaiTech, its box tracks and UBnormal, `full`,
-    `st` and `ub` for MSAD, `full` alone for PoseLift. Footage of one's own has ShanghaiTech's
-    layout: one mask `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and if you like
-    `gt/classes.csv` to tell which anomaly is which. Validation clips are UBnormal's under
-    `pose/validation`, or else those of a directory `validation`, laid out as the data set itself;
-    split `validation` has them in the place of the test clips.
+    `st` and `ub` for MSAD, only `full` for PoseLift. Your own footage uses ShanghaiTech's layout:
+    one mask `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and optionally
+    `gt/classes.csv` with the anomaly classes. Validation clips are UBnormal's under
+    `pose/validation`, or those of a directory `validation` with the same layout as the data set;
+    split `validation` uses them as the test clips.
     """
     root = Path(root)
     if split == "validation":
@@ -158,9 +158,9 @@ def of_clips(
     test: Iterable[tuple[Clip, FrameLabels | ArrayLike]],
     validation: Dataset | None = None,
 ) -> Dataset:
-    """A data set that was made and not read, as it would be once written and opened.
+    """A data set built in memory, as if it had been written and opened.
 
-    Test clips are kept, in the order of their names. Their labels may be one 0 or 1 per frame.
+    Test clips are kept in memory, sorted by name. Their labels may be one 0 or 1 per frame.
     """
     labelled = [(clip, FrameLabels.of(labels)) for clip, labels in test]
     pairs = sorted(labelled, key=lambda pair: pair[0].name)
@@ -180,7 +180,7 @@ def of_clips(
 
 
 def recognise(root: Path) -> Layout:
-    """The layout of a data set, by what it names its labels and how its poses are scored."""
+    """The layout of a data set, recognised by its label files and the scores of its poses."""
     layout = _layout_of(root)
     if layout is None:
         raise DataError(
@@ -193,7 +193,7 @@ def recognise(root: Path) -> Layout:
 
 
 def is_dataset(path: Path) -> bool:
-    """Whether a path is a data set to open, rather than poses alone."""
+    """Whether a path is a data set, rather than only poses."""
     return _layout_of(path) is not None
 
 
@@ -212,7 +212,7 @@ def _layout_of(root: Path) -> Layout | None:
 
 
 def _readers(root: Path, layout: Layout) -> tuple[Reader, Reader]:
-    """How to read training clips and test clips."""
+    """Readers of the training and test clips."""
     if layout == "boxes":
         boxes = partial(boxtracks.read, root / boxtracks.FILE)
         return partial(boxes, part="train"), partial(boxes, part="test")
@@ -228,7 +228,7 @@ def _readers(root: Path, layout: Layout) -> tuple[Reader, Reader]:
 
 
 def _validation(root: Path, layout: Layout, dataset: Dataset) -> Callable[[], Dataset] | None:
-    """How to open the validation clips, or None where there are none."""
+    """A function that opens the validation clips, or None if there are none."""
     if layout == "ubnormal":
         for name in UBNORMAL_VALIDATION:
             if (root / "pose" / name).is_dir():
@@ -239,7 +239,7 @@ def _validation(root: Path, layout: Layout, dataset: Dataset) -> Callable[[], Da
 
 
 def _ubnormal_validation(root: Path, poses: Path, dataset: Dataset) -> Dataset:
-    """UBnormal's validation clips; only their poses tell which they are and how long."""
+    """UBnormal's validation clips; their names and lengths come from the poses alone."""
     lengths = {clip.name: clip.n_frames for clip in formats.read_clips(poses)}
     return replace(
         dataset,
@@ -251,7 +251,7 @@ def _ubnormal_validation(root: Path, poses: Path, dataset: Dataset) -> Dataset:
 
 
 def _inner_validation(directory: Path, layout: Layout, dataset: Dataset) -> Dataset:
-    """The data set in a data set; both have the same training clips."""
+    """The validation data set nested in a data set; both share the training clips."""
     inner = open_dataset(directory, layout=layout)
     return replace(inner, name=f"{dataset.name} validation", train=dataset.train)
 
@@ -276,12 +276,12 @@ def _labels(root: Path, layout: Layout, split: Split) -> dict[str, FrameLabels]:
 
 
 def _is_msad(name: str) -> bool:
-    """Whether a clip is named as MSAD names its clips: `Fighting_3`, `MSAD_normal_testing_7`."""
+    """Whether a clip name follows MSAD's naming: `Fighting_3`, `MSAD_normal_testing_7`."""
     category = re.sub("_[0-9]+$", "", name).lower()
     return category.startswith("msad_") or category in truth.MSAD_HUMAN + truth.MSAD_NOT_HUMAN
 
 
 def _has_null_scores(path: Path) -> bool:
-    """Whether the poses of a file come without a detection score, as PoseLift's do."""
+    """Whether the poses of a file lack detection scores, like PoseLift's."""
     with path.open("rb") as file:
         return re.search(rb'"scores"\s*:\s*null', file.read(SNIFFED_BYTES)) is not None

@@ -1,4 +1,4 @@
-"""One experiment: a fit, and how it looks at the test clips."""
+"""One experiment: a fit, and how the test clips are scored with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from stepvad.windows import Windows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """One fit and one look at the test clips: all that makes a result what it is."""
+    """One fit and one scoring of the test clips: every setting that determines a result."""
 
     method: Method = "step"
     config: Config = Config()
@@ -39,17 +39,17 @@ class Experiment:
     jitter: float = 0.0
     """Gaussian noise on the coordinates of standardised test windows (Supp., Table on jitter)."""
     drop_below: float = 0.0
-    """Training poses of a lower mean confidence are left out (Supp., Table on noisy poses)."""
+    """Training poses with a lower mean confidence are dropped (Supp., Table on noisy poses)."""
     fit_on: tuple[str, ...] = ()
-    """Directories of data sets to fit on in the place of the data set that is measured on.
+    """Directories of the data sets to fit on, instead of the one being measured.
 
-    One makes it a cross-data-set experiment, several train jointly.
+    One gives a cross-data-set experiment, several give joint training.
     """
     best_on_validation: bool = False
-    """Whether the epoch with the best AUROC on the validation clips is kept (Sec. 4.1)."""
+    """Whether to keep the epoch with the best AUROC on the validation clips (Sec. 4.1)."""
 
     def __post_init__(self) -> None:
-        """Refuse what no fit can do."""
+        """Reject invalid settings."""
         if not 0 <= self.drop_below <= 1:
             raise ConfigError(f"drop_below: expected a number from 0 to 1, got {self.drop_below}")
         if len(set(self.fit_on)) < len(self.fit_on):
@@ -60,11 +60,11 @@ class Experiment:
 
     @property
     def fitting(self) -> Experiment:
-        """What must be fitted: experiments that agree in it share a fit."""
+        """The settings that affect the fit; experiments with equal ones share a fit."""
         return replace(self, jitter=0.0, config=replace(self.config, aggregation="max"))
 
     def train_clips(self, dataset: Dataset) -> Iterator[Clip]:
-        """The clips to fit on: the data set's own or those of others, without unsure poses."""
+        """The clips to fit on, from `dataset` or from `fit_on`, without low-confidence poses."""
         sources = [open_dataset(directory) for directory in self.fit_on] or [dataset]
         for source in sources:
             for clip in source.train_clips():
@@ -78,9 +78,9 @@ class Experiment:
         compute: Compute = Compute(),
         checkpoint: Path | None = None,
     ) -> Fitted:
-        """The method, fitted on the training clips.
+        """Fit the method on the training clips.
 
-        `checkpoint` keeps the state of a training, which goes on from there if the file exists.
+        `checkpoint` stores the state of a training, which resumes from it if the file exists.
         """
         clips = self.train_clips(dataset)
         if baselines.is_distance(self.method):
@@ -97,19 +97,19 @@ class Experiment:
         )
 
     def scorer(self, fitted: Fitted) -> Fitted | Jittered:
-        """The fitted method as it looks at the test clips, whatever shared fit it comes from."""
+        """The (possibly shared) fit with this experiment's aggregation and jitter."""
         own = _aggregating(fitted, self.config.aggregation)
         return Jittered(own, self.jitter) if self.jitter else own
 
     def key(self, data: str) -> str:
-        """A name for the result of this experiment on data of this digest by this version.
+        """A key for the result of this experiment on data with this digest, by this version.
 
-        The digest speaks for the data sets of `fit_on`, wherever they are.
+        The digest covers the data sets of `fit_on`, so their paths are not part of the key.
         """
         told = asdict(self)
         del told["fit_on"]
         for choice in ("drop_below", "best_on_validation"):
-            if not told[choice]:  # results from before there was a choice keep their names
+            if not told[choice]:  # keep the keys of results from before this setting existed
                 del told[choice]
         words = {"experiment": told, "data": data, "version": version("stepvad")}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
@@ -117,7 +117,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Jittered:
-    """A fitted method that sees test windows with noise on their coordinates."""
+    """A fitted method that scores test windows with noise on their coordinates."""
 
     fitted: Fitted
     jitter: float
@@ -128,7 +128,7 @@ class Jittered:
         return self.fitted.config
 
     def score(self, clip: Clip) -> Scores:
-        """Scores of a clip; its name decides the noise."""
+        """Score a clip; its name seeds the noise."""
         rng = np.random.default_rng(crc32(clip.name.encode()))
 
         def score_windows(windows: Windows) -> WindowScores:
@@ -139,7 +139,10 @@ class Jittered:
 
 
 def validation_auroc(dataset: Dataset) -> Callable[[Detector], float]:
-    """What rates a detector: online smoothed AUROC on the validation clips, read once."""
+    """A function that rates a detector by online smoothed AUROC on the validation clips.
+
+    The clips are read once.
+    """
     validation = dataset.validation_set()
     clips = [*validation.test()]
     kept = replace(validation, test=lambda: clips)
@@ -156,7 +159,7 @@ def _validation_clips(dataset: Dataset) -> Iterator[Clip]:
 
 
 def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:
-    """The same fit with its energies aggregated so; a distance has but one."""
+    """The same fit with another aggregation of its energies; distances have only one."""
     if not isinstance(fitted, Detector) or fitted.config.aggregation == aggregation:
         return fitted
     config = replace(fitted.config, aggregation=aggregation)
@@ -164,10 +167,10 @@ def _aggregating(fitted: Fitted, aggregation: Aggregation) -> Fitted:
 
 
 def without_unsure(clip: Clip, drop_below: float) -> Clip:
-    """The clip without poses whose mean confidence is lower; its number of frames stays.
+    """Drop poses whose mean confidence is below `drop_below`; the number of frames stays.
 
-    NaN confidence counts as 0, others are clipped to [0, 1]. A track without poses goes. Gaps of
-    at most T frames are filled later, as those of any clip are.
+    NaN confidence counts as 0, others are clipped to [0, 1]. Tracks without poses are removed. Gaps
+    of at most T frames are filled later, as in any clip.
     """
     if not drop_below:
         return clip
@@ -177,7 +180,7 @@ def without_unsure(clip: Clip, drop_below: float) -> Clip:
 
 def _sure_part(track: Track, drop_below: float) -> Track:
     confidence = np.clip(np.nan_to_num(track.confidence, nan=0.0), 0.0, 1.0)
-    # rounded to what confidences are, so that a pose of 0.2 everywhere is not below 0.2
+    # rounded to float32 like the confidences: a pose of 0.2 everywhere is not below 0.2
     mean = confidence.mean(axis=1, dtype=np.float64).astype(np.float32)
     sure = mean >= np.float32(drop_below)
     return Track(track.id, track.frames[sure], track.keypoints[sure], track.confidence[sure])

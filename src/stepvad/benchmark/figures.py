@@ -1,4 +1,4 @@
-"""The figure of a study: lines along an axis, maps over T and K, or dots with intervals."""
+"""Plot of a study: lines along an axis, maps over T and K, or dots with intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stepvad.plots.heatmap import Grid, draw_heatmaps
 
 
 def draw(study: Study, lines: Sequence[StudyResult], directory: Path) -> None:
-    """Write the figure of a study; a panel for each data set, and maps if there are several K."""
+    """Write the plot of a study, one panel per data set, and maps if there are several K."""
     path = directory / f"{study.name}.png"
     by_data: dict[str, list[StudyResult]] = {}
     for line in lines:
@@ -38,7 +38,7 @@ def _dot(line: StudyResult) -> Dot:
 
 
 def _series(lines: Sequence[StudyResult]) -> dict[str, Series]:
-    """AUROC of each seed along the axis, by line of the figure."""
+    """AUROC of each seed along the axis, by line of the plot."""
     values: dict[str, dict[float, list[float]]] = {}
     for line in lines:
         along = values.setdefault(line.case.line, {})
@@ -52,7 +52,7 @@ def _every_K(lines: Sequence[StudyResult]) -> list[int]:
 
 
 def _looks(lines: Sequence[StudyResult]) -> dict[str, style.LineStyle]:
-    """The colour of its method for each line; of several lines each has a stroke of its own."""
+    """Style of each line: its method's colour, and a distinct stroke if a method has several."""
     methods = {line.case.line: line.case.method for line in lines}
     looks: dict[str, style.LineStyle] = {}
     for name, method in methods.items():

@@ -1,4 +1,4 @@
-"""Clips to fit on and the truth of a clip, from data sets or from plain files."""
+"""Training clips and ground truth, from data sets or plain files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepvad.progress import Progress, Report, silent
 def read_training(
     paths: Sequence[Path], *, format: Format = "auto", report: Report = silent
 ) -> Iterator[Clip]:
-    """The clips to fit on: the training clips of data sets, and all clips of other paths."""
+    """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
     roots = [path for path in paths if format == "auto" and is_dataset(path)]
     datasets = [open_dataset(root) for root in roots]
     clips = (clip for dataset in datasets for clip in dataset.train_clips())
@@ -31,7 +31,7 @@ def read_training(
 
 
 def read_truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
-    """Which frames of a clip are abnormal, by its mask or by its data set."""
+    """Which frames of a clip are abnormal; `path` is its mask or its data set."""
     if path.is_file():
         return labels.of_file(path).abnormal
     found = labels.find(open_dataset(path).labels, clip.name)

@@ -1,4 +1,4 @@
-"""How long trainings will take on this machine, from a few steps of the real network."""
+"""Estimate training time on this machine from a few steps of the real network."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
 TIMED_BATCHES = 4
-"""Batches of windows that are cut and scored."""
+"""Batches of windows to cut and score."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetPart:
-    """Clips of a data set and the windows in them."""
+    """Number of clips in a part of a data set, and of windows in them."""
 
     clips: int
     windows: int
@@ -33,12 +33,12 @@ class DatasetPart:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a training on a data set consists of, and how long its parts take here."""
+    """The amount of work in a training on a data set, and the measured time of each unit."""
 
     train: DatasetPart
     test: DatasetPart
     validation: DatasetPart | None
-    """Clips that are scored after every epoch, and with them all training windows."""
+    """Clips scored after every epoch, together with all training windows."""
     epochs: int
     steps_per_epoch: int
     step_s: float
@@ -60,13 +60,13 @@ class Forecast:
 
     @property
     def scored_windows(self) -> int:
-        """Windows scored in one training: its statistics once or after every epoch."""
+        """Windows scored in one training, for its statistics: once, or also after every epoch."""
         if self.validation is None:
             return self.train.windows
         return self.epochs * (self.train.windows + self.validation.windows) + self.train.windows
 
     def run_s(self, looks: int) -> float:
-        """Seconds of one run: the training, and so many looks at the test clips."""
+        """Seconds of one run: the training, and `looks` passes over the test clips."""
         scored = self.scored_windows + looks * self.test.windows
         return self.training_s + scored * self.window_s
 
@@ -79,7 +79,7 @@ def forecast(
     compute: Compute = Compute(),
     report: Report = silent,
 ) -> Forecast:
-    """Read the data set, and time a few steps and scores; nothing is kept."""
+    """Read the data set and time a few steps and scores; no result is stored."""
     try:
         from stepvad.model import training
     except ImportError as error:
@@ -116,7 +116,7 @@ def _part(clips: Iterable[Clip], config: Config) -> DatasetPart:
 
 
 def _seconds_per_window(footage: Footage, weights: Weights, config: Config) -> float:
-    """To cut a window and to compute its energies, median of a few batches."""
+    """Seconds to cut a window and compute its energies, median of a few batches."""
     network, seconds = Network.of(fold(weights, config)), []
     rng = np.random.default_rng(0)
     for _ in range(TIMED_BATCHES + 1):

@@ -1,4 +1,4 @@
-"""The frames that a figure is measured on: their scores, their truth, and whose clip they are."""
+"""The frames that a metric is computed on: scores, labels and clips."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from stepvad.errors import DataError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameScores:
-    """Frames of all `clips` in a row; `clip (n,)` says which one each belongs to, from 0 on.
+    """Frames of all `clips` concatenated; `clip (n,)` is the index of each frame's clip, from 0.
 
-    `score (S, n)` are the scores by S seeds or draws, and a figure is the mean over them;
-    `abnormal (n,)`, and `classes` tells which abnormal frames show which anomaly, `(n,)` by name.
+    `score (S, n)` are the scores of S seeds or draws, and a metric is the mean over them.
+    `abnormal (n,)` are the labels; `classes` maps each anomaly class to a mask `(n,)` of the
+    abnormal frames that show it.
     """
 
     clips: tuple[str, ...]
@@ -27,7 +28,7 @@ class FrameScores:
     classes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check that all speak of the same frames and clips."""
+        """Check that all arrays describe the same frames and clips."""
         n = len(self.abnormal)
         shapes = [self.clip.shape, *(frames.shape for frames in self.classes.values())]
         if self.score.ndim != 2 or self.score.shape[1] != n or any(s != (n,) for s in shapes):
@@ -45,7 +46,7 @@ class FrameScores:
 
     @classmethod
     def of_seeds(cls, parts: Sequence[FrameScores]) -> FrameScores:
-        """Scores of one method with several seeds, on the same frames, as one."""
+        """Combine the scores of one method with several seeds on the same frames."""
         first, *others = parts
         for other in others:
             if first.clips != other.clips or not np.array_equal(first.abnormal, other.abnormal):
@@ -66,7 +67,7 @@ class FrameScores:
         return self.select(self.classes[name] | ~self.abnormal)
 
     def select(self, taken: NDArray[np.bool_]) -> FrameScores:
-        """Some of the frames, of the same clips."""
+        """The selected frames, with the same clips."""
         return FrameScores(
             self.clips,
             self.clip[taken],
@@ -84,7 +85,7 @@ class FrameScores:
         return [ranking.count().measure(metric) for ranking in self.rankings()]
 
     def measure(self, metric: Name = "auroc") -> float:
-        """The metric, its mean over seeds or draws; NaN where only one class is present."""
+        """Mean of the metric over seeds or draws; NaN if only one class is present."""
         return float(np.mean(self.measure_each(metric)))
 
     def by_class(self, metric: Name = "auroc") -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How sure a figure is: intervals over clips, paired differences, spread over seeds."""
+"""Uncertainty of a metric: intervals over clips, paired differences, spread over seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure of these clips, and where that of other clips of their kind would be."""
+    """A metric of these clips, and its confidence interval for other clips of the same kind."""
 
     value: float
     low: float
@@ -30,7 +30,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and standard deviation of a figure over n seeds; NaN for the latter if n = 1."""
+    """Mean and standard deviation of a metric over n seeds; the latter is NaN if n = 1."""
 
     mean: float
     std: float
@@ -39,16 +39,17 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resampled:
-    """A figure, and what it would be with other draws of the same clips."""
+    """A metric, and its values for bootstrap draws of the same clips."""
 
     value: float
     figures: NDArray[np.float64]
     clips: tuple[str, ...]
 
     def minus(self, other: Resampled) -> Resampled:
-        """The difference of two methods, paired: both are measured on the same draws of clips.
+        """The paired difference of two methods, measured on the same draws of clips.
 
-        So what makes a clip hard for both cancels. They may cover different frames of the clips.
+        The difficulty of a clip for both methods cancels out. The methods may cover different
+        frames of the clips.
         """
         if self.clips != other.clips:
             raise DataError(
@@ -59,10 +60,10 @@ class Resampled:
         return Resampled(self.value - other.value, self.figures - other.figures, self.clips)
 
     def interval(self, level: float = LEVEL) -> Interval:
-        """The percentiles Φ(±t √(C / (C - 1))) of the figures that exist, for C clips.
+        """The percentiles Φ(±t √(C / (C - 1))) of the defined values, for C clips.
 
         t is the quantile of Student's distribution with C - 1 degrees of freedom: plain percentiles
-        are too narrow for few clips (Hesterberg 2015). NaN where no figure exists, or for one clip.
+        are too narrow for few clips (Hesterberg 2015). NaN if no value is defined, or for one clip.
         """
         if not 0 < level < 1:
             raise ConfigError(f"interval: expected a level between 0 and 1, got {level}")
@@ -77,10 +78,10 @@ class Resampled:
 def resample(
     frames: FrameScores, metric: Name = "auroc", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Resampled:
-    """Bootstrap over whole clips, since the frames of one clip are no independent draws.
+    """Bootstrap over whole clips, since the frames of one clip are not independent.
 
-    Clips are drawn with replacement, as many as there are, and the metric of all their frames is
-    computed anew; NaN for draws without frames of both classes.
+    Clips are drawn with replacement, as many as there are, and the metric is recomputed on all
+    their frames; NaN for draws without frames of both classes.
     """
     if resamples < 1:
         raise ConfigError(f"interval: expected 1 resample or more, got {resamples}")
@@ -97,7 +98,7 @@ def resample(
 def _counted(
     frames: FrameScores, score: NDArray[np.float32], draws: NDArray[np.int64], metric: Name
 ) -> NDArray[np.float64]:
-    """The metric of every draw, by counting its frames down the ranking."""
+    """The metric of every draw, by counting frames down the ranking."""
     ranking = Ranking.of(frames.abnormal, score)
     clip = frames.clip[ranking.order]
     return np.array([ranking.count(times[clip]).measure(metric) for times in draws])
@@ -106,7 +107,7 @@ def _counted(
 def _aurocs(
     frames: FrameScores, score: NDArray[np.float32], draws: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """The same for AUROC: a clip drawn t times gives t times its pairs with every other clip."""
+    """AUROC of every draw: a clip drawn t times counts its pairs with every other clip t times."""
     n_clips = len(frames.clips)
     won = np.zeros((n_clips, n_clips))  # pairs of abnormal frames of one clip, normal of another
     ours, whose = score[frames.abnormal], frames.clip[frames.abnormal]
@@ -130,7 +131,7 @@ def over_clips(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Interval of a figure over clips, see `resample`."""
+    """Confidence interval of a metric over clips, see `resample`."""
     return resample(frames, metric, resamples=resamples, seed=seed).interval(level)
 
 
@@ -143,13 +144,13 @@ def difference(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Interval of the paired difference of two methods, the first minus the other."""
+    """Confidence interval of the paired difference of two methods, the first minus the other."""
     one, two = (resample(f, metric, resamples=resamples, seed=seed) for f in (frames, other))
     return one.minus(two).interval(level)
 
 
 def over_seeds(figures: Iterable[float]) -> Spread:
-    """Mean and sample standard deviation (divided by n - 1) of one figure over seeds."""
+    """Mean and sample standard deviation (divided by n - 1) of a metric over seeds."""
     values = np.array([*figures], dtype=np.float64)
     if not len(values):
         return Spread(math.nan, math.nan, 0)

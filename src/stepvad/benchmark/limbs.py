@@ -1,4 +1,4 @@
-"""Normal windows with one limb moved abnormally, to see whether an explanation finds the limb."""
+"""Normal windows with one limb moved abnormally, to test whether explanations find the limb."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stepvad.skeletons import Skeleton
 Kind = Literal["raised", "shaken", "displaced"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 RAISED_DEGREES = (70.0, 170.0)
-"""How far a limb is turned about where it begins, either way."""
+"""Rotation of a limb about its root, in either direction."""
 SHAKEN = (0.2, 0.4)
-"""How far to either side the end of a limb is shaken, in heights of the body; its joint half."""
+"""Amplitude of shaking at the end of a limb, in body heights; half of it at the middle joint."""
 PERIOD = (6.0, 14.0)
-"""Frames that one shake takes."""
+"""Frames per shake."""
 DISPLACED = (0.25, 0.6)
-"""How far a limb is moved away, in heights of the body."""
+"""Displacement of a limb, in body heights."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

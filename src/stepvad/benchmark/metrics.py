@@ -1,4 +1,4 @@
-"""How well a score tells abnormal frames from normal ones: AUROC, AP, EER (Sec. 4.1)."""
+"""How well a score separates abnormal from normal frames: AUROC, AP, EER (Sec. 4.1)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Name = Literal["auroc", "ap", "eer"]
 def auroc(abnormal: ArrayLike, score: ArrayLike) -> float:
     """Area under the ROC curve: how often an abnormal frame scores above a normal one.
 
-    One label, 0 or 1, and one score for each frame. Equal scores count one half. NaN where only one
-    class is present.
+    Takes one label, 0 or 1, and one score per frame. Ties count one half. NaN if only one class is
+    present.
     """
     return _ranking(abnormal, score).count().auroc()
 
@@ -29,29 +29,29 @@ def auroc(abnormal: ArrayLike, score: ArrayLike) -> float:
 def average_precision(abnormal: ArrayLike, score: ArrayLike) -> float:
     """AP = Σ_n (R_n - R_{n-1}) P_n over the distinct scores, abnormal being the positive class.
 
-    Equal scores share one threshold. NaN where only one class is present.
+    Equal scores share one threshold. NaN if only one class is present.
     """
     return _ranking(abnormal, score).count().ap()
 
 
 def equal_error_rate(abnormal: ArrayLike, score: ArrayLike) -> float:
-    """EER: where the share of abnormal frames missed equals the share of normal ones alarmed.
+    """EER: the point where the miss rate equals the false alarm rate.
 
-    Where no threshold makes the two shares equal, the ROC curve is taken as linear between its
-    two nearest points. NaN where only one class is present.
+    If no threshold makes the two rates equal, the ROC curve is interpolated linearly between the
+    two nearest points. NaN if only one class is present.
     """
     return _ranking(abnormal, score).count().eer()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankCounts:
-    """Abnormal and normal frames that score as much or more, from none to all, `(m,)` each."""
+    """Counts of abnormal and normal frames at or above each score, from none to all, `(m,)`."""
 
     hits: NDArray[np.int64]
     alarms: NDArray[np.int64]
 
     def measure(self, metric: Name) -> float:
-        """The metric of that name; NaN where only one class is present."""
+        """The metric of that name; NaN if only one class is present."""
         match metric:
             case "auroc":
                 return self.auroc()
@@ -71,7 +71,7 @@ class RankCounts:
         """Average precision."""
         if self._one_class:
             return math.nan
-        # of the highest scores no frame may be left; they are no step and their precision is free
+        # no frame may be drawn at the highest scores: recall does not rise, so precision is moot
         precision = self.hits[1:] / np.maximum(self.hits[1:] + self.alarms[1:], 1)
         return float(np.sum(np.diff(self.hits) * precision) / self.hits[-1])
 
@@ -81,7 +81,7 @@ class RankCounts:
             return math.nan
         missed = 1 - self.hits / self.hits[-1]
         alarmed = self.alarms / self.alarms[-1]
-        # alarmed - missed rises from -1 to 1: each score adds a frame to one side or both, or none
+        # alarmed - missed never decreases, from -1 to 1, as each score adds frames
         return float(np.interp(0.0, alarmed - missed, alarmed))
 
     @property
@@ -91,9 +91,9 @@ class RankCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Frames from the highest score to the lowest, sorted once, to be counted often.
+    """Frames sorted once by descending score, for repeated counting.
 
-    `order (n,)`, whether each is `abnormal (n,)`, and where each of the distinct scores ends.
+    `order (n,)`, whether each is `abnormal (n,)`, and the end of each distinct score.
     """
 
     order: NDArray[np.int64]
@@ -110,7 +110,7 @@ class Ranking:
         return cls(order, abnormal[order], ends)
 
     def count(self, times: NDArray[np.int64] | None = None) -> RankCounts:
-        """The counts down to each score; frames may count several `times (n,)`, as ranked."""
+        """The counts down to each score; `times (n,)`, in ranked order, weights the frames."""
         if times is None:
             hits = np.cumsum(self.abnormal, dtype=np.int64)[self.ends]
             every = self.ends + 1
@@ -121,7 +121,7 @@ class Ranking:
 
 
 def _ranking(abnormal: ArrayLike, score: ArrayLike) -> Ranking:
-    """The frames of labels and scores in whatever form they come."""
+    """Rank frames given as array-like labels and scores."""
     values = np.asarray(score)
     if values.dtype.kind not in "biuf":
         raise DataError(f"score: expected numbers, got {values.dtype}", hint="give one per frame")
@@ -129,7 +129,7 @@ def _ranking(abnormal: ArrayLike, score: ArrayLike) -> Ranking:
 
 
 def _check(abnormal: Labels, score: Values) -> None:
-    """Refuse labels and scores that do not belong together."""
+    """Reject labels and scores that do not match."""
     if abnormal.ndim != 1 or abnormal.dtype != np.bool_ or abnormal.shape != score.shape:
         raise DataError(
             f"expected booleans and scores of one shape (n,), got {abnormal.dtype} "

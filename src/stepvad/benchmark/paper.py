@@ -1,4 +1,4 @@
-"""The figures of the paper's tables, each with the table that prints it, and how to judge ours."""
+"""Figures from the paper's tables, each with its table, and how to judge ours against them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from stepvad.model.scoring import Placement
 Name = Literal["ubnormal", "shanghaitech", "msad"]
 """Data sets of the paper."""
 Aggregation = Literal["max", "sum", "top2", "top3", "best"]
-"""Over the noise scales (Eq. 8); `best` is the one scale that proves best on the test clips."""
+"""Over the noise scales (Eq. 8); `best` is the single scale that is best on the test clips."""
 
 TOLERANCE = 0.5
-"""Points within which a figure holds: the paper's own tables differ by more in a few places."""
+"""Points within which a figure holds; the paper's own tables disagree by more in a few places."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """What a figure measures; the defaults are the paper's own set-up (Sec. 4.1).
 
-    Tables that do not name a protocol are online and smoothed, as Table 1 is. K means nothing to
-    raw coordinates. `fit_on` names the data sets fitted on, where they are not the one measured.
+    Tables that do not name a protocol are online and smoothed, like Table 1. K does not apply to
+    raw coordinates. `fit_on` names the data sets fitted on if they are not the one measured.
     """
 
     dataset: Name
@@ -43,7 +43,7 @@ class Cell:
     sigma_high: float = 1.0
     aggregation: Aggregation = "max"
     drop_below: float = 0.0
-    """Training poses of a lower confidence are left out."""
+    """Training poses with a lower confidence are dropped."""
     jitter: float = 0.0
     """Noise on the coordinates of test windows, σ_pixel."""
     anomalies: bool = False
@@ -53,26 +53,26 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure in percent as it is printed, where, and its deviation where one is given."""
+    """A figure in percent as printed, its table, and its standard deviation if given."""
 
     printed: str
     table: str
-    """The label of the table in the paper's source."""
+    """Label of the table in the paper's source."""
     deviation: float | None = None
-    """Over 20 runs; None for one run, or where the table does not say."""
+    """Over 20 runs; None for one run, or if the table does not say."""
 
     @property
     def value(self) -> float:
-        """The number."""
+        """The figure as a number."""
         return float(self.printed)
 
     @property
     def words(self) -> str:
-        """The figure with its deviation."""
+        """The figure with its deviation, as text."""
         return self.printed if self.deviation is None else f"{self.printed} ± {self.deviation}"
 
     def difference(self, percent: float) -> float:
-        """Another figure minus this one, in points; less than a millionth is none."""
+        """Another figure minus this one, in points; less than a millionth counts as 0."""
         return round(percent - self.value, 6)
 
     def holds(self, percent: float) -> bool:
@@ -93,12 +93,12 @@ class Figure:
 
 Entry = tuple[Cell, Figure]
 DATASETS: tuple[Name, Name] = ("ubnormal", "shanghaitech")
-"""In the order in which the supplement's tables have them."""
+"""In the order of the supplement's tables."""
 METRICS: tuple[Metric, Metric] = ("auroc", "ap")
 
 
 def _row(table: str, cells: Iterable[Cell], printed: str) -> Iterator[Entry]:
-    """The figures of a row or a part of it; `-` is none."""
+    """Yield the figures of a row or a part of it; `-` marks a missing one."""
     for cell, text in zip(cells, printed.split(), strict=True):
         if text != "-":
             yield cell, Figure(text, table)
@@ -116,7 +116,7 @@ def _table_1() -> Iterator[Entry]:
             yield Cell(dataset, "hr"), Figure(hr, table, deviation)
             raw = Cell(dataset, method="raw", T=1, confidence=False)
             yield raw, Figure("80.6" if dataset == "ubnormal" else "78.5", table)
-    # which T and K this is at, and whether confidence weights it, is not said
+    # the paper does not state T, K or whether scores are weighted by confidence
     yield from _row(table, [Cell(dataset, method="knn") for dataset in DATASETS], "81.3 83.0")
 
 
@@ -158,7 +158,7 @@ def _components() -> Iterator[Entry]:
 
 
 def _average_precision() -> Iterator[Entry]:
-    """AUROC and AP on both splits; how many runs is not said."""
+    """AUROC and AP on both splits; the number of runs is not stated."""
     rows: dict[Name, str] = {
         "ubnormal": "90.3 90.9 91.6 91.7",
         "shanghaitech": "86.2 87.7 84.3 85.2",
@@ -172,7 +172,7 @@ def _average_precision() -> Iterator[Entry]:
 def _over_dimensions(
     table: str, rows: Mapping[Cell, str], dimensions: tuple[int, ...]
 ) -> Iterator[Entry]:
-    """Rows that hold UBnormal and then ShanghaiTech, each at some K."""
+    """Rows with UBnormal and then ShanghaiTech, each at several K."""
     for cell, printed in rows.items():
         cells = [
             replace(cell, dataset=dataset, K=dimension)
@@ -325,7 +325,7 @@ def _across() -> Iterator[Entry]:
 
 
 def _msad() -> Iterator[Entry]:
-    """MSAD's protocol (i); `st` drops clips without people, `ub` calls their frames normal."""
+    """MSAD's protocol (i); `st` drops clips without people, `ub` labels their frames normal."""
     rows: dict[Split, str] = {
         "full": "57.6 59.9 56.4 59.6",
         "st": "71.7 72.8 69.9 71.6",
@@ -388,7 +388,7 @@ FIGURES = _collected(
     _jitter(),
     _projections(),
 )
-"""Every figure of STEP and of what it is measured against, by what it measures.
+"""Every figure of STEP and of the methods it is compared with, by cell.
 
-A cell that several tables print has them all, Table 1 first: the tables disagree in places.
+A cell printed in several tables lists all figures, Table 1 first: the tables disagree in places.
 """

@@ -1,4 +1,4 @@
-"""What the paper's pictures show, as arrays: PC-space at work, and clips seen well or badly."""
+"""Data behind the paper's pictures: PC-space at work, and the best and worst scored clips."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows import WindowIndex
 
 MULTIPLES = (-3.0, -1.5, 0.0, 1.5, 3.0)
-"""How far a traversal goes, in standard deviations of a component."""
+"""Steps of a traversal, in standard deviations of a component."""
 NOISES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
 """Gaussian noise on standardised coordinates, from the paper's table on jitter (Supp. D)."""
 STATIC = (0.0, 0.05)
 MOVING = (0.85, 0.95)
-"""Who stands and who moves, by the quantiles of the way; the farthest are mistakes of trackers."""
+"""Quantiles of distance for people who stand and who move; the farthest are tracker errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PicturedWindow:
-    """One window `x (2, V, T)`, and the way it goes in heights of the body."""
+    """One window `x (2, V, T)`, and the distance its person covers in body heights."""
 
     x: NDArray[np.float32]
     way: float
@@ -57,7 +57,7 @@ def narrowed(space: PCSpace, K: int) -> PCSpace:
 
 
 def normal_footage(dataset: Dataset, config: Config, skeleton: Skeleton) -> Footage:
-    """The normal frames of all test clips, to choose people from that nobody was fitted on."""
+    """The normal frames of all test clips, a source of people not used in the fit."""
     normal = (normal_part(clip, labels) for clip, labels in dataset.test_clips())
     return Footage.read(normal, config, skeleton)
 
@@ -74,9 +74,9 @@ def normal_part(clip: Clip, labels: FrameLabels) -> Clip:
 
 
 def ways(index: WindowIndex, skeleton: Skeleton) -> NDArray[np.float64]:
-    """How far each window's person goes from first to last frame, in heights of the body `(N,)`.
+    """Distance of each window's person from first to last frame, in body heights `(N,)`.
 
-    It is the middle of the hips that goes, or of all joints where a skeleton has no hips.
+    Measured at the middle of the hips, or of all joints if the skeleton has no hips.
     """
     T = index.config.T
     hips = [v for v, name in enumerate(skeleton.joints) if name.endswith("_hip")]
@@ -90,9 +90,9 @@ def ways(index: WindowIndex, skeleton: Skeleton) -> NDArray[np.float64]:
 def choose_people(
     index: WindowIndex, skeleton: Skeleton, space: PCSpace
 ) -> tuple[PicturedWindow, PicturedWindow]:
-    """One who stands and one who moves, each the most usual of their kind in PC-space.
+    """One standing and one moving person, each the most typical in PC-space.
 
-    They are chosen from the more confident half of all windows.
+    Both are chosen from the more confident half of all windows.
     """
     way = ways(index, skeleton)
     confidence = index.confidence[index.start[:, None] + np.arange(index.config.T)].mean(axis=1)
@@ -109,7 +109,7 @@ def _most_usual(
     quantiles: tuple[float, float],
     space: PCSpace,
 ) -> PicturedWindow:
-    """Of these rows with a way between two quantiles, the one nearest to the mean in PC-space."""
+    """The row nearest to the mean in PC-space, among rows with a distance between two quantiles."""
     low, high = np.quantile(way[rows], quantiles)
     rows = rows[(way[rows] >= low) & (way[rows] <= high)]
     pi_x = [
@@ -125,7 +125,7 @@ def traverse(
 ) -> NDArray[np.float32]:
     """The window `x (2, V, T)` moved along one component of PC-space, `(len(multiples), 2, V, T)`.
 
-    A multiple of 0 gives what the components keep of the window.
+    A multiple of 0 gives the window's reconstruction from the components.
     """
     step = np.zeros((len(multiples), len(space.Lambda_K)), dtype=np.float32)
     step[:, component] = np.array(multiples) * np.sqrt(space.Lambda_K[component])
@@ -136,9 +136,9 @@ def traverse(
 def low_pass(
     space: PCSpace, x: NDArray[np.float32], noises: Sequence[float], K: int | None, *, seed: int
 ) -> NDArray[np.float32]:
-    """The window `x (2, V, T)` with noise of each size, seen through K components, one per size.
+    """The window `x (2, V, T)` with noise of each size, reconstructed from K components.
 
-    K = None leaves the noisy windows as they are. All sizes scale one and the same draw.
+    K = None returns the noisy windows unchanged. All sizes scale the same draw.
     """
     drawn = np.random.default_rng(seed).standard_normal(x.shape, dtype=np.float32)
     noisy = np.stack([x + np.float32(size) * drawn for size in noises])
@@ -153,8 +153,8 @@ def reconstruction_errors(
 ) -> NDArray[np.float64]:
     """Mean squared error between clean windows and reconstructions of noisy ones, `(S, rank)`.
 
-    A row for each size of noise, a column for each K = 1, 2, … With orthonormal components and
-    noise n it is, per coordinate, Σ_{j≤K} (w_jᵀ n)² + |x - μ|² - Σ_{j≤K} (w_jᵀ (x - μ))².
+    One row per noise size, one column per K = 1, 2, … With orthonormal components and noise n, the
+    error per coordinate is Σ_{j≤K} (w_jᵀ n)² + |x - μ|² - Σ_{j≤K} (w_jᵀ (x - μ))².
     """
     rng = np.random.default_rng(seed)
     D, rank = space.W_K.shape
@@ -173,14 +173,14 @@ def reconstruction_errors(
 
 
 def separation(clip: ScoredClip) -> float:
-    """AUROC of one clip's online scores over its counted frames with a score; NaN for one class."""
+    """AUROC of a clip's online scores over its counted, scored frames; NaN for one class."""
     frames = clip.scores.frames
     chosen = clip.labels.counted & ~np.isnan(frames)
     return metrics.auroc(clip.labels.abnormal[chosen], frames[chosen])
 
 
 def best_and_worst(clips: Sequence[ScoredClip], n: int) -> list[tuple[ScoredClip, float]]:
-    """The n / 2 clips told apart best and the n / 2 told worst, best first, with separations."""
+    """The n / 2 best and n / 2 worst separated clips, best first, with their separations."""
     told = [(clip, separation(clip)) for clip in clips]
     ranked = sorted(
         ((clip, value) for clip, value in told if not np.isnan(value)),

@@ -1,4 +1,4 @@
-"""Whether thresholds keep what they promise, on normal footage that they have not seen."""
+"""Check that thresholds keep their promises on unseen normal footage."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class PromiseResult:
 
     rate: float
     promised: int
-    """Splits in which the footage carried the promise."""
+    """Number of splits in which the footage supported the promise."""
     refused: int
     kept: float
-    """Share of the promises whose unseen part has no more events than promised."""
+    """Share of promises for which the unseen part has no more events than promised."""
     observed: float
-    """Events per hour of all unseen parts together."""
+    """Events per hour over all unseen parts."""
     interval: tuple[float, float]
-    """Of the unseen parts, 95 %."""
+    """Central 95 % of the rates of the unseen parts."""
     threshold: float
-    """The median."""
+    """Median over splits."""
     tail: float
-    """Share of the promises for which the tail had to be continued."""
+    """Share of promises that required extrapolating the tail."""
 
 
 def keep_promises(
@@ -50,7 +50,7 @@ def keep_promises(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> list[PromiseResult]:
-    """Calibrate on a share of the blocks, chosen at random, and count on all the others."""
+    """Calibrate on a random share of the blocks, and count events on the others."""
     return [
         _line(counted, rate, splits=splits, share=share, confidence=confidence, seed=seed)
         for rate in rates
@@ -97,13 +97,13 @@ def _line(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one threshold finds of true events, and what it costs."""
+    """Recall and false alarms of one threshold."""
 
     threshold: float
     recall: float
-    """Share of the true events that an event tells of."""
+    """Share of the true events that overlap a detected event."""
     false_per_hour: float
-    """On normal footage."""
+    """Events per hour of normal footage."""
 
 
 def at_threshold(
@@ -121,7 +121,7 @@ def at_threshold(
 
 
 def _hits(clip: NormalClip, labels: FrameLabels, rules: Rules, T: int) -> list[bool]:
-    """For each true event, whether one is found that overlaps it; windows end up to T later."""
+    """Whether each true event overlaps a detected one; windows may end up to T frames later."""
     events = find(clip.windows, clip.fps, rules)
     return [
         any(
@@ -133,25 +133,25 @@ def _hits(clip: NormalClip, labels: FrameLabels, rules: Rules, T: int) -> list[b
 
 
 def percentile_of_frames(clips: Sequence[NormalClip], T: int, percent: float) -> float:
-    """The threshold that a percentile of frame scores gives, as people choose it."""
+    """The threshold at a percentile of the frame scores, a common way to choose one."""
     scores = [frame_scores(clip.windows, clip.n_frames, T) for clip in clips]
     return float(np.nanpercentile(np.concatenate(scores), percent))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """A fit, the events of normal footage that it has not seen, and labelled clips, scored."""
+    """Results of a fit: event counts on unseen normal footage, and scored labelled clips."""
 
     counted: Counted
     test: Sequence[tuple[NormalClip, FrameLabels]]
     T: int
     highest: float
-    """The highest score of the training clips."""
+    """Highest score of the training clips."""
     p99: float
-    """The 99th percentile of normal frames."""
+    """99th percentile of the scores of normal frames."""
 
     def found(self, threshold: float) -> Found:
-        """What a threshold finds and costs."""
+        """Recall and false alarms of a threshold."""
         return at_threshold(threshold, self.counted, self.test, RULES, self.T)
 
 
@@ -164,7 +164,7 @@ def measure(
     compute: Compute = Compute(),
     report: Report = silent,
 ) -> Measured:
-    """Fit on the training clips, or on half of them where there is no other normal footage."""
+    """Fit on the training clips, or on half of them if there is no other normal footage."""
     train = [*dataset.train_clips()]
     if normal is None:
         order = np.random.default_rng(config.seed).permutation(len(train))

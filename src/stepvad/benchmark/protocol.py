@@ -1,4 +1,4 @@
-"""The frame-level protocol (Sec. 4.1, Supp. C), with trivial scores beside the detector."""
+"""The frame-level protocol (Sec. 4.1, Supp. C), for the detector and for trivial scores."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RANDOM_DRAWS = 10
 
 
 class Scorer(Protocol):
-    """What can be evaluated: a fitted detector, or anything that scores as one does."""
+    """A fitted detector, or anything that scores clips like one."""
 
     def score(self, clip: Clip) -> Scores:
         """Score a clip; higher is more abnormal."""
@@ -51,14 +51,14 @@ class _WithConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScoredClip:
-    """What the protocol needs of one test clip: scores, truth, and `persons (n_frames,)`."""
+    """Input of the protocol for one test clip: scores, labels and `persons (n_frames,)`."""
 
     scores: Scores
     labels: FrameLabels
     persons: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Check that scores, labels and persons speak of the same frames."""
+        """Check that scores, labels and persons describe the same frames."""
         n_frames = self.scores.n_frames
         for what, values in (("labels", self.labels.abnormal), ("persons", self.persons)):
             if values.shape != (n_frames,):
@@ -71,13 +71,12 @@ class ScoredClip:
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One line of the table: a score, the frames it is measured on, and how well it does.
+    """One row of the table: a method, the frames it is measured on, and its metrics.
 
-    `frames` are all that count, those of them for which a window of this placement has a score
-    (`covered`), or those of the latter that show exactly one person. Method `persons` takes the
-    number of people with a score in the frame as its score, `confidence` minus the confidence as
-    the score of each window, `random` a random number. A metric is NaN where only one class is
-    left.
+    `frames` are all counted frames, those with a window score in this placement (`covered`), or
+    the covered frames that show exactly one person. Method `persons` scores a frame by its number
+    of scored people, `confidence` scores a window by minus its confidence, `random` by a random
+    number. A metric is NaN if only one class is present.
     """
 
     method: Method
@@ -93,12 +92,12 @@ class ResultRow:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The table of one detector on one data set, and what stands behind it."""
+    """The table of one detector on one data set, and the counts behind it."""
 
     rows: tuple[ResultRow, ...]
     n_clips: int
     empty_clips: int
-    """Clips in which nobody was found; their frames count nevertheless."""
+    """Clips without people; their frames still count."""
     n_frames: int
     """Frames of all test clips."""
     n_counted: int
@@ -107,9 +106,9 @@ class Evaluation:
     """Counted frames with a score of their own."""
     n_windows: int
     flat_windows: int
-    """Windows with too little spread to be scaled by it."""
+    """Windows with too little spread to be standardised by it."""
     mended: Repairs
-    """What was mended in the test poses."""
+    """Repairs made to the test poses."""
 
     def row(
         self,
@@ -139,7 +138,7 @@ def evaluate(
     aggregation: Aggregation | None = None,
     report: Report = silent,
 ) -> Evaluation:
-    """Score the test clips of a data set one after the other and measure, see `tabulate`."""
+    """Score the test clips of a data set one by one and compute the metrics, see `tabulate`."""
     clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
     return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
 
@@ -151,13 +150,13 @@ def score_clips(
     aggregation: Aggregation | None = None,
     report: Report = silent,
 ) -> list[ScoredClip]:
-    """Every test clip scored; `aggregation` takes the place of the model's own."""
+    """Score every test clip; `aggregation` overrides the model's own."""
     clips = []
     for clip, labels in dataset.test_clips():
         scores = scorer.score(clip)
         if aggregation is not None:
             scores = reaggregate(scores, aggregation, confidence=_weighs_confidence(scorer))
-        # the energies are by far the largest part, and frame scores do not need them
+        # energies take the most memory, and frame scores do not need them
         windows = replace(scores.windows, E=scores.windows.E[:, :0].copy())
         clips.append(ScoredClip(replace(scores, windows=windows), labels, clip.persons_per_frame()))
         report(Progress("evaluating", len(clips), len(dataset.labels), clip.name))
@@ -192,7 +191,7 @@ def tabulate_dataset(
 
 
 def reaggregate(scores: Scores, aggregation: Aggregation, *, confidence: bool = True) -> Scores:
-    """The same scores with another aggregation over the noise scales (Eq. 8, Supp. Table S6)."""
+    """Recompute scores with another aggregation over the noise scales (Eq. 8, Supp. Table S6)."""
     c = scores.windows.c if confidence else 1.0
     values = scoring.anomaly_score(scores.windows.E, c, aggregation)
     return replace(scores, windows=replace(scores.windows, A=values))
@@ -207,12 +206,12 @@ def tabulate(
     floor: Floor = "global",
     smoothing: Smoothing = "filled",
 ) -> Evaluation:
-    """AUROC, AP and EER over the frames of all clips together, no clip normalised by itself.
+    """AUROC, AP and EER over the frames of all clips together, without per-clip normalisation.
 
     Smoothing `scored` is a weighted mean of the scored frames around a frame, and the floor fills
-    the other frames afterwards. Smoothing `filled` comes after the floor, which then pulls down
-    whatever is near a frame without a score: even a random score is no longer at 50 on one-person
-    frames. Either runs over whole clips, and frames that do not count are left out after it.
+    the other frames afterwards. Smoothing `filled` runs after the floor, which lowers the scores
+    near frames without a score: even a random score is no longer at 50 on one-person frames. Both
+    run over whole clips; frames that do not count are dropped afterwards.
     """
     rows: list[ResultRow] = []
     n_covered: dict[Placement, int] = {}
@@ -243,7 +242,7 @@ def tabulate(
 def _row(
     part: FrameScores, method: Method, placement: Placement, smoothed: bool, frames: Selection
 ) -> ResultRow:
-    """The figures of some frames."""
+    """The metrics of the given frames."""
     return ResultRow(
         method,
         placement,
@@ -276,9 +275,9 @@ def frame_scores(
 ) -> FrameScores:
     """The frames behind one row of the table of a data set, with their scores.
 
-    `intervals.over_clips` tells how sure the row is, `intervals.difference` how sure its lead over
-    that of another method, `FrameScores.by_class` which anomalies it finds, and
-    `FrameScores.of_seeds` makes one of the same row of several fits.
+    `intervals.over_clips` gives the confidence interval of the row, `intervals.difference` that of
+    its lead over another method, `FrameScores.by_class` its metric by anomaly class, and
+    `FrameScores.of_seeds` combines the same row of several fits.
     """
     sigmas = (dataset.person_sigma, dataset.frame_sigma) if view.smoothed else (0.0, 0.0)
     choice = _Choice(view.placement, *sigmas, view.floor, dataset.smoothing)
@@ -297,7 +296,7 @@ class _Choice:
     smoothing: Smoothing
 
     def place(self, scores: Scores) -> NDArray[np.float32]:
-        """Score of each frame of a clip, NaN where it has none."""
+        """Score of each frame of a clip; NaN if it has none."""
         return scoring.frame_scores(
             scores.windows,
             scores.n_frames,
@@ -307,7 +306,7 @@ class _Choice:
         )
 
     def finish(self, clips: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Frame scores of all clips in a row, smoothed and without NaN."""
+        """Frame scores of all clips concatenated, smoothed and without NaN."""
         if self.smoothing == "scored":
             clips = [scoring.smooth_scored(frames, self.frame_sigma) for frames in clips]
         filled = scoring.fill_uncovered(clips, self.floor)
@@ -319,7 +318,7 @@ class _Choice:
 def _selections(
     clips: Sequence[ScoredClip], placement: Placement
 ) -> dict[Selection, NDArray[np.bool_]]:
-    """Which frames of all clips in a row each selection takes."""
+    """Mask of each selection over the concatenated frames of all clips."""
     n_scored = _joined([_people_scored(clip.scores, placement) for clip in clips], np.float32)
     counted = _joined([clip.labels.counted for clip in clips], np.bool_)
     alone = _joined([clip.persons for clip in clips], np.int64) == 1
@@ -330,7 +329,7 @@ def _selections(
 def _series(
     method: Method, clips: Sequence[ScoredClip], choice: _Choice
 ) -> Iterator[NDArray[np.float32]]:
-    """Scores of the frames of all clips in a row: one series, or one per random draw."""
+    """Yield the concatenated frame scores of all clips: one series, or one per random draw."""
     match method:
         case "detector":
             yield choice.finish([choice.place(clip.scores) for clip in clips])
@@ -347,7 +346,7 @@ def _series(
 
 
 def _people_scored(scores: Scores, placement: Placement) -> NDArray[np.float32]:
-    """How many people have a score in each frame; NaN instead of 0."""
+    """Number of people with a score in each frame; NaN instead of 0."""
     people = np.zeros(scores.n_frames, dtype=np.float32)
     for frame, _ in scoring.person_scores(scores.windows, scores.T, placement=placement):
         people[frame] += 1
@@ -384,5 +383,5 @@ def _all_frames(method: Method, clips: Sequence[ScoredClip], choice: _Choice) ->
 
 
 def _joined(parts: Sequence[NDArray[Scalar]], dtype: type[Scalar]) -> NDArray[Scalar]:
-    """All parts in a row; an empty array where there is none."""
+    """Concatenate the parts; an empty array if there are none."""
     return np.concatenate([np.empty(0, dtype=dtype), *parts])

@@ -1,4 +1,4 @@
-"""The paper's own set-up on its three data sets, and our figures beside its own (Sec. 4.1)."""
+"""The paper's set-up on its three data sets, and our figures compared with its own (Sec. 4.1)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from stepvad.formats.labels import find
 from stepvad.progress import Progress, Report, silent
 
 RUNS = 20
-"""Trainings that the paper's mean and deviation are over (Table 1)."""
+"""Number of trainings behind the paper's mean and deviation (Table 1)."""
 Aggregation = Literal["max", "sum", "top2", "top3"]
-"""Those that need no look at the test clips; they share a training."""
+"""Aggregations that do not depend on the test clips; they share a training."""
 TABLES = ("tab:sota_comparison", "tab:aucap", "tab:aggregation_comprehensive", "tab:msad_hr")
-"""Tables whose figures of the paper's own set-up stand beside ours."""
+"""Tables with figures of the paper's own set-up, to compare with ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What the paper does differently from one data set to another."""
+    """Settings of the paper that differ between data sets."""
 
     learning_rate: float
     best_on_validation: bool = False
-    """Early stopping by validation AUROC; else the last epoch is kept."""
+    """Early stopping by validation AUROC; otherwise the last epoch is kept."""
     splits: tuple[Split, ...] = ("full", "hr")
     aggregations: tuple[Aggregation, ...] = get_args(Aggregation)
-    """Those that the paper has figures of."""
+    """Aggregations for which the paper has figures."""
     test_clips: int
-    """As the paper counts them."""
+    """Number of test clips according to the paper."""
 
 
 SETUPS: Mapping[Name, Setup] = {
@@ -49,19 +49,19 @@ SETUPS: Mapping[Name, Setup] = {
         learning_rate=2e-4, splits=("full", "st", "ub"), aggregations=("max",), test_clips=360
     ),
 }
-"""Sec. 4.1; for MSAD the supplement, under protocol (i)."""
+"""From Sec. 4.1; for MSAD from the supplement, protocol (i)."""
 POSES = "*_alphapose_tracked_person.json"
 HUMAN_RELATED = Path("hr_bool_masks") / "testing" / "test_frame_mask"
 
 
 def config(name: Name, *, epochs: int | None = None, width: int | None = None) -> Config:
-    """The paper's settings for a data set; a smaller training is not the paper's."""
+    """The paper's settings for a data set; other epochs or width depart from the paper."""
     base = Config(learning_rate=SETUPS[name].learning_rate)
     return replace(base, epochs=epochs or base.epochs, width=width or base.width)
 
 
 def experiments(name: Name, settings: Config, runs: int) -> list[Experiment]:
-    """One for each run and aggregation, those of a run in a row."""
+    """One experiment per run and aggregation, grouped by run."""
     if runs < 1:
         raise ConfigError(f"runs: expected at least 1, got {runs}")
     setup = SETUPS[name]
@@ -76,7 +76,7 @@ def experiments(name: Name, settings: Config, runs: int) -> list[Experiment]:
 
 
 def deviations(name: Name, settings: Config, runs: int, dataset: Dataset) -> list[str]:
-    """What is not as in the paper, in words."""
+    """Descriptions of the settings that differ from the paper."""
     own, found = config(name), []
     for setting in ("epochs", "width"):
         ours, theirs = getattr(settings, setting), getattr(own, setting)
@@ -90,7 +90,7 @@ def deviations(name: Name, settings: Config, runs: int, dataset: Dataset) -> lis
 
 
 def check(name: Name, root: Path) -> None:
-    """Refuse a directory that does not hold all that the data set needs, naming what is missing."""
+    """Reject a directory with missing parts of the data set, and name them."""
     missing = [words for present, words in _needed(name, root) if not present]
     if missing:
         raise DataError(
@@ -115,7 +115,7 @@ def check(name: Name, root: Path) -> None:
 
 
 def _needed(name: Name, root: Path) -> Iterator[tuple[bool, str]]:
-    """Whether each part is there, and what it would be."""
+    """Yield whether each required part is present, and its description."""
     poses = root / "pose"
     for part, what in (("train", "clips to fit on"), ("test", "test clips")):
         yield _holds(poses / part), f"pose/{part}/{POSES} ({what})"
@@ -128,12 +128,12 @@ def _needed(name: Name, root: Path) -> Iterator[tuple[bool, str]]:
 
 
 def _holds(directory: Path) -> bool:
-    """Whether there is anything in a directory."""
+    """Whether a directory exists and is not empty."""
     return directory.is_dir() and any(directory.iterdir())
 
 
 def open_splits(name: Name, root: Path) -> dict[Split, Dataset]:
-    """The data set as each split sees it; without its masks UBnormal has no human-related one."""
+    """Open every split of the data set; UBnormal has no human-related one without its masks."""
     splits = SETUPS[name].splits
     if name == "ubnormal" and not (root / HUMAN_RELATED).is_dir():
         splits = ("full",)
@@ -142,7 +142,7 @@ def open_splits(name: Name, root: Path) -> dict[Split, Dataset]:
 
 @dataclass(frozen=True, slots=True)
 class ReproducedFigure:
-    """Our figure, in percent and over runs, beside one of the paper's, if it prints one."""
+    """Our figure, in percent and over runs, and the paper's figure, if it prints one."""
 
     cell: Cell
     ours: Spread
@@ -160,7 +160,7 @@ def lines(
     splits: Mapping[Split, Dataset],
     report: Report = silent,
 ) -> list[ReproducedFigure]:
-    """A line for each figure, those of Agg-Max first; `runs` are in the order of `experiments`."""
+    """One line per figure, those of Agg-Max first; `runs` are in the order of `experiments`."""
     found: list[ReproducedFigure] = []
     aggregations = SETUPS[name].aggregations
     choices = [*product(range(len(aggregations)), splits, protocol.PLACEMENTS, (True, False))]
@@ -179,7 +179,7 @@ def lines(
 
 
 def _figures(cell: Cell) -> Sequence[Figure | None]:
-    """Every figure that the tables print; None where there is none."""
+    """Every printed figure of a cell; a single None if there is none."""
     return [figure for figure in FIGURES.get(cell, ()) if figure.table in TABLES] or [None]
 
 
@@ -191,7 +191,7 @@ def _measure(run: ExperimentRun, cells: Sequence[Cell], dataset: Dataset) -> lis
 
 
 def _of_split(clips: Sequence[ScoredClip], dataset: Dataset) -> Iterator[ScoredClip]:
-    """Clips of the full test set with the labels of a split; those that it leaves out are not."""
+    """Yield the clips of the full test set that a split includes, with its labels."""
     for clip in clips:
         labels = find(dataset.labels, clip.scores.clip)
         if labels is not None:

@@ -1,4 +1,4 @@
-"""The result of one experiment as a file: window scores in Parquet, and what made them."""
+"""Result file of one experiment: window scores in Parquet, with their origin."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ except ImportError as error:
     raise MissingExtraError("benchmark", "parquet") from error
 
 KEY = b"stepvad"
-"""The metadata entry that tells what made the scores."""
+"""Metadata key of the scores' origin."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExperimentRun:
-    """One finished experiment: what made it, and the scored test clips."""
+    """One finished experiment: its origin, and the scored test clips."""
 
     facts: Mapping[str, Any]
     clips: list[ScoredClip]
 
 
 def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) -> None:
-    """Write the scores of all windows of all clips, and the facts beside them."""
+    """Write the scores of all windows of all clips, with `facts` as metadata."""
     windows = WindowScores.join([clip.scores.windows for clip in clips], 0)
     lengths = [len(clip.scores.windows) for clip in clips]
     names = pa.array([clip.scores.clip for clip in clips], pa.string())
@@ -56,7 +56,7 @@ def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) 
 
 
 def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun:
-    """Read a result; `clips` are the test clips of its data set, for the truth about them."""
+    """Read a result; `clips` are the test clips of its data set, which provide the labels."""
     table = pq.read_table(path)
     facts = json.loads(table.schema.metadata[KEY])
     names = [clip.name for clip, _ in clips]

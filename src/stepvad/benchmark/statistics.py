@@ -1,4 +1,4 @@
-"""What a data set holds: people, tracks, confidence, covered frames, anomalies."""
+"""Statistics of a data set: people, tracks, confidence, covered frames, anomalies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIDENCE_BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class ClassStatistics:
-    """How often one class of anomaly happens, and for how many frames."""
+    """Number of events of one anomaly class, and their frames."""
 
     events: int
     frames: int
@@ -40,27 +40,27 @@ class Statistics:
     poses: int
     windows: int
     people: tuple[float, ...]
-    """Share of the frames that show nobody, one person, two, and so on."""
+    """Share of the frames with no person, one person, two, and so on."""
     track_length: tuple[float, float, float]
-    """Poses of a track: what a tenth, a half and nine tenths of the tracks have at most."""
+    """Poses per track: 10th percentile, median and 90th percentile."""
     confidence: tuple[float, ...]
-    """Share of the confidences in each of ten bins from 0 to 1; missing ones are left out."""
+    """Share of the confidences in each of ten bins from 0 to 1, without missing ones."""
     confidence_mean: float
     confidence_correlation: float
-    """Of a joint's confidence with that in the next frame."""
+    """Correlation of a joint's confidence with that in the next frame."""
     pose_confidence_correlation: float
-    """The same of a pose's mean confidence."""
+    """The same for the mean confidence of a pose."""
     unsteadiness: tuple[float, ...]
-    """Median second difference of joints, in heights of the pose, by tenth of confidence."""
+    """Median second difference of joints, in pose heights, by tenth of confidence."""
     covered: float
-    """Share of the frames in which a window ends, so that somebody has an online score."""
+    """Share of the frames with an online score, that is, in which a window ends."""
     abnormal: float
     """Share of the frames that are abnormal."""
     classes: Mapping[str, ClassStatistics]
 
 
 def describe(clips: Iterable[tuple[Clip, FrameLabels]], *, window: int = 12) -> Statistics:
-    """The statistics of clips with their labels, for windows of so many frames."""
+    """The statistics of labelled clips, for windows of `window` frames."""
     seen = [(clip, labels) for clip, labels in clips]
     n_frames = max(sum(clip.n_frames for clip, _ in seen), 1)
     tracks = [track for clip, _ in seen for track in clip.tracks]
@@ -91,13 +91,13 @@ def describe(clips: Iterable[tuple[Clip, FrameLabels]], *, window: int = 12) -> 
 
 
 def without_labels(clips: Iterable[Clip]) -> Iterator[tuple[Clip, FrameLabels]]:
-    """Training clips, in which every frame is normal."""
+    """Yield training clips with labels in which every frame is normal."""
     for clip in clips:
         yield clip, FrameLabels.all_counted(np.zeros(clip.n_frames, dtype=np.bool_))
 
 
 def _classes(truths: Sequence[FrameLabels]) -> dict[str, ClassStatistics]:
-    """The events of every class, in the order in which classes appear."""
+    """The events of every class, in order of first appearance."""
     found = {}
     for name in dict.fromkeys(name for truth in truths for name in truth.classes):
         shown = [truth.classes[name] for truth in truths if name in truth.classes]
@@ -119,13 +119,13 @@ def _window_ends(clip: Clip, window: int) -> NDArray[np.int64]:
 
 
 def _confidences(tracks: Sequence[Track]) -> NDArray[np.float32]:
-    """Every confidence that is known, within [0, 1]."""
+    """All known confidences, clipped to [0, 1]."""
     every = np.concatenate([np.empty(0, np.float32), *(t.confidence.ravel() for t in tracks)])
     return every[~np.isnan(every)].clip(0, 1)
 
 
 def _neighbours(tracks: Sequence[Track]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Known confidences in one frame and in the next, both `(n, V)`."""
+    """Known confidences in consecutive frames, both `(n, V)`."""
     n_joints = tracks[0].confidence.shape[1] if tracks else 1
     now, later = [np.empty((0, n_joints))], [np.empty((0, n_joints))]
     for track in tracks:
@@ -154,6 +154,6 @@ def _unsteadiness(tracks: Sequence[Track]) -> tuple[float, ...]:
 
 
 def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Pearson's, or NaN where one of the two does not vary."""
+    """Pearson's correlation, or NaN if either does not vary."""
     varies = len(one) > 1 and np.ptp(one) > 0 and np.ptp(other) > 0
     return float(np.corrcoef(one, other)[0, 1]) if varies else math.nan

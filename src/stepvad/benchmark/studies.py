@@ -1,4 +1,4 @@
-"""The paper's studies: lists of experiments whose results make one table and one figure each."""
+"""The paper's studies: lists of experiments that produce one table and one plot each."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ JITTERS = (0.0, 0.1, 0.2, 0.5, 1.0)
 """Noise on the coordinates of standardised test windows."""
 SIGMA_LOW = (0.0001, 0.001, 0.01, 0.5)
 SIGMA_HIGH = (0.2, 0.5, 2.0)
-"""The paper's values beside its own 0.1 and 1."""
+"""Values in the paper besides its defaults 0.1 and 1."""
 DROPPED = (0.1, 0.2, 0.4)
-"""Confidences below which training poses are left out."""
+"""Confidences below which training poses are dropped."""
 BLOCK_JITTER = 0.1
-"""What the reference adds before every block in training."""
+"""Noise that the reference implementation adds before every block in training."""
 RANK = (34, 2)
 """The paper's 18 joints in T frames have rank 34 T - 2: the neck is between the shoulders, and
 windows are centred."""
@@ -42,50 +42,50 @@ windows are centred."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What a study is done with: settings to start from, seeds, sizes of windows, data sets."""
+    """Parameters of a study: base settings, seeds, window sizes, data sets."""
 
     base: Config
     seeds: tuple[int, ...]
     T: tuple[int, ...] = (12,)
     K: tuple[int, ...] = (48,)
     methods: tuple[str, ...] = METHODS
-    """Those of the studies of several methods."""
+    """Methods of the studies that compare several."""
     data: tuple[Path, ...]
     """All data sets of the study."""
     split: Split = "full"
 
     def __post_init__(self) -> None:
-        """Refuse methods that no study compares."""
+        """Reject methods that no study compares."""
         if not self.methods or not set(self.methods) <= set(METHODS):
             raise ConfigError(
                 f"methods: expected some of {', '.join(METHODS)}, got {', '.join(self.methods)}"
             )
 
     def of(self, name: str, **changes: object) -> tuple[Experiment, ...]:
-        """A method of `comparison.VARIANTS` with all seeds and with changed settings."""
+        """Experiments of a method of `comparison.VARIANTS`, with all seeds and changed settings."""
         config = replace(self.base, **{"T": self.T[0], "K": self.K[0], **changes})  # type: ignore[arg-type]  # Config checks
         return tuple(experiments([name], config, self.seeds)[name])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyCase:
-    """One line of a table: experiments, one for each seed, and how they are looked at."""
+    """One line of a table: experiments, one per seed, and how their scores are evaluated."""
 
     label: str
     method: str
     """Its name in `comparison.VARIANTS`."""
     experiments: tuple[Experiment, ...]
     beside: str = ""
-    """The label of the case that it is compared with; itself, if none."""
+    """Label of the case that it is compared with; itself, if empty."""
     line: str = ""
-    """The line of the figure that it belongs to, where the figure has lines."""
+    """Line of the plot that it belongs to, if the plot has lines."""
     x: float = 0.0
-    """Its place on that line."""
+    """Position on that line."""
     K: int = 0
-    """Components, where the figure has a map over T and K."""
+    """Components, if the plot has a map over T and K."""
     placement: Placement | None = None
     smoothed: bool | None = None
-    """How window scores become frame scores, if the case decides it and not the user."""
+    """How window scores become frame scores, if set by the case rather than the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +96,13 @@ class Study:
     title: str
     cases: Callable[[Scope, Path], Iterator[StudyCase]]
     axis: str = ""
-    """What a figure with lines has along its axis; a figure without one has a dot for each case."""
+    """Axis of a plot with lines; a plot without an axis has a dot for each case."""
     scale: Scale = "linear"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """A case on a data set, measured."""
+    """Measured result of a case on a data set."""
 
     data: str
     case: StudyCase
@@ -111,7 +111,7 @@ class StudyResult:
     interval: Interval
     """Over clips, of the mean of the seeds."""
     difference: Interval | None
-    """To the case it stands beside, paired over clips; None for that one itself."""
+    """Difference from the case it is compared with, paired over clips; None for that case."""
     each: tuple[float, ...]
     """AUROC of each seed."""
     ap: float
@@ -120,7 +120,7 @@ class StudyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
-    """Where the results of fits are kept, and how fits run."""
+    """Where the results of fits are stored, and how fits run."""
 
     results: Path
     jobs: int = 1
@@ -131,7 +131,7 @@ class Fits:
 def run(
     study: Study, scope: Scope, fits: Fits, view: FrameView = ONLINE, *, report: Report = silent
 ) -> list[StudyResult]:
-    """Every case on every data set; what already has a result is not run again."""
+    """Run every case on every data set; stored results are reused."""
     lines: list[StudyResult] = []
     for directory in scope.data:
         place = SweepPlace(
@@ -183,7 +183,7 @@ def _line(
 
 
 def grid(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """STEP, raw coordinates and kNN over T and K; raw coordinates know no K."""
+    """STEP, raw coordinates and kNN over T and K; raw coordinates have no K."""
     for T in scope.T:
         per_frame, lost = RANK
         K_of_T = [K for K in scope.K if per_frame * T - lost >= K] or [per_frame * T - lost]
@@ -216,7 +216,7 @@ def grid(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def components(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """What STEP is made of, one part changed at a time."""
+    """Ablation of STEP, one component changed at a time."""
     yield StudyCase(label="STEP", method="step", experiments=scope.of("step"))
 
     def other(label: str, some: tuple[Experiment, ...], method: str = "step") -> StudyCase:
@@ -237,7 +237,7 @@ def components(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def training(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Shorter and longer trainings, wider, faster and with noise in the blocks; kNN needs none."""
+    """Training that is shorter, longer, wider, faster or with noise in the blocks; kNN has none."""
     base = scope.base
     changes: dict[str, dict[str, object]] = {
         "": {},
@@ -263,14 +263,14 @@ def training(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def _budgets(base: Config) -> list[int]:
-    """Numbers of steps around the one asked for, from a quarter to four times."""
+    """Numbers of steps from a quarter to four times the requested one."""
     if base.max_steps is None:
         raise ConfigError("max_steps: expected a number to vary, got None")
     return [max(base.max_steps * share // 4, 1) for share in (1, 2, 4, 8, 16)]
 
 
 def aggregations(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Ways to make one score of the noise scales, under every protocol."""
+    """Aggregations of the noise scales into one score, under every protocol."""
     protocols: tuple[tuple[str, Placement], ...] = (
         ("online", "latest"),
         ("backtrack", "backtrack"),
@@ -290,7 +290,7 @@ def aggregations(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def confidence(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Every method with its score weighted by confidence, and without."""
+    """Every method with and without weighting its score by confidence."""
     for name in scope.methods:
         title = VARIANTS[name][1]
         yield StudyCase(label=title, method=name, experiments=scope.of(name))
@@ -300,7 +300,7 @@ def confidence(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def jitter(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """Noise on the test windows that no training saw."""
+    """Noise on the test windows that was not present in training."""
     for name in scope.methods:
         title = VARIANTS[name][1]
         for value in JITTERS:
@@ -316,7 +316,7 @@ def jitter(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 
 def projections(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """PCA beside projections that are learned, which also may have seen anomalies."""
+    """PCA compared with learned projections, also ones trained on anomalies."""
     names = ["step", "autoencoder", "vae"]
     names += [f"{name}-anomalies" for name in ("pca", "autoencoder", "vae")]
     for name in names:

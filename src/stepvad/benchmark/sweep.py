@@ -1,4 +1,4 @@
-"""Many fits on one data set, in parallel; each result is on disk the moment it is there."""
+"""Run many fits on one data set in parallel; each result is written to disk when it is ready."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from stepvad.progress import Progress, Report, silent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlace:
-    """A data set that other processes can open too, and where its results go."""
+    """A data set that other processes can open, and the directory of its results."""
 
     data: Path | str
-    """Its directory, or the `package.module:name` of one's own."""
+    """Its directory, or the `package.module:name` of a custom data set."""
     results: Path
     split: Split = "full"
     compute: Compute = Compute()
-    """How trainings run there."""
+    """How trainings run."""
     checkpoints: bool = False
-    """Whether trainings that are stopped go on where they were, rather than start anew."""
+    """Whether interrupted trainings resume from a checkpoint instead of starting over."""
 
     def open(self) -> Dataset:
-        """The data set."""
+        """Open the data set."""
         return custom.opened(self.data, split=self.split)
 
     def file(self, experiment: Experiment, digest: str) -> Path:
-        """Where the result of an experiment on data of this digest is, or will be."""
+        """Path of the result of an experiment on data with this digest."""
         return self.results / f"{experiment.key(digest)}.parquet"
 
     def checkpoint(self, experiment: Experiment, digest: str) -> Path | None:
-        """Where the state of its training is kept, if it is."""
+        """Path of the checkpoint of its training, or None without checkpoints."""
         name = f"{experiment.fitting.key(digest)}.checkpoint"
         return self.results / name if self.checkpoints else None
 
@@ -54,7 +54,7 @@ class SweepTask:
     experiments: tuple[Experiment, ...]
     place: SweepPlace
     digest: str
-    """Of the data that they see."""
+    """Digest of their data."""
 
 
 def sweep(
@@ -65,11 +65,11 @@ def sweep(
     executor: Executor = "processes",
     report: Report = silent,
 ) -> list[runs.ExperimentRun]:
-    """The runs of all experiments in their order; those with a result are not run again.
+    """Run all experiments and return their runs in order; stored results are reused.
 
-    Experiments that differ in jitter or aggregation alone share a fit. Interrupted, it loses what
-    was under way and nothing else. Executor `ray` runs `jobs` fits at a time wherever the cluster
-    has room; data and results have to be in directories that all its machines see.
+    Experiments that differ only in jitter or aggregation share a fit. An interruption loses only
+    the fits in progress. Executor `ray` runs `jobs` fits at a time wherever the cluster has
+    capacity; data and results must be in directories that all its machines can access.
     """
     executors.check(executor, jobs)
     dataset = place.open()
@@ -93,7 +93,7 @@ def sweep(
 
 
 def _task(experiments: Sequence[Experiment], place: SweepPlace, digest: str) -> SweepTask:
-    """One fit, its directories named so that they are found from anywhere."""
+    """One fit, with absolute paths."""
     directories = tuple(str(Path(name).absolute()) for name in experiments[0].fit_on)
     return SweepTask(
         tuple(replace(experiment, fit_on=directories) for experiment in experiments),
@@ -103,7 +103,7 @@ def _task(experiments: Sequence[Experiment], place: SweepPlace, digest: str) -> 
 
 
 def _anywhere(data: Path | str) -> Path | str:
-    """A data set as another process finds it."""
+    """A data set's name, or its absolute path for use in another process."""
     own = custom.is_name(str(data)) and not Path(data).exists()
     return str(data) if own else Path(data).absolute()
 
@@ -119,7 +119,7 @@ def digest_of(dataset: Dataset) -> str:
 
 
 def _digests(experiments: Sequence[Experiment], dataset: Dataset) -> dict[tuple[str, ...], str]:
-    """Of the data that each choice of `fit_on` sees; each data set is read once."""
+    """Digest of the data for each choice of `fit_on`; each data set is read once."""
     own = digest_of(dataset)
     directories = dict.fromkeys(name for experiment in experiments for name in experiment.fit_on)
     of_training = {name: _hash_of_training(open_dataset(name)).hexdigest() for name in directories}
@@ -135,7 +135,7 @@ def _hash_of_training(dataset: Dataset) -> hashlib._Hash:
 
 
 def run_fit(task: SweepTask) -> int:
-    """Fit once, look as often as there are experiments, and write each result; how many."""
+    """Fit once, score and write the result of each experiment, and return their number."""
     dataset = task.place.open()
     started = time.monotonic()
     shared = task.experiments[0].fitting
@@ -160,7 +160,7 @@ def run_fit(task: SweepTask) -> int:
 
 
 def _facts(experiment: Experiment, digest: str) -> dict[str, object]:
-    """What a result tells of its origin."""
+    """Origin of a result, stored with it."""
     return {
         "experiment": asdict(experiment),
         "data": digest,

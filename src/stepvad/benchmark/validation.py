@@ -1,4 +1,4 @@
-"""The figure that chooses an epoch: AUROC on clips that are not fitted on."""
+"""The metric that selects an epoch: AUROC on clips not used for fitting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets on disk, in ShanghaiTech's layout."""
+"""Write data sets to disk in ShanghaiTech's layout."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from stepvad.progress import Progress, Report, silent
 def write_dataset(
     dataset: Dataset, directory: Path | str, *, suffix: str = ".parquet", report: Report = silent
 ) -> None:
-    """Write `pose/train`, `pose/test` and `gt`, with which anomaly is which in `gt/classes.csv`.
+    """Write `pose/train`, `pose/test` and `gt`, with the anomaly classes in `gt/classes.csv`.
 
-    Validation clips become a data set below it, `validation`, without training clips of its own.
-    Each clip is a pose file `<clip><suffix>`, which ends in `.parquet` or `.json`.
+    Validation clips become a nested data set `validation` without training clips. Each clip is a
+    pose file `<clip><suffix>`, which ends in `.parquet` or `.json`.
     """
     directory = Path(directory)
     _write_test(dataset, directory, suffix, report)

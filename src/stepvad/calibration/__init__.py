@@ -62,13 +62,13 @@ def calibrate(
     rules: Rules = RULES,
     fps: float | None = None,
 ) -> Threshold:
-    """The lowest threshold that promises at most so many false events per camera-hour.
+    """The lowest threshold that promises at most `alerts_per_hour` false events per camera-hour.
 
-    `clips` show normal behaviour, and the detector was not fitted on them. `rules` say how events
-    are made; their own threshold does not count. `fps` is the frame rate of clips that do not tell.
+    `clips` must show normal behaviour, and the detector must not be fitted on them. `rules` define
+    events; their own threshold is ignored. `fps` is the frame rate of clips without a rate.
 
     Raises:
-        DataError: If the footage cannot carry the promise, and how much more it takes.
+        DataError: If the footage cannot support the promise; says how much more is needed.
     """
     scored = [NormalClip.of(clip, detector.score(clip), fps) for clip in clips]
     levels = levels_of([one.windows.A for one in scored])
@@ -84,7 +84,7 @@ def calibrate_cameras(
     confidence: float = 0.95,
     rules: Rules = RULES,
 ) -> Calibration:
-    """Find thresholds for all cameras together and for each, with all that a site keeps of them.
+    """Find thresholds for all cameras together and for each, with everything a site stores.
 
     `footage` holds scored normal clips of each camera that the model was not fitted on.
     """

@@ -1,4 +1,4 @@
-"""The calibration beside a model, and the rules of events that follow from it."""
+"""The calibration beside a model, and the event rules it implies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 def find(model: Path, sha256: str | None = None) -> Calibration | None:
-    """The calibration beside a model, if there is one and it is this model's.
+    """The calibration beside a model, if it exists and belongs to this model.
 
-    `sha256` is the digest of a model that is loaded; else the file is read.
+    `sha256` is the digest of the loaded model; without it, the model file is read.
     """
     path = file.beside(model)
     if not path.exists():
@@ -30,7 +30,7 @@ def find(model: Path, sha256: str | None = None) -> Calibration | None:
 
 
 def needed(model: Path, sha256: str | None = None, *, otherwise: str = "") -> Calibration:
-    """The calibration beside a model, or an error that says how to make one."""
+    """The calibration beside a model, or an error that explains how to create one."""
     made = find(model, sha256)
     if made is None:
         raise StepvadError(
@@ -48,9 +48,9 @@ def rules_for(
     threshold: float | None = None,
     camera: str | None = None,
 ) -> tuple[Rules, Threshold | None]:
-    """How events are made, and what their threshold promises.
+    """The rules for events, and the promise of their threshold.
 
-    `threshold` takes the place of the calibration's and promises nothing.
+    `threshold` overrides the calibration's and carries no promise.
     """
     made = find(model, sha256)
     if camera is not None and (made is None or camera not in made.counted):

@@ -36,7 +36,7 @@ class NormalClip:
 
     @classmethod
     def of(cls, clip: Clip, scores: Scores, fps: float | None = None) -> NormalClip:
-        """A clip with its scores; `fps` where the clip does not tell."""
+        """A clip with its scores; `fps` is for clips without a rate."""
         return cls(scores.windows, clip.n_frames, clip.rate(fps), clip.first_frame)
 
     @property

@@ -69,7 +69,7 @@ def read(path: Path) -> Calibration:
 
 
 def _fields(path: Path) -> Fields:
-    """What a file says, as far as it is JSON of our schema and not too much of it."""
+    """The fields of a file, checked for its schema and size."""
     try:
         facts = json.loads(bounded.read(path, most=MAX_BYTES))
     except OSError as error:
@@ -102,7 +102,7 @@ def _fields(path: Path) -> Fields:
 
 
 def _size(own: Fields) -> tuple[int, int]:
-    """Levels and blocks."""
+    """Number of levels and blocks."""
     blocks = own.fields("blocks")
     return len(own.items("levels")), sum(len(blocks.items(name)) for name in blocks.values)
 
@@ -165,7 +165,7 @@ def _looks(names: tuple[str, ...], rows: list[Any]) -> BlockStats:
 
 
 def _threshold(own: Fields) -> Threshold:
-    """A threshold whose every number is one: alerts are made by it."""
+    """A threshold with validated numbers, since alerts depend on it."""
     match own.numbers("rate"):
         case low, high:
             rate = low, high

@@ -1,4 +1,4 @@
-"""Normal footage, scored camera by camera, becomes a calibration; recent footage a drift."""
+"""Score footage camera by camera, to calibrate on it or to check it for drift."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stepvad.progress import Report, silent
 
 @dataclass(frozen=True, slots=True)
 class ScoredFootage:
-    """The scored clips of each camera, and what they look like."""
+    """The scored clips of each camera, and their block statistics."""
 
     detector: Detector
     clips: dict[str, list[NormalClip]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class ScoredFootage:
         fps: float | None = None,
         report: Report = silent,
     ) -> None:
-        """Score more footage of a camera; `fps` is for clips that do not tell theirs."""
+        """Score more footage of a camera; `fps` is for clips without a rate."""
         looks = [self.looks[camera]] if camera in self.looks else []
         for clip in clips:
             rate = clip.rate(fps)
@@ -43,7 +43,7 @@ class ScoredFootage:
     def calibrate(
         self, *, alerts_per_hour: float, confidence: float = 0.95, rules: Rules = RULES
     ) -> Calibration:
-        """The thresholds that promise at most so many false events per camera-hour."""
+        """Find thresholds that promise at most `alerts_per_hour` false events per camera-hour."""
         made = calibrate_cameras(
             self.clips,
             model_sha256=self.detector.model.sha256,
@@ -56,17 +56,17 @@ class ScoredFootage:
 
 @dataclass(frozen=True, slots=True)
 class DriftCheck:
-    """Whether recent footage of a camera still looks as that of its calibration."""
+    """Whether recent footage of a camera still looks like that of its calibration."""
 
     drift: Drift
     has_own: bool
-    """Compared with the camera's own footage; else with that of all cameras."""
+    """Compared with the camera's own footage; otherwise with that of all cameras."""
     blocks_before: int
     blocks_now: int
 
 
 def check_drift(calibration: Calibration, camera: str, recent: ScoredFootage) -> DriftCheck:
-    """Compare recent footage of a camera with what it was calibrated on."""
+    """Compare recent footage of a camera with its calibration footage."""
     own, now = calibration.looks.get(camera), recent.looks[camera]
     before = own if own is not None else BlockStats.join([*calibration.looks.values()])
     return DriftCheck(compare(before, now), own is not None, len(before), len(now))

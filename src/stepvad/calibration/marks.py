@@ -1,4 +1,4 @@
-"""What operators said of events, and a calibration or a model that follows."""
+"""Operators' marks on events, and the recalibration or refit that uses them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from stepvad.progress import Report, silent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """Which events were normal, and which were not after all."""
+    """Events marked as normal, and events whose mark was taken back."""
 
     normal: Mapping[str, Marked] = field(default_factory=dict)
     clips: Mapping[str, Clip] = field(default_factory=dict)
-    """Poses of those among the normal ones that still have them."""
+    """Poses of the normal events for which they are still stored."""
     not_normal: Sequence[str] = ()
 
 
 def recalibrate(before: Calibration, marks: Marks) -> Calibration:
-    """The same calibration with thresholds that count the events marked as normal."""
+    """Update the thresholds of a calibration to count the events marked as normal."""
     gone = {*marks.not_normal}
     marked = {name: alert for name, alert in before.marked.items() if name not in gone}
     after = from_counts(
@@ -44,7 +44,7 @@ def refit(
     *,
     report: Report = silent,
 ) -> Detector:
-    """A model like this one that also learns what was marked as normal; calibrate it again."""
+    """Refit the model on the training clips and the marked events; it needs a new calibration."""
     clips = [*training]
     clips += repeated(marked, detector.origin.windows, detector.config.T)
     return Detector.fit(clips, detector.config, report=report)

@@ -1,4 +1,4 @@
-"""The command line: one file per verb, each parses, calls the library and prints."""
+"""The command line: one module per command, which parses options, calls the library and prints."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ VERBS = (
     *(extract, fit, calibrate, score, overlay, evaluate, explain, report, recalibrate),
     *(watch, convert, inspect, export, distill),
 )
-"""In the order of their use."""
+"""Commands in their usual order of use."""
 
 WAITING_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "4"}
-"""Threads that wait for others sleep: where they spin, a busy machine fits many times slower."""
+"""Make waiting threads sleep: spinning slows fitting down many times on a busy machine."""
 
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
@@ -78,7 +78,7 @@ app.add_typer(fleet, name="fleet")
 
 
 def main() -> None:
-    """Run the command line; an error is a sentence and a hint, never a traceback."""
+    """Run the command line; errors are printed as a sentence and a hint, without a traceback."""
     for name, value in WAITING_THREADS.items():
         os.environ.setdefault(name, value)
     try:

@@ -1,4 +1,4 @@
-"""stepvad archive: stored poses, scored, compared between models, and counted."""
+"""stepvad archive: score stored poses, compare models on them, and count them."""
 
 from __future__ import annotations
 

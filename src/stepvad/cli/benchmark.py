@@ -161,8 +161,8 @@ def statistics(
 
 
 def _lines(part: Statistics) -> list[tuple[str, str]]:
-    """What there is to say of one split: words and numbers, as many for every split."""
-    shares = [*part.people, 0.0, 0.0, 0.0, 0.0]  # fewer may be the most that a frame shows
+    """Labels and values of one split's table; the same rows for every split."""
+    shares = [*part.people, 0.0, 0.0, 0.0, 0.0]  # padded, if no frame shows four people
     people = dict(
         zip(("0", "1", "2", "3", "4 or more"), [*shares[:4], sum(shares[4:])], strict=True)
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PromiseOptions:
-    """What a threshold has to promise."""
+    """Options of the promise."""
 
     alerts_per_hour: Annotated[
         float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
@@ -32,7 +32,7 @@ class PromiseOptions:
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """When scores are an event."""
+    """Options that define an event."""
 
     min_seconds: Annotated[
         float, typer.Option(help="How long a person stays above before it counts.")

@@ -1,4 +1,4 @@
-"""The calibration beside a model, as the verbs use it; a warning goes to stderr."""
+"""The calibration beside a model, for the commands; warnings go to stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Camera = Annotated[
 
 
 def calibration_of(model: Path, sha256: str | None = None) -> Calibration | None:
-    """The calibration beside a model, if there is one and it is this model's."""
+    """The calibration beside a model, if it exists and belongs to this model."""
     from stepvad.calibration import beside
 
     with notes_of("stepvad.calibration"):
@@ -29,7 +29,7 @@ def calibration_of(model: Path, sha256: str | None = None) -> Calibration | None
 def rules_for(
     model: Path, threshold: float | None, camera: str | None, sha256: str | None = None
 ) -> tuple[Rules, Threshold | None]:
-    """How events are made, and what their threshold promises."""
+    """The rules for events, and the promise of their threshold."""
     from stepvad.calibration import beside
 
     with notes_of("stepvad.calibration"):
@@ -37,5 +37,5 @@ def rules_for(
 
 
 def camera_of(path: Path) -> str:
-    """The camera whose footage a path holds: its name."""
+    """The camera of a path's footage, named after the file or directory."""
     return path.resolve().stem if path.is_file() else path.resolve().name

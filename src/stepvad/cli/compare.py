@@ -1,4 +1,4 @@
-"""stepvad benchmark compare: methods side by side on one data set."""
+"""stepvad benchmark compare: compare methods on one data set."""
 
 from __future__ import annotations
 

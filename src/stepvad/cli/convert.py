@@ -1,4 +1,4 @@
-"""stepvad convert: pose files from one layout to another."""
+"""stepvad convert: convert pose files from one layout to another."""
 
 from __future__ import annotations
 

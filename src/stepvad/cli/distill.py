@@ -1,4 +1,4 @@
-"""stepvad distill: a smaller model that gives the scores of a larger one."""
+"""stepvad distill: train a smaller model to reproduce the scores of a larger one."""
 
 from __future__ import annotations
 

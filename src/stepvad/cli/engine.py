@@ -1,4 +1,4 @@
-"""What the options --runtime and --threads of a verb mean."""
+"""The options --runtime and --threads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Threads = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What computes the energies, and on how many cores."""
+    """Engine for the energies, and its number of threads."""
 
     runtime: RuntimeName = "auto"
     threads: Threads = None
@@ -40,7 +40,7 @@ DEFAULT_ENGINE = EngineOptions()
 
 
 def on_engine(fitted: Fitted, engine: EngineOptions, *, verbose: bool = False) -> Fitted:
-    """A fitted method on the engine asked for; distances have no network and run on numpy."""
+    """Move a fitted method to the chosen engine; distances have no network and run on numpy."""
     from stepvad.detector import Detector
 
     if isinstance(fitted, Detector):
@@ -57,12 +57,12 @@ def on_engine(fitted: Fitted, engine: EngineOptions, *, verbose: bool = False) -
 
 
 def engine_words(detector: Detector) -> str:
-    """The engine of a detector and its threads."""
+    """The engine of a detector and its threads, as text."""
     return f"{detector.network.engine}, threads: {detector.network.threads}"
 
 
 def load_detector(path: Path) -> Detector:
-    """The model of a file that has a network, which distances do not."""
+    """Load a model with a network; distances have none and are rejected."""
     from stepvad import baselines
     from stepvad.detector import Detector
 

@@ -160,7 +160,7 @@ def _print_intervals(lines: list[SureRow]) -> None:
 def _print_rows(
     name: str, result: Evaluation, beside: Evaluation, other_floor: str, method: Method
 ) -> None:
-    """One line per protocol and selection; at its end the AUROC of other choices and scores."""
+    """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
     trivial = {_key(row, row.method): row.auroc for row in result.rows}
     rows = [
         [
@@ -196,7 +196,7 @@ def _key(row: ResultRow, method: str) -> tuple[str, str, bool, str]:
 
 
 def _placements(text: str) -> list[Placement]:
-    """The placements a user named, separated by commas."""
+    """Parse placements separated by commas."""
     chosen: list[Placement] = [name for name in NAMES if name in text.split(",")]
     if len(chosen) != len(text.split(",")):
         raise StepvadError(
@@ -207,7 +207,7 @@ def _placements(text: str) -> list[Placement]:
 
 
 def _aggregation(text: str | None, config: Config) -> Aggregation | None:
-    """The aggregation a user named, checked by the settings themselves."""
+    """The aggregation given by the user, validated by `Config`."""
     if text is None:
         return None
     value = int(text) if text.isdecimal() else text

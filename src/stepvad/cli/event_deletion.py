@@ -1,4 +1,4 @@
-"""stepvad events delete: events of a site or of a fleet, for good."""
+"""stepvad events delete: permanently delete events of a site or fleet."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def delete(
 
 
 class Chosen(NamedTuple):
-    """Which events are to go."""
+    """Events to delete."""
 
     ids: list[str] | None
     camera: str | None

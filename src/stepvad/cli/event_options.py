@@ -1,4 +1,4 @@
-"""Options of the verbs on events, at a site and in a fleet."""
+"""Options of the event commands, for sites and fleets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from stepvad.errors import ConfigError
 
 AGO = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-"""Units of a time before now."""
+"""Units of relative times, in seconds."""
 
 Data = Annotated[Path, typer.Option("--data", "-d", help="The data directory of the site.")]
 Here = Path("site-data")
@@ -42,7 +42,7 @@ Id = Annotated[str, typer.Argument(help="The id of an event.")]
 
 
 def time_of(text: str | None, option: str) -> float | None:
-    """A time in unix seconds, from a date or from how long ago it is."""
+    """A time in unix seconds, parsed from a date or a time before now."""
     if text is None:
         return None
     amount, unit = text[:-1], text[-1:]
@@ -58,6 +58,6 @@ def time_of(text: str | None, option: str) -> float | None:
 
 
 def ask(question: str) -> None:
-    """Ask the person at the terminal, and end if the answer is no."""
+    """Ask the user for confirmation, and exit if the answer is no."""
     if not typer.confirm(question, err=True):
         raise typer.Abort

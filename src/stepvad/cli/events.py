@@ -1,4 +1,4 @@
-"""stepvad events: what a site has stored, and which events of a site or fleet to mark or delete."""
+"""stepvad events: list, export and back up a site's events; mark or delete a site's or fleet's."""
 
 from __future__ import annotations
 

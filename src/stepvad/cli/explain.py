@@ -97,7 +97,7 @@ def explain(
 
 
 def _only(clips: Iterable[Clip]) -> Clip:
-    """The clip that a track and a frame are of."""
+    """The only clip, which --track and --frame refer to."""
     clip, *others = clips
     if others:
         raise StepvadError(
@@ -108,7 +108,7 @@ def _only(clips: Iterable[Clip]) -> Clip:
 
 
 def _print(explanation: Explanation) -> None:
-    """Words, then what they rest on, then the parts of the body."""
+    """Print the explanation, its evidence, and the contributions of the body parts."""
     frames = f"frames {explanation.frames[0]}-{explanation.frames[-1]}"
     typer.echo(f"{explanation.clip}, track {explanation.track}, {frames}")
     for phrase in explanation.words or ("nothing unusual",):

@@ -1,4 +1,4 @@
-"""stepvad export: a model for programs that do not have stepvad."""
+"""stepvad export: export a model for programs without stepvad."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ TlsInsecure = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class NetworkOptions:
-    """What finds people and their joints."""
+    """Networks that detect people and their joints."""
 
     detector: DetectorName = "yolox-nano"
     pose: PoseName = "rtmpose-s"
@@ -78,7 +78,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True, slots=True)
 class CameraOptions:
-    """How cameras are reached, and when they end."""
+    """How to connect to cameras, and when to stop."""
 
     duration: Duration = None
     credentials: Credentials = None
@@ -191,7 +191,7 @@ def _row(outcome: RecordingOutcome) -> list[str]:
 
 
 def _notes(counts: dict[str, Any], lag_s: float | None) -> list[str]:
-    """What went wrong on the way, and how late a camera's last frame was."""
+    """Problems during extraction, and the lag of a camera's last frame."""
     words = {
         "skipped": "undecodable",
         "resolution_changes": "changes of resolution",

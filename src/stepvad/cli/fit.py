@@ -46,7 +46,7 @@ MethodName = Annotated[
     typer.Option(help="STEP, or what it is measured against."),
 ]
 DISTANCES = get_args(DistanceMethod)
-"""Methods with nothing to train."""
+"""Methods without training."""
 ProjectionPoses = Annotated[
     list[Path] | None,
     typer.Option(help="Poses, abnormal ones too, that the projection alone also learns from."),
@@ -70,7 +70,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """How long training goes on, and which epoch is kept."""
+    """Length of training, and which epoch to keep."""
 
     epochs: Annotated[int | None, typer.Option(help="Passes over the training windows.")] = None
     max_steps: Annotated[int | None, typer.Option(help="Steps, whatever the epochs.")] = None
@@ -162,7 +162,7 @@ def fit(
 
 
 def _config(preset: str, model: ModelOptions, training: TrainingOptions) -> Config:
-    """The settings of the preset, but for what the user gave."""
+    """The settings of the preset, overridden by the given options."""
     base = Config() if preset == "paper" else Config.footage()
     steps = base.max_steps if training.epochs is None else None
     return replace(
@@ -183,7 +183,7 @@ def _config(preset: str, model: ModelOptions, training: TrainingOptions) -> Conf
 
 
 def _refuse_idle(method: str, given: dict[str, bool]) -> None:
-    """Refuse an option that would change nothing, rather than ignore it."""
+    """Reject options that have no effect with this method, rather than ignore them."""
     for option, idle in given.items():
         if idle:
             raise StepvadError(
@@ -193,14 +193,14 @@ def _refuse_idle(method: str, given: dict[str, bool]) -> None:
 
 
 def _given(value: Value | None, default: Value) -> Value:
-    """What the user gave, or else the preset's."""
+    """The given value, or the preset's."""
     return default if value is None else value
 
 
 def _fit_distance(
     method: Method, poses: list[Path], output: Path, config: Config, *, format: FormatName, k: int
 ) -> Fitted:
-    """A method with nothing to train."""
+    """Fit a method without training."""
     from stepvad import baselines
 
     with progress_bars() as report:

@@ -1,4 +1,4 @@
-"""stepvad fleet: many sites on one bus, a role in each process."""
+"""stepvad fleet: many sites on one bus, one role per process."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def worker(settings: File) -> None:
     import asyncio
     import os
 
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a worker is one core; start more of them
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core per worker; start more workers instead
     _load(settings)
     from stepvad.fleet.settings import load_worker
 
-    told = load_worker(settings)  # first, because what follows takes seconds
+    told = load_worker(settings)  # fail early: the next import takes seconds
     from stepvad.fleet.worker.service import work
 
     asyncio.run(work(told))

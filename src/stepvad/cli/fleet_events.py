@@ -1,4 +1,4 @@
-"""stepvad fleet events: the events of a fleet in PostgreSQL."""
+"""stepvad fleet events: store the events of a fleet in PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs under their former names: hidden, with the same options, and a warning."""
+"""Deprecated command names: hidden, with the same options and a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepvad.cli.terminal import say
 
 
 def former(verb: Callable[..., None], old: str, new: str, **fixed: Any) -> Callable[..., None]:
-    """A verb as it was once called; `fixed` options are no longer asked for."""
+    """A command under its former name; `fixed` sets options that it does not expose."""
 
     def renamed(**options: Any) -> None:
         say(f"warning: `{old}` is deprecated since 0.1, removed in 0.3; use `{new}`")

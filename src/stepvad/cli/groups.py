@@ -1,4 +1,4 @@
-"""Options that belong together: a command takes them as one value, its user one by one."""
+"""Option groups: a command receives related options as one dataclass."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 
 
 def grouped(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb as typer reads it: an option for every field of a parameter that is a dataclass.
+    """Expose each field of a command's dataclass parameters to typer as a separate option.
 
-    A default of such a parameter is that of the options.
+    A default of a dataclass parameter sets the defaults of its options.
     """
     signature = inspect.signature(verb, eval_str=True)
     groups: dict[str, type[Any]] = {

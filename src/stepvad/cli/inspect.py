@@ -1,4 +1,4 @@
-"""stepvad inspect: what a model or a pose file holds, in words."""
+"""stepvad inspect: describe a model or pose file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ METHODS: dict[Method, str] = {
 STUDENT = "student: a small network that learned the scores of another model"
 KINDS = {"autoencoder": "an autoencoder", "vae": "a variational autoencoder"}
 CHANGES = 5
-"""Of a drift, those that are told."""
+"""Number of changes printed for a drift."""
 BLOCKS = {"modulated": "σ-modulated blocks", "vanilla": "plain layers"}
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their words are read."""
+"""Options shared by several commands, and their parsers."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ ExecutorName = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """Size and training of a network that is fitted to be measured."""
+    """Size and training of a network fitted for a benchmark."""
 
     width: Width = 256
     max_steps: MaxSteps = 500
     learning_rate: LearningRate = 1e-3
 
     def applied(self, config: Config) -> Config:
-        """The same settings of a model but for these."""
+        """Settings of a model, overridden by these options."""
         return replace(
             config, width=self.width, max_steps=self.max_steps, learning_rate=self.learning_rate
         )
@@ -71,7 +71,7 @@ class FitOptions:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """How window scores become frame scores, and on which frames they are measured."""
+    """How window scores become frame scores, and which frames are measured."""
 
     placement: PlacementName = "latest"
     smoothed: Smoothed = False
@@ -80,7 +80,7 @@ class ViewOptions:
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """How many fits there are, and where they run."""
+    """Number of fits, and where they run."""
 
     seeds: Seeds = 5
     jobs: Jobs = 1
@@ -89,7 +89,7 @@ class SweepOptions:
 
 
 def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:
-    """`A:B` as the first frame and the one after the last, where that is known or given."""
+    """Parse `A:B` as the first frame and the one after the last; None if the end is unknown."""
     found = re.fullmatch("([0-9]*):([0-9]*)", text)
     first, end = (int(found[1] or 0), int(found[2]) if found[2] else n_frames) if found else (0, 0)
     if end is not None and not first < end <= (end if n_frames is None else n_frames):
@@ -102,7 +102,7 @@ def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
-    """Numbers above 0, by commas."""
+    """Parse positive numbers separated by commas."""
     try:
         found = tuple(map(float, text.split(",")))
     except ValueError:
@@ -115,7 +115,7 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """Whole numbers from 1 on, by commas."""
+    """Parse positive integers separated by commas."""
     words = text.split(",")
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise StepvadError(

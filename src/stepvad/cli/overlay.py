@@ -1,4 +1,4 @@
-"""stepvad overlay: people in the colour of their scores, as a video."""
+"""stepvad overlay: render a video with people in the colour of their scores."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ Fps = Annotated[
 ]
 
 DEFAULT_FPS = 25.0
-"""Where nobody knows better."""
+"""Frame rate if the user, the video and the clip give none."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanvasOptions:
-    """What is drawn on: a video, or black."""
+    """Background: a video, or black."""
 
     video: Video = None
     size: Pixels = None
@@ -67,7 +67,7 @@ class CanvasOptions:
 
 @dataclass(frozen=True, slots=True)
 class StillOptions:
-    """Frames that are kept as pictures."""
+    """Frames to save as images."""
 
     stills: Stills = 0
     at: At = None
@@ -143,7 +143,7 @@ def overlay(
 
 
 def _check_output(output: Path, kept: StillOptions) -> None:
-    """Refuse an output that could not be written, before the work and not after it."""
+    """Before the work starts, reject an output that cannot be written."""
     if output.is_dir():
         if not kept.stills and not kept.at:
             raise StepvadError(
@@ -163,7 +163,7 @@ def _check_output(output: Path, kept: StillOptions) -> None:
 
 
 def _size(canvas: CanvasOptions) -> Size | None:
-    """The size of the black picture, if one is asked for."""
+    """The size of the black canvas, if given."""
     text = canvas.size
     if text is None:
         return None

@@ -31,9 +31,9 @@ Picture = Annotated[Path, typer.Option("-o", "--output", help="The picture, as .
 Frames = Annotated[int, typer.Option("--T", min=2, help="Frames in a window.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the noise.")]
 BOTTLENECKS = (8, 48, 256)
-"""Components of the paper's picture: too few, its own choice, too many."""
+"""Components in the paper's picture: too few, the paper's choice, too many."""
 SHOWN_K = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
-"""Numbers of components that a printed table shows; a file has them all."""
+"""Numbers of components in the printed table; a file has them all."""
 
 
 def traversal(
@@ -228,10 +228,10 @@ def _draw_errors(
 
 
 def _lowest(error: NDArray[np.float64]) -> float | None:
-    """The K of the lowest error, if more components make it worse."""
+    """The K with the lowest error, or None if it is the largest."""
     best = int(error.argmin()) + 1
     return best if best < len(error) else None
 
 
 PICTURES = (traversal, lowpass, reconstruction, timelines)
-"""The verbs of this file, for `stepvad benchmark`."""
+"""The commands of this module, for `stepvad benchmark`."""

@@ -1,4 +1,4 @@
-"""Pose files as the verbs read them: their options, a bar, the notes of the readers."""
+"""Read pose files for the commands: options, a progress bar, and log messages on stderr."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def read_poses(
     fps: float | None = None,
     distinct: bool = False,
 ) -> Iterator[Clip]:
-    """The clips of all files and directories given; `distinct` refuses two of one name."""
+    """Yield the clips of all given files and directories; `distinct` rejects duplicate names."""
     from stepvad.formats.collection import read_all
 
     return _noted(read_all(paths, format=format, fps=fps, distinct=distinct, report=report))
 
 
 def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
-    """The one clip of a file, with somebody in it."""
+    """The only clip of a file; it must contain at least one pose."""
     from stepvad.formats.collection import read_people
 
     with notes_of("stepvad.formats", once=True):
@@ -53,13 +53,13 @@ def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
 def read_training_poses(
     paths: Sequence[Path], format: FormatName, report: Report
 ) -> Iterator[Clip]:
-    """The clips to fit on: the training clips of data sets, and all clips of other paths."""
+    """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
     from stepvad.benchmark.footage import read_training
 
     return _noted(read_training(paths, format=format, report=report))
 
 
 def _noted(clips: Iterator[Clip]) -> Iterator[Clip]:
-    """The same clips; what the readers notice goes to stderr."""
+    """Pass clips through; log messages of the readers go to stderr."""
     with notes_of("stepvad.formats", once=True):
         yield from clips

@@ -1,4 +1,4 @@
-"""stepvad benchmark promises: whether calibrated thresholds keep what they promise."""
+"""stepvad benchmark promises: check that calibrated thresholds keep their promises."""
 
 from __future__ import annotations
 

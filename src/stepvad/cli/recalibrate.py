@@ -1,4 +1,4 @@
-"""stepvad recalibrate: thresholds that follow the events marked as normal."""
+"""stepvad recalibrate: update thresholds with the events marked as normal."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _of_file(
     normal: Sequence[str],
     not_normal: Sequence[str],
 ) -> tuple[Path, Detector, Marks]:
-    """The model, and what is said of the events in a file."""
+    """The model's path, the model, and the marks on the events in a file."""
     from stepvad.formats import eventlines
 
     found = eventlines.read(events)

@@ -1,4 +1,4 @@
-"""stepvad report: the events of a clip as one page that anyone can open."""
+"""stepvad report: write the events of a clip as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def report(
 
 
 def _check_page(output: Path) -> None:
-    """Refuse a page that could not be written, before the work and not after it."""
+    """Before the work starts, reject a page that cannot be written."""
     check_output(output)
     if output.suffix.lower() not in (".html", ".htm"):
         raise StepvadError(f"{output}: expected a name that ends in .html", hint="name the page so")

@@ -1,4 +1,4 @@
-"""stepvad benchmark reproduce: the paper's own figures, computed again."""
+"""stepvad benchmark reproduce: recompute the figures of the paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Name = Literal["ubnormal", "shanghaitech", "msad"]
 COLUMNS = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
 NOT_THE_PAPERS = "not the paper's settings"
-"""What every output says of figures that need not be the paper's."""
+"""Note on figures computed with other settings than the paper's."""
 PROTOCOLS = {"latest": "online", "backtrack": "backtrack"}
 
 
@@ -89,7 +89,7 @@ def reproduce(
 
 
 def _say_what_differs(name: Name, splits: Mapping[Split, Dataset], differs: list[str]) -> None:
-    """Words on all that keeps this from being the paper's own experiment."""
+    """Report all differences from the paper's experiment."""
     from stepvad.benchmark.reproduction import HUMAN_RELATED, SETUPS
 
     if differs:
@@ -103,7 +103,7 @@ def _say_what_differs(name: Name, splits: Mapping[Split, Dataset], differs: list
 def _show(
     name: Name, lines: list[ReproducedFigure], runs: int, table: Path | None, verdict: str
 ) -> None:
-    """The table, on stdout and in a file, and how many figures hold."""
+    """Print the table, write it to a file if asked, and report how many figures hold."""
     rows, columns = [_cells(line) for line in lines], [*COLUMNS, verdict]
     over = f"mean ± deviation over {runs} runs" if runs > 1 else "one run"
     print_table(f"{name}, {over} (%)", columns, rows)
@@ -131,7 +131,7 @@ def _cells(line: ReproducedFigure) -> list[str]:
 
 
 def _foretell(name: Name, place: SweepPlace, experiments: list[Experiment], runs: int) -> None:
-    """What would run, and how long; reads the data and trains a few steps."""
+    """Print what would run and how long it takes; reads the data and trains a few steps."""
     from stepvad.benchmark.forecast import forecast
     from stepvad.benchmark.reproduction import SETUPS
     from stepvad.benchmark.sweep import digest_of
@@ -157,7 +157,7 @@ def _foretell(name: Name, place: SweepPlace, experiments: list[Experiment], runs
 
 
 def _plan(name: Name, experiment: Experiment, expected: Forecast) -> list[str]:
-    """What one run is, in words."""
+    """Describe one run."""
     config = experiment.config
     parts = [f"to fit on {_words(expected.train)}", f"to test on {_words(expected.test)}"]
     kept = "the last epoch is kept"
@@ -174,7 +174,7 @@ def _plan(name: Name, experiment: Experiment, expected: Forecast) -> list[str]:
 
 
 def _durations(expected: Forecast, looks: int, runs: int, device: str) -> list[str]:
-    """How long it takes here, and what would shorten it."""
+    """Describe how long it takes on this machine, and how to shorten it."""
     run_s = expected.run_s(looks)
     lines = [
         f"measured here on {device}: {1000 * expected.step_s:,.1f} ms a step, "
@@ -200,7 +200,7 @@ def _many(n: int, what: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """A duration in a suitable unit."""
     for unit, length in (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0)):
         if seconds >= 2 * length:
             return f"{seconds / length:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""stepvad benchmark runtimes: the same answers from every runtime, on a whole data set."""
+"""stepvad benchmark runtimes: compare the scores of all runtimes on a data set."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def runtimes(
 
 
 def engine_of(name: str, width: int) -> Engine:
-    """The engine that a user named, if it is one and there."""
+    """The engine with this name; raises if unknown or unavailable."""
     from stepvad.model.runtime import choose
 
     return choose(cast("Runtime", name), width=width)  # it checks

@@ -110,7 +110,7 @@ def score(
 
 
 def _moment(scores: Scores) -> list[str]:
-    """The highest score of a clip, where and who."""
+    """The highest score of a clip, with its frame and track."""
     windows = scores.windows
     where = ["-", "-", "-"]
     if len(windows):
@@ -135,7 +135,7 @@ def _as_json(scores: Scores) -> dict[str, object]:
 
 
 def _check_plot(path: Path) -> None:
-    """Refuse a plot that could not be drawn, before the work and not after it."""
+    """Before the work starts, reject a plot that cannot be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plot", "plots")
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""stepvad benchmark speed: how fast scoring is on this machine."""
+"""stepvad benchmark speed: measure the speed of scoring on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""stepvad benchmark study: the paper's studies, each a table and a figure."""
+"""stepvad benchmark study: the paper's studies, each with a table and a plot."""
 
 from __future__ import annotations
 

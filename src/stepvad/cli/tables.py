@@ -1,4 +1,4 @@
-"""Tables as files, for programs and for pages."""
+"""Write tables to files, as CSV or Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stepvad.files.atomic import replacing
 
 
 def write_table(columns: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> None:
-    """The table as CSV by its suffix, or else as Markdown to stand in a page."""
+    """Write a table as CSV if the suffix is .csv, otherwise as Markdown."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         if path.suffix == ".csv":
             csv.writer(file, lineterminator="\n").writerows([columns, *rows])

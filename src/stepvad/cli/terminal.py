@@ -1,4 +1,4 @@
-"""What every verb shows: progress bars, tables and JSON; data to stdout, all else to stderr."""
+"""Terminal output: progress bars, tables and JSON; data to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ ModelFile = Annotated[Path, typer.Argument(help="A model file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 FLEET = ("pydantic", "msgpack", "nats", "asyncpg")
-"""Libraries of the extra."""
+"""Libraries of the fleet extra."""
 TABLE_WIDTH = 200
-"""Room for a table; a narrower terminal breaks its lines rather than losing digits."""
+"""Width of a table; a narrower terminal wraps lines instead of truncating digits."""
 
 
 def say(text: str) -> None:
-    """A word for the person at the terminal, on stderr."""
+    """Print a message for the user to stderr."""
     typer.echo(text, err=True)
 
 
 def say_error(problem: str, hint: str) -> None:
-    """What is wrong, and after a blank line what helps."""
+    """Print the problem, a blank line, and the hint."""
     say(f"error: {problem}" + (f"\n\nhint: {hint}" if hint else ""))
 
 
 def print_json(value: Any) -> None:
-    """Data for a program, on stdout; NaN becomes null."""
+    """Print data as JSON to stdout; NaN becomes null."""
     typer.echo(json.dumps(_strict(value), indent=2))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Data for a person, on stdout: words to the left, numbers to the right."""
+    """Print a table to stdout, with text left-aligned and numbers right-aligned."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -63,7 +63,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 @contextmanager
 def progress_bars() -> Iterator[Report]:
-    """Bars on stderr while something runs, one per stage, with rate, time taken and time left."""
+    """Show progress bars on stderr, one per stage, with rate, elapsed and remaining time."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -92,16 +92,16 @@ def progress_bars() -> Iterator[Report]:
 
 
 class _Stage:
-    """One bar, since when it counts, and from where on."""
+    """One progress bar, with its start time and first count."""
 
     def __init__(self, task: Any) -> None:
         self.task = task
         self._started, self._first, self._done = 0.0, 0, -1
 
     def pace(self, done: int, total: int) -> str:
-        """How fast it goes and how long it will take, by what was done since the first report.
+        """Rate and remaining time, based on the progress since the first report.
 
-        A stage that starts over starts to count anew.
+        Counting restarts if a stage starts over.
         """
         if self._done < 0 or done < self._done:
             self._started, self._first = time.monotonic(), done
@@ -114,13 +114,13 @@ class _Stage:
 
 
 def _clock(seconds: float) -> str:
-    """A time as hours, minutes and seconds."""
+    """A duration as hours, minutes and seconds."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def mended_words(counts: Repairs) -> list[str]:
-    """What was mended on the way from poses to windows, in words."""
+    """Descriptions of the repairs made from poses to windows."""
     from dataclasses import asdict
 
     mended = {name: n for name, n in asdict(counts).items() if n and name != "poses"}
@@ -128,7 +128,7 @@ def mended_words(counts: Repairs) -> list[str]:
 
 
 def check_output(path: Path) -> None:
-    """Refuse an output that could not be written, before the work and not after it."""
+    """Before the work starts, reject an output that cannot be written."""
     parent = path.resolve().parent
     if not parent.is_dir() or path.is_dir() or not os.access(parent, os.W_OK):
         raise StepvadError(
@@ -138,7 +138,7 @@ def check_output(path: Path) -> None:
 
 
 def check_picture(path: Path) -> None:
-    """Refuse a picture that could not be drawn, before the work and not after it."""
+    """Before the work starts, reject a picture that cannot be drawn."""
     check_matplotlib()
     check_output(path)
     if path.suffix.lower() != ".png":
@@ -146,19 +146,19 @@ def check_picture(path: Path) -> None:
 
 
 def check_matplotlib() -> None:
-    """Refuse to draw without the library that draws."""
+    """Raise if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError("plot", "plots")
 
 
 def check_fleet() -> None:
-    """Refuse to be part of a fleet without the libraries that it needs."""
+    """Raise if the libraries of the fleet extra are not installed."""
     if any(importlib.util.find_spec(name) is None for name in FLEET):
         raise MissingExtraError("fleet", "fleet")
 
 
 def _strict(value: Any) -> Any:
-    """The same value as strict JSON has it."""
+    """Convert a value to strict JSON: string keys, and null for non-finite numbers."""
     if isinstance(value, dict):
         return {str(key): _strict(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -170,7 +170,7 @@ def _strict(value: Any) -> Any:
 
 @contextmanager
 def notes_of(part: str, *, once: bool = False) -> Iterator[None]:
-    """What a part of the library notices goes to stderr; if asked, each kind of thing once."""
+    """Send the log messages of a part of the library to stderr; with `once`, each kind once."""
     logger, handler = logging.getLogger(part), logging.StreamHandler()
     handler.setFormatter(_Note())
     if once:
@@ -186,10 +186,10 @@ def notes_of(part: str, *, once: bool = False) -> Iterator[None]:
 
 
 class _Note(logging.Formatter):
-    """What the library noticed, and whether it is a warning."""
+    """Formats log messages, with a prefix for warnings."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The message; its level only if it is one to heed."""
+        """The message, prefixed if it is a warning or worse."""
         text = super().format(record)
         return f"warning: {text}" if record.levelno >= logging.WARNING else text
 

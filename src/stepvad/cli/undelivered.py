@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepvad.site.store.outbox import DeadLetter, OutboxMessage
 
 MOST = 1000
-"""Waiting messages that are listed; a sink that is down for days has more."""
+"""Most queued messages listed; a sink that is down for days has more."""
 
 Site = Annotated[
     Path, typer.Argument(metavar="SITE.toml|DATA", help="The site: its settings, or its data.")
@@ -91,7 +91,7 @@ def resend(
 
 
 def _facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:
-    """What is listed of a message; of one that waits, how often it was tried."""
+    """Fields listed for a message; `tries` is only set for queued ones."""
     tries = getattr(one, "tries", None)
     return {
         "id": one.seq,

@@ -1,4 +1,4 @@
-"""stepvad watch: cameras in, events out, until it is told to stop."""
+"""stepvad watch: watch cameras and record events until stopped."""
 
 from __future__ import annotations
 

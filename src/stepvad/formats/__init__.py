@@ -1,6 +1,6 @@
-"""Pose files become clips, clips become pose files: AlphaPose, PoseLift, COCO, our own tracks.
+"""Read and write pose files: AlphaPose, PoseLift, COCO and stepvad's own tracks.
 
-What a file may hold is told in the documentation, under Reference, File formats.
+The formats are documented under Reference, File formats.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from stepvad.formats import alphapose, coco, files, jsonfile, tracks
 from stepvad.poses import Clip
 
 Format = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
-"""`auto` goes by what a file is: Parquet holds tracks, a JSON list COCO, an object AlphaPose."""
+"""`auto` detects the format: Parquet holds tracks, a JSON list COCO, a JSON object AlphaPose."""
 
 __all__ = [
     "Format",
@@ -31,18 +31,18 @@ __all__ = [
 def read_clips(
     path: str | Path, *, format: Format = "auto", fps: float | None = None
 ) -> Iterator[Clip]:
-    """The clips of a file or of all files in a directory, sorted by file name, one at a time.
+    """Yield the clips of a file, or of all files in a directory sorted by file name.
 
-    A path that cannot be read is reported at once, a file that breaks its format when its turn
-    comes. Clip names must be distinct.
+    An unreadable path raises immediately, a malformed file when it is read. Clip names must be
+    distinct.
 
     Args:
-        format: What the files hold, where `auto` would guess wrong.
-        fps: The frame rate where the file does not tell it; wins where it does.
+        format: Format of the files, for when `auto` would guess wrong.
+        fps: Frame rate; overrides the rate stored in the file, if any.
 
     Raises:
-        DataError: With the file, the track and the frame, what was expected and what was found.
-        MissingExtraError: For Parquet, where pyarrow is not installed.
+        DataError: Names the file, track and frame, and what was expected and found there.
+        MissingExtraError: For Parquet files if pyarrow is not installed.
     """
     return _distinct(
         clip for file in clip_files(path, format=format) for clip in _read_file(file, format, fps)
@@ -50,7 +50,7 @@ def read_clips(
 
 
 def read_clip(path: str | Path, *, format: Format = "auto", fps: float | None = None) -> Clip:
-    """The only clip of a file; arguments and errors are those of `read_clips`."""
+    """The only clip of a file; same arguments and errors as `read_clips`."""
     clips = read_clips(path, format=format, fps=fps)
     first, second = next(clips, None), next(clips, None)
     if first is None or second is not None:
@@ -64,8 +64,8 @@ def read_clip(path: str | Path, *, format: Format = "auto", fps: float | None = 
 def write_clip(clip: Clip, path: str | Path) -> None:
     """Write a clip as tracks (`.parquet`) or in AlphaPose's layout (`.json`).
 
-    Tracks keep everything. AlphaPose has no room for name, rate, length and joint names: reading
-    it back takes the name from the file and the length from the last pose.
+    Tracks keep everything. AlphaPose cannot store the name, rate, length or joint names: a reader
+    takes the name from the file and the length from the last pose.
     """
     path = Path(path)
     match path.suffix.lower():
@@ -83,8 +83,8 @@ def write_clip(clip: Clip, path: str | Path) -> None:
 def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
     """Write many clips into one `.parquet` file, or one file each into a directory.
 
-    Clips are taken as they come, so a generator need not fit in memory; each file appears whole
-    or not at all. A directory is made if need be, and holds one `<clip>.parquet` for each clip.
+    Clips are consumed one at a time, so a generator need not fit in memory. Each file is written
+    atomically. A directory is created if missing and holds one `<clip>.parquet` per clip.
     """
     path = Path(path)
     if path.suffix.lower() == ".parquet":
@@ -102,9 +102,9 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
 
 
 def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
-    """The files that `read_clips` would read, in its order: what a progress bar counts.
+    """The files that `read_clips` would read, in the same order; used for progress bars.
 
-    Of a directory, these are its own files with a known suffix, without hidden ones.
+    For a directory, these are its direct files with a known suffix, hidden files excluded.
     """
     path = Path(path)
     match format:
@@ -134,7 +134,7 @@ def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
 
 
 def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
-    """The clips of one file: of JSON always one, of Parquet any number."""
+    """Yield the clips of one file: exactly one from JSON, any number from Parquet."""
     if format == "tracks" or (format == "auto" and path.suffix.lower() == ".parquet"):
         yield from tracks.read(path, fps=fps)
         return
@@ -157,7 +157,7 @@ def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
 
 
 def _distinct(clips: Iterable[Clip]) -> Iterator[Clip]:
-    """The same clips, up to the first whose name has been seen before."""
+    """Pass clips through; raise at the first repeated name."""
     seen: set[str] = set()
     for clip in clips:
         if clip.name in seen:
@@ -170,7 +170,7 @@ def _distinct(clips: Iterable[Clip]) -> Iterator[Clip]:
 
 
 def file_stem(clip_name: str) -> str:
-    """A clip's name if it can name a file, wherever it came from."""
+    """The clip's name, checked to be a valid file name; names may come from untrusted files."""
     if clip_name.strip(". ") == "" or any(mark in clip_name for mark in "/\\\0:"):
         raise DataError(
             f"clip {clip_name!r}: expected a name that can be a file name",

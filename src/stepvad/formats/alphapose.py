@@ -1,7 +1,7 @@
-"""AlphaPose tracked-person JSON, as ShanghaiTech, UBnormal and PoseLift poses come (Sec. 4.1).
+"""AlphaPose tracked-person JSON, the format of ShanghaiTech, UBnormal and PoseLift (Sec. 4.1).
 
 `{person: {frame: {"keypoints": [x, y, confidence] * V, "scores": number}}}`; a person may also be
-a list of such frame tables. PoseLift gives (y, x, confidence) and a null score.
+a list of these frame tables. PoseLift stores (y, x, confidence) and a null score.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stepvad.poses import MAX_FRAME, Clip, Track
 
 Layout = Literal["auto", "alphapose", "poselift"]
 SUFFIX = "_alphapose_tracked_person"
-"""What the public releases put between a clip's name and `.json`."""
+"""Suffix that the public releases put between a clip's name and `.json`."""
 
 _log = logging.getLogger(__name__)
 
 
 def clip_name(path: Path) -> str:
-    """The clip that a file holds, after the naming of the public releases.
+    """The name of a file's clip, following the naming of the public releases.
 
     >>> clip_name(Path("01_0014_alphapose_tracked_person.json"))
     '01_0014'
@@ -37,10 +37,10 @@ def clip_name(path: Path) -> str:
 
 
 def parse(document: object, path: Path, *, layout: Layout = "auto", fps: float | None) -> Clip:
-    """The clip in the JSON value of a file.
+    """Build the clip from the parsed JSON of a file.
 
-    Under `auto`, a file in which every score is null is read as PoseLift's, and the log says so.
-    A score is the detector's and not bounded by 1: it is never taken for a confidence.
+    Under `auto`, a file in which every score is null is read as PoseLift, and this is logged.
+    Scores are the detector's and not bounded by 1, so they are never used as confidences.
     """
     people = list(_people(document))
     order: Order = "xyc"
@@ -57,16 +57,16 @@ def parse(document: object, path: Path, *, layout: Layout = "auto", fps: float |
 
 
 def write(clip: Clip, path: Path) -> None:
-    """Write a clip in AlphaPose's layout, which has no room for fps, length or joint names.
+    """Write a clip in AlphaPose's layout, which cannot store fps, length or joint names.
 
-    The detection score is not kept by a clip: the mean confidence of the pose stands in for it.
+    Clips do not keep the detection score; the mean confidence of the pose replaces it.
     """
     with replacing(path, DataError) as temporary, temporary.open("w", encoding="utf-8") as out:
         json.dump({_key(track): _frames(track) for track in clip.tracks}, out)
 
 
 def _people(document: object) -> Iterator[PersonPoses]:
-    """The persons of a file with their poses, which are not looked into yet."""
+    """Yield the persons of a file with their poses, not yet validated."""
     if not isinstance(document, dict):
         got = f"{document.key!r} twice" if isinstance(document, Repeated) else shown(document)
         raise DataError(
@@ -84,7 +84,7 @@ def _people(document: object) -> Iterator[PersonPoses]:
 
 
 def _person(track_id: int, tables: Iterable[object]) -> PersonPoses:
-    """One person out of one or more tables of frames."""
+    """Build one person from one or more tables of frames."""
     frames: list[int] = []
     poses: list[Any] = []
     for table in tables:
@@ -110,7 +110,7 @@ def _frame(track_id: int, key: str) -> int:
 
 
 def _not_frames(track_id: int, table: object) -> DataError:
-    """The error for a person who is not a table of frames."""
+    """The error for a person whose value is not a table of frames."""
     if isinstance(table, Repeated):
         return DataError(
             f"track {track_id}, frame {table.key}: expected one pose per frame, got more",
@@ -137,7 +137,7 @@ def _not_a_pose(track_id: int, frames: list[int], poses: list[Any]) -> DataError
 
 
 def _all_scores_null(document: Any) -> bool:
-    """Whether there are poses and none has a score; the document has passed `_people`."""
+    """Whether there are poses and every score is null; `_people` has validated the document."""
     tables = [
         table
         for value in document.values()
@@ -148,7 +148,7 @@ def _all_scores_null(document: Any) -> bool:
 
 
 def _key(track: Track) -> str:
-    """The person's key, which a reader takes only if it is a whole number from 0 up."""
+    """The person's key; readers accept only non-negative integers."""
     if track.id < 0:
         raise DataError(
             f"track {track.id}: expected a track id from 0 up, got {track.id}",
@@ -158,7 +158,7 @@ def _key(track: Track) -> str:
 
 
 def _frames(track: Track) -> dict[str, dict[str, object]]:
-    """The person's table of frames; float64 writes every float32 exactly."""
+    """The person's table of frames, as float64 so that every float32 is written exactly."""
     joined = np.concatenate([track.keypoints, track.confidence[..., None]], axis=2)
     keypoints = joined.reshape(len(track), -1).astype(np.float64).tolist()
     scores = np.clip(np.nan_to_num(track.confidence), 0, 1).mean(axis=1).tolist()

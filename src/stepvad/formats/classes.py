@@ -1,4 +1,4 @@
-"""Which anomaly is which: `gt/classes.csv`, one event per line."""
+"""Anomaly classes of labelled frames: `gt/classes.csv`, one event per line."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stepvad.formats.labels import FrameLabels, find
 from stepvad.model.scoring import stretches
 
 COLUMNS = ("clip", "class", "first", "last")
-"""A clip, what happens, and the first and last frame of it."""
+"""Clip, anomaly class, and first and last frame of the event."""
 
 
 def write(labels: Mapping[str, FrameLabels], path: Path) -> None:
-    """One line for every uninterrupted event of every class."""
+    """Write one line per contiguous event of each class."""
     text = StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(COLUMNS)
@@ -35,7 +35,7 @@ def write(labels: Mapping[str, FrameLabels], path: Path) -> None:
 
 
 def attach(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, FrameLabels]:
-    """The same labels with the classes of a file, if there is one; other clips do not matter."""
+    """Add the classes of a file, if it exists, to the labels; clips without labels are ignored."""
     if not path.exists():
         return dict(labels)
     found: dict[int, dict[str, NDArray[np.bool_]]] = {}
@@ -62,7 +62,7 @@ def attach(labels: Mapping[str, FrameLabels], path: Path) -> dict[str, FrameLabe
 
 
 def _rows(path: Path) -> list[list[str]]:
-    """The lines below the header, each of four cells."""
+    """The rows below the header, four cells each."""
     try:
         header, *rows = csv.reader(
             StringIO(files.read_bytes(path, most=limits.MAX_LABEL_BYTES).decode("utf-8-sig"))

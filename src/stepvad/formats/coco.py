@@ -1,4 +1,4 @@
-"""COCO keypoint results with track ids, as trackers on top of pose estimators write them.
+"""COCO keypoint results with track ids, as written by trackers on top of pose estimators.
 
 `[{"image_id": 7 or "000007.jpg", "category_id": 1, "keypoints": [x, y, confidence] * V, "score":
 number, "track_id": 3}, …]`; the track id may also be called `idx` or `id`.
@@ -15,13 +15,13 @@ from stepvad.formats.triplets import PersonPoses, clip_of
 from stepvad.poses import MAX_FRAME, Clip
 
 TRACK_KEYS = ("track_id", "idx", "id")
-"""Where a track id is looked for, in this order."""
+"""Keys that may hold the track id, in order of preference."""
 
 
 def parse(document: object, path: Path, *, fps: float | None) -> Clip:
-    """The clip in the JSON value of a file, named as the file.
+    """Build the clip from the parsed JSON of a file; the file name names it.
 
-    The category and the score of a result are not used.
+    The category and score of a result are ignored.
     """
     if not isinstance(document, list):
         raise DataError(
@@ -38,7 +38,7 @@ def parse(document: object, path: Path, *, fps: float | None) -> Clip:
 
 
 def _pose(at: int, result: object) -> tuple[int, int, object]:
-    """Track id, frame and keypoints of the result at a place in the list."""
+    """Track id, frame and keypoints of the result at index `at`."""
     if not isinstance(result, dict):
         got = f"{result.key!r} twice" if isinstance(result, Repeated) else shown(result)
         raise DataError(

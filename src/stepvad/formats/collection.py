@@ -1,4 +1,4 @@
-"""The clips of many pose files, with word of how far reading is and a look at the axes."""
+"""Read the clips of many pose files, with progress reports and a check for swapped axes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepvad.progress import Progress, Report, silent
 logger = logging.getLogger(__name__)
 
 UPRIGHT = 0.85
-"""Share of poses with the ankles below the nose that footage of people has; swapped, it is 0.5."""
+"""Expected share of poses with the ankles below the nose; about 0.5 if x and y are swapped."""
 
 
 def read_all(
@@ -25,9 +25,9 @@ def read_all(
     distinct: bool = False,
     report: Report = silent,
 ) -> Iterator[Clip]:
-    """The clips of all files and directories given, one at a time.
+    """Yield the clips of all given files and directories.
 
-    A path that cannot be read is reported at once. `distinct` refuses two clips of one name.
+    An unreadable path raises immediately. `distinct` rejects two clips with the same name.
     """
     files = [file for path in paths for file in clip_files(path, format=format)]
 
@@ -48,7 +48,7 @@ def read_all(
 
 
 def read_people(path: Path, *, format: Format = "auto", report: Report = silent) -> Clip:
-    """The one clip of a file, with somebody in it."""
+    """The only clip of a file; it must contain at least one pose."""
     clips = list(read_all([path], format=format, report=report))
     if len(clips) != 1:
         raise DataError(
@@ -63,7 +63,7 @@ def read_people(path: Path, *, format: Format = "auto", report: Report = silent)
 
 
 def checked_axes(clips: Iterable[Clip]) -> Iterator[Clip]:
-    """The same clips, and after the last a warning if people do not stand upright."""
+    """Pass clips through, and log a warning after the last if most people are not upright."""
     n_poses = n_upright = 0
     for clip in clips:
         upright = clip.n_upright()

@@ -1,4 +1,4 @@
-"""What pose files hold."""
+"""Summary of pose files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stepvad.poses import Clip
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoseSummary:
-    """People, tracks and confidence of some clips."""
+    """Counts of frames, people and tracks in a set of clips, and their confidence."""
 
     clips: int
     frames: int
@@ -23,12 +23,12 @@ class PoseSummary:
     longest_track: int
     skeletons: list[str]
     fps: list[float]
-    """Every frame rate that a clip tells."""
+    """Distinct known frame rates."""
     mean_confidence: float
 
     @classmethod
     def of(cls, clips: Iterable[Clip]) -> PoseSummary:
-        """Count clips that come one at a time."""
+        """Summarise clips one at a time."""
         n_clips = frames = with_people = missing = longest = n_tracks = 0
         skeletons: set[str] = set()
         rates: set[float] = set()

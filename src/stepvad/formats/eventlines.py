@@ -1,4 +1,4 @@
-"""Events of pose files as JSON lines, which anyone can read and `stepvad recalibrate` answers."""
+"""Events of pose files as JSON lines, the input of `stepvad recalibrate`."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEvent:
-    """An event of a clip, with all that is needed to see it again."""
+    """An event of a clip, with everything needed to find it again."""
 
     id: str
     clip: str
     camera: str | None
-    """None where the threshold is that for all cameras."""
+    """None if the threshold applies to all cameras."""
     model: str
-    """The file."""
+    """Path of the model file."""
     poses: tuple[str, ...]
-    """The files or directories of which the clip is one."""
+    """Files or directories that were scored; one of them contains the clip."""
     fps: float
     threshold: float
     model_sha256: str
     event: Event
 
     def line(self) -> str:
-        """As one line of JSON."""
+        """The event as one line of JSON."""
         facts = {"schema": SCHEMA, **asdict(self)}
         event = facts.pop("event")
         return json.dumps(facts | event, ensure_ascii=False)
@@ -48,7 +48,7 @@ class FoundEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundWith:
-    """What events are found with: the same for all of a run."""
+    """Model, pose files and camera of a scoring run, shared by all of its events."""
 
     model: str
     model_sha256: str
@@ -59,7 +59,7 @@ class FoundWith:
     def of(
         cls, model: Path, sha256: str, poses: Sequence[Path], *, camera: str | None = None
     ) -> FoundWith:
-        """A model file and pose files, wherever the reader of the lines will be."""
+        """Resolve the paths, so that they hold wherever the lines are read."""
         files = tuple(str(path.resolve()) for path in poses)
         return cls(model=str(model.resolve()), model_sha256=sha256, poses=files, camera=camera)
 
@@ -67,7 +67,7 @@ class FoundWith:
 def find(
     clip: Clip, scores: Scores, fps: float, rules: Rules, origin: FoundWith
 ) -> list[FoundEvent]:
-    """The events of a scored clip, with all that is needed to see them again."""
+    """The events of a scored clip, with everything needed to find them again."""
     return [
         FoundEvent(
             id=clip_event_id(scores.clip, event, fps),
@@ -85,7 +85,7 @@ def find(
 
 
 def write(found: Iterable[FoundEvent], path: Path) -> None:
-    """Write events, a line each; whole or not at all."""
+    """Write events atomically, one per line."""
     with replacing(path) as temporary:
         text = "".join(f"{event.line()}\n" for event in found)
         temporary.write_text(text, encoding="utf-8", newline="\n")
@@ -134,7 +134,7 @@ def model_of(found: Mapping[str, FoundEvent], path: Path) -> Path:
 def marks(
     normal: Sequence[FoundEvent], not_normal: Sequence[str], clips: Iterable[Clip], window: int
 ) -> Marks:
-    """What somebody said of events, with their poses from `clips`.
+    """An operator's marks on events, with the poses of normal events cut from `clips`.
 
     `window` is the number of frames in a window of the model.
     """

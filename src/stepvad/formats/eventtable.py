@@ -14,12 +14,12 @@ TableFormat = Literal["jsonl", "csv"]
 
 
 def facts(record: Record, marked_at: float | None) -> dict[str, Any]:
-    """All that is known of an event, with the time at which it was marked as normal."""
+    """All fields of an event, and the time at which it was marked as normal."""
     return record.to_json() | {"marked": marked_at}
 
 
 def write(events: Iterable[dict[str, Any]], format: TableFormat, file: TextIO) -> None:
-    """Write the facts of events, a line each."""
+    """Write the fields of events, one event per line."""
     if format == "jsonl":
         file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in events)
         return
@@ -30,7 +30,7 @@ def write(events: Iterable[dict[str, Any]], format: TableFormat, file: TextIO) -
 
 
 def _cell(value: Any) -> Any:
-    """A value for one cell; a spreadsheet must not take a text for a formula."""
+    """A value for one cell; text that a spreadsheet would run as a formula is quoted."""
     if isinstance(value, list):
         return " ".join(map(str, value))
     if isinstance(value, str) and value[:1] in "=+-@\t\r":

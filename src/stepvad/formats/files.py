@@ -1,4 +1,4 @@
-"""Files and directories, read with errors that name them."""
+"""Read files and directories; errors name the path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stepvad.files import bounded
 
 
 def read_bytes(path: Path, *, most: int) -> bytes:
-    """Everything a file holds; one that is larger, or has no end, is refused."""
+    """The contents of a file; one larger than `most` bytes, or endless, is rejected."""
     try:
         return bounded.read(path, most=most)
     except DataError as error:
@@ -19,7 +19,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
-    """The error that says why the system does not let a file be read."""
+    """The error for a file that the system cannot read, with the reason."""
     return DataError(
         f"{path}: expected a readable file, got: {error.strerror or error}",
         hint="check the path and its permissions",
@@ -27,7 +27,7 @@ def unreadable(path: Path, error: OSError) -> DataError:
 
 
 def children(directory: Path, *, suffixes: tuple[str, ...]) -> list[Path]:
-    """The files of a directory that end in a suffix, sorted by name; hidden ones are left out."""
+    """The files of a directory with one of the suffixes, sorted by name, without hidden files."""
     try:
         entries = sorted(directory.iterdir(), key=lambda entry: entry.name)
     except OSError as error:

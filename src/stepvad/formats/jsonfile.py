@@ -1,4 +1,4 @@
-"""JSON read strictly: in UTF-8, with numbers of sane size, and no key twice unnoticed."""
+"""Strict JSON reader: UTF-8, bounded integers, duplicate keys detected."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from stepvad.errors import DataError
 from stepvad.formats import files, limits
 
 MAX_DIGITS = 18
-"""Digits of the longest whole number read, so that it fits 64 bits."""
+"""Most digits of an integer, so that it fits in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Stands for an object that gives a key twice: only its reader knows which track that is."""
+    """Placeholder for an object with a duplicate key; the caller knows the track it belongs to."""
 
     key: str
 
 
 def load(path: Path) -> object:
-    """The value in a JSON file; errors name the file."""
+    """Parse a JSON file; errors name the file."""
     data = files.read_bytes(path, most=limits.MAX_JSON_BYTES)
     try:
         return parse(data)
@@ -32,10 +32,10 @@ def load(path: Path) -> object:
 
 
 def parse(data: bytes) -> object:
-    """The value in JSON text.
+    """Parse JSON text.
 
-    NaN and Infinity count as numbers, as pose estimators write them. An object with a key twice
-    comes back as `Repeated`.
+    NaN and Infinity are accepted because pose estimators write them. An object with a duplicate
+    key is returned as `Repeated`.
     """
     try:
         return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_object)
@@ -57,7 +57,7 @@ def parse(data: bytes) -> object:
 
 
 def shown(value: object) -> str:
-    """A JSON value as an error message shows it: short, whatever it holds."""
+    """A short description of a JSON value for error messages."""
     match value:
         case None:
             return "null"
@@ -72,7 +72,7 @@ def shown(value: object) -> str:
 
 
 def whole_number(value: object) -> int | None:
-    """A whole number from 0 up, given as a number or in digits; None for anything else.
+    """A non-negative integer, given as a number or in digits; None for anything else.
 
     >>> whole_number("0012"), whole_number(7.0), whole_number("-1"), whole_number(True)
     (12, 7, None, None)
@@ -91,7 +91,7 @@ def whole_number(value: object) -> int | None:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object] | Repeated:
-    """A JSON object as a dictionary, which would silently keep the last of equal keys."""
+    """Build a dictionary, or `Repeated` if keys repeat: `dict` would silently keep the last."""
     value = dict(pairs)
     if len(value) == len(pairs):
         return value

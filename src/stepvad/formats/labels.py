@@ -1,7 +1,7 @@
 """Official ground truth: which frames of a clip are abnormal, and which a split counts (Sec. 4.1).
 
-Every reader takes the root directory of a data set and returns labels by clip name, sorted. A clip
-that a split leaves out altogether is not among them.
+Every reader takes the root directory of a data set and returns labels by clip name, sorted,
+without the clips that the split excludes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stepvad.files import npyfile
 from stepvad.formats import files, limits
 
 SHANGHAITECH_NOT_HUMAN = ("01_0130", "01_0135", "01_0136", "06_0144", "06_0145", "12_0152")
-"""Test clips that the human-related split of ShanghaiTech leaves out."""
+"""Test clips that the human-related split of ShanghaiTech excludes."""
 UBNORMAL_VARIANTS = {"": 0, "fog": 51, "fire": 52, "smoke": 53}
-"""How the human-related masks of UBnormal number the variant of a scenario."""
+"""Number of each scenario variant in the names of UBnormal's human-related masks."""
 MSAD_HUMAN = (
     "assault",
     "fighting",
@@ -44,7 +44,7 @@ ONE_EACH = "give one label per frame, 1 or True where it is abnormal"
 class FrameLabels:
     """Whether each frame of a clip is abnormal, `(n,)`, and whether the split counts it, `(n,)`.
 
-    `classes` tells, where it is known, which abnormal frames show which anomaly, `(n,)` by name.
+    `classes` maps each known anomaly class to a mask `(n,)` of the abnormal frames that show it.
     """
 
     abnormal: NDArray[np.bool_]
@@ -52,7 +52,7 @@ class FrameLabels:
     classes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Take 0 and 1 for booleans, and check that all speak of the same frames."""
+        """Convert 0 and 1 to booleans, and check that all arrays have the same length."""
         for name in ("abnormal", "counted"):
             values, n = mask_of(getattr(self, name), name), len(self.abnormal)
             if len(values) != n:
@@ -71,13 +71,13 @@ class FrameLabels:
 
     @classmethod
     def all_counted(cls, abnormal: ArrayLike) -> FrameLabels:
-        """Labels of which every frame counts; `abnormal (n,)` in booleans, or in 0 and 1."""
+        """Labels in which every frame counts; `abnormal (n,)` is boolean, or 0 and 1."""
         mask = mask_of(abnormal, "abnormal")
         return cls(mask, np.ones(len(mask), dtype=np.bool_))
 
     @classmethod
     def of(cls, labels: FrameLabels | ArrayLike) -> FrameLabels:
-        """Labels as they are, or made of one 0 or 1 for each frame."""
+        """Return `FrameLabels` unchanged, or build them from one 0 or 1 per frame."""
         return labels if isinstance(labels, FrameLabels) else cls.all_counted(labels)
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class FrameLabels:
 
 
 def mask_of(values: ArrayLike, what: str, *, hint: str = ONE_EACH) -> NDArray[np.bool_]:
-    """Booleans `(n,)` out of booleans, or of numbers that are 0 and 1; `what` opens an error."""
+    """Convert booleans, or numbers 0 and 1, to booleans `(n,)`; errors start with `what`."""
     try:
         given = np.asarray(values)
     except ValueError as error:  # lists of different lengths
@@ -106,9 +106,9 @@ def mask_of(values: ArrayLike, what: str, *, hint: str = ONE_EACH) -> NDArray[np
 
 
 def find(labels: Mapping[str, FrameLabels], clip_name: str) -> FrameLabels | None:
-    """The labels of a clip, or None; names that differ in leading zeros alone are the same.
+    """The labels of a clip, or None; leading zeros in clip names are ignored.
 
-    PoseLift, for one, pads its clip numbers differently in poses and masks.
+    PoseLift, for example, pads its clip numbers differently in poses and masks.
     """
     if clip_name in labels:
         return labels[clip_name]
@@ -124,7 +124,7 @@ def of_file(path: Path) -> FrameLabels:
 def shanghaitech(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, FrameLabels]:
     """ShanghaiTech: `gt/test_frame_mask/SS_CCCC.npy`, 1 = abnormal.
 
-    The human-related split leaves six clips out.
+    The human-related split excludes six clips.
     """
     masks = _masks(root / "gt" / "test_frame_mask")
     match split:
@@ -146,11 +146,11 @@ def poselift(root: Path) -> dict[str, FrameLabels]:
 def msad(root: Path, *, split: Literal["full", "st", "ub"] = "full") -> dict[str, FrameLabels]:
     """MSAD: `gt/test_frame_mask/<clip>.npy`, 1 = abnormal, for all 360 test clips.
 
-    A clip is named `<Category>_<n>`, such as `People_falling_7`; any other name, such as
-    `MSAD_normal_testing_7`, must be a normal clip. The data set itself comes with a table of
-    anomalous intervals, which does not tell how long normal clips are, so it is not read here.
-    Split `st` drops the clips of anomalies without people, as ShanghaiTech's human-related split
-    does; `ub` keeps them and calls their frames normal.
+    A clip is named `<Category>_<n>`, like `People_falling_7`; a clip with any other name, like
+    `MSAD_normal_testing_7`, must be normal. The table of anomalous intervals that comes with the
+    data set lacks the length of normal clips, so it is not read here. Split `st` drops the clips
+    of anomalies without people, as ShanghaiTech's human-related split does; `ub` keeps them and
+    labels their frames as normal.
     """
     if split not in ("full", "st", "ub"):
         raise _unknown_split(split, "full, st or ub")
@@ -175,8 +175,8 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
     """UBnormal's test clips: `gt/<clip>_tracks.txt`, an NPY array despite its name, 1 = normal.
 
     The human-related split counts the frames that `hr_bool_masks/testing/test_frame_mask/<id>.npy`
-    keeps. There, <id> is the clip's name or four numbers: `KSS_NNVV` with K = 1 for normal, scene
-    SS, scenario NN, and VV = 51 fog, 52 fire, 53 smoke, another part's number, or 00.
+    keeps. <id> is the clip's name or four numbers: `KSS_NNVV` with K = 1 for normal, scene SS,
+    scenario NN, and VV = 51 fog, 52 fire, 53 smoke, the number of another part, or 00.
     """
     if split not in ("full", "hr"):
         raise _unknown_split(split, "full or hr")
@@ -189,7 +189,7 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
                 counted = _ubnormal_counted(root, name, len(labels[name]))
                 labels[name] = FrameLabels(labels[name].abnormal, counted)
         else:
-            _intervals(path)  # a damaged test mask must not pass for a text file
+            _intervals(path)  # raises if this is a damaged test mask rather than a text file
     if not labels:
         raise DataError(
             f"{root / 'gt'}: expected test labels named <clip>_tracks.txt, got none",
@@ -199,10 +199,10 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
 
 
 def ubnormal_validation(root: Path, lengths: Mapping[str, int]) -> dict[str, FrameLabels]:
-    """UBnormal's validation clips, whose labels do not tell how many frames a clip has.
+    """UBnormal's validation clips, whose labels do not include the length of a clip.
 
-    `lengths` gives for each clip to label how many it has at least, such as up to its last pose;
-    abnormal frames may follow. `gt/<clip>_tracks.txt` lists `person,first,last` with both frames
+    `lengths` gives the minimum length of each clip to label, for example up to its last pose;
+    abnormal frames may extend it. `gt/<clip>_tracks.txt` lists `person,first,last`, both ends
     abnormal; a clip named `normal_…` needs no file.
     """
     labels: dict[str, FrameLabels] = {}
@@ -235,7 +235,7 @@ def _mask(path: Path) -> NDArray[np.bool_]:
 
 
 def _is_npy(path: Path) -> bool:
-    """Whether a file begins as NPY arrays do, whatever its suffix."""
+    """Whether a file starts with the NPY magic bytes, whatever its suffix."""
     return files.read_bytes(path, most=limits.MAX_LABEL_BYTES).startswith(npyfile.MAGIC)
 
 
@@ -249,7 +249,7 @@ def _npy(path: Path) -> NDArray[np.generic]:
 
 
 def _intervals(path: Path) -> list[tuple[int, int, int]]:
-    """Lines of `person,first,last`, which may be written as decimals."""
+    """Parse lines of `person,first,last`; the numbers may be written as decimals."""
     text = files.read_bytes(path, most=limits.MAX_LABEL_BYTES).decode("ascii", errors="replace")
     intervals: list[tuple[int, int, int]] = []
     for line in filter(str.strip, text.splitlines()):
@@ -271,7 +271,7 @@ def _intervals(path: Path) -> list[tuple[int, int, int]]:
 
 
 def _number(text: str) -> int | None:
-    """A whole number from 0 up, as `450` or `4.500e+02`."""
+    """Parse a non-negative integer, written as `450` or `4.500e+02`; None for anything else."""
     try:
         value = float(text)
     except ValueError:
@@ -299,7 +299,7 @@ def _ubnormal_counted(root: Path, name: str, n_frames: int) -> NDArray[np.bool_]
 
 
 def _ubnormal_number(name: str) -> str:
-    """The numbers by which human-related masks go: 107_0351 for `normal_scene_7_scenario_3_fog`."""
+    """The id of a clip's human-related mask: 107_0351 for `normal_scene_7_scenario_3_fog`."""
     parts = re.fullmatch("(normal|abnormal)_scene_([0-9]+)_scenario_?([0-9]+)_?(.*)", name)
     kind, scene, scenario, variant = parts.groups() if parts else ("", "", "", "?")
     number = int(variant) if variant.isdecimal() else UBNORMAL_VARIANTS.get(variant)
@@ -317,5 +317,5 @@ def _unpadded(name: str) -> str:
 
 
 def _unknown_split(split: object, expected: str) -> ConfigError:
-    """The error for a split that does not exist, lest it pass for another."""
+    """The error for an unknown split."""
     return ConfigError(f"split: expected {expected}, got {split!r}")

@@ -1,7 +1,7 @@
-"""How much a file may claim to hold, so that reading it costs no more than it is worth.
+"""Limits on the sizes that a file may declare, to bound the cost of reading it.
 
-Real footage stays far below; a reader checks claims before it makes room for them. The numbers are
-told in the documentation, under Reference, File formats.
+Real footage stays far below them. Readers check declared sizes before they allocate memory. The
+limits are documented under Reference, File formats.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ import reprlib
 from stepvad.errors import DataError
 
 MAX_JOINTS = 1000
-"""Joints of a pose: whole bodies with hands and faces have some hundred."""
+"""Joints of a pose; whole bodies with hands and faces have a few hundred."""
 MAX_NAME = 1000
 """Characters in the name of a clip, a joint or a skeleton."""
 MAX_EMPTY_FRAMES = 10_000_000
-"""Frames without anybody in a file: 4 days at 30 frames a second."""
+"""Frames without people in a file: 4 days at 30 frames per second."""
 FRAMES_PER_POSE = 100
-"""Further frames for every pose."""
+"""Additional frames allowed per pose."""
 MAX_JSON_BYTES = 1 << 30
-"""Of a file with poses in JSON."""
+"""Size of a JSON pose file."""
 MAX_LABEL_BYTES = 1 << 27
-"""Of a file with labels, of a table of classes and of a file of events."""
+"""Size of a label file, a class table or an event file."""
 
 
 def check_frames(n_frames: int, n_poses: int) -> None:
-    """Refuse clips that are longer than their poses make likely."""
+    """Reject clips with implausibly many frames for their poses."""
     most = MAX_EMPTY_FRAMES + FRAMES_PER_POSE * n_poses
     if n_frames > most:
         raise DataError(
@@ -35,7 +35,7 @@ def check_frames(n_frames: int, n_poses: int) -> None:
 
 
 def check_joints(n_joints: int) -> None:
-    """Refuse poses of more joints than anything has."""
+    """Reject poses with more than `MAX_JOINTS` joints."""
     if n_joints > MAX_JOINTS:
         raise DataError(
             f"expected up to {MAX_JOINTS} joints, got {n_joints:,}",
@@ -44,7 +44,7 @@ def check_joints(n_joints: int) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse names that nobody could read."""
+    """Reject names longer than `MAX_NAME` characters."""
     if len(name) > MAX_NAME:
         raise DataError(
             f"expected names of up to {MAX_NAME} characters, got {reprlib.repr(name)} "

@@ -1,4 +1,4 @@
-"""The normal set beside a model: poses of events marked as normal, a file for each."""
+"""The normal set beside a model: poses of events marked as normal, one file per event."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stepvad.poses import Clip
 
 
 def beside(model: Path) -> Path:
-    """Where the normal set of a model is."""
+    """Directory of a model's normal set."""
     return model.with_suffix(".normal")
 
 
 def update(directory: Path, clips: Mapping[str, Clip], dropped: Iterable[str]) -> None:
-    """Keep the poses of marked events by their ids, and drop those of others."""
+    """Write the poses of marked events, by id, and delete those of `dropped` events."""
     for id, clip in clips.items():
         directory.mkdir(exist_ok=True)
         write_clip(clip, directory / f"{file_stem(id)}.parquet")

@@ -1,7 +1,7 @@
-"""Parquet of unknown origin: what its pages claim is checked before they are unpacked.
+"""Untrusted Parquet files: page sizes are checked before the pages are decompressed.
 
-A page of some bytes may say that it holds gigabytes, and Arrow makes room for them. So the headers
-of pages, which no checksum covers, are read here first (thrift's compact protocol, as in Parquet's
+A page of a few bytes may declare gigabytes, and Arrow allocates them. The page headers, which no
+checksum covers, are therefore parsed here first (Thrift's compact protocol, as in the Parquet
 specification), one row group at a time.
 """
 
@@ -19,17 +19,17 @@ from stepvad.files import bounded
 from stepvad.formats import limits
 
 BUFFER = 1 << 18
-"""Bytes of a column read at once, however large its row group is."""
+"""Bytes of a column read at once, whatever the size of its row group."""
 HEADER_BYTES = 1 << 16
-"""The longest header of a page: it may hold the least and the largest value."""
+"""Longest page header; it may contain the smallest and largest value."""
 MAX_LISTED = 100_000
-"""Row groups or columns of a file."""
+"""Most row groups or columns of a file."""
 BATCH_VALUES = 1 << 22
-"""Numbers of a column that are unpacked at once."""
+"""Values of a column decompressed at once."""
 VALUE_BYTES = 8
-"""A number takes with its place in a list."""
+"""Memory of one value, including its offset in a list."""
 DELTA_BYTE_ARRAY = 7
-"""The encoding that tells of a text only how it differs from the one before."""
+"""The encoding that stores each string as a difference from the previous one."""
 DATA, DICTIONARY, DATA_V2 = 5, 7, 8  # fields of a page header
 _DEEPEST = 8
 
@@ -38,19 +38,19 @@ Fields = dict[int, Any]
 
 @dataclass(slots=True)
 class Checked:
-    """A Parquet file that is read one row group at a time, each after a look at its pages."""
+    """A Parquet file read one row group at a time, each after its page headers are checked."""
 
     file: Any
-    """pyarrow's."""
+    """A `pyarrow.parquet.ParquetFile`."""
     columns: Sequence[str]
     _source: BinaryIO
     size: int
-    """Bytes of the file."""
+    """Size of the file in bytes."""
     _left: int = field(init=False)
-    """Bytes that may still be unpacked."""
+    """Bytes that may still be decompressed."""
 
     def __post_init__(self) -> None:
-        """Refuse what the footer claims, before any page."""
+        """Reject a footer that declares too many values, before any page is read."""
         self._left = bounded.most_unpacked(self.size)
         claimed = 0
         for group in range(self.file.metadata.num_row_groups):
@@ -60,12 +60,12 @@ class Checked:
 
     @property
     def n_rows(self) -> int:
-        """Rows of all row groups, as the footer tells."""
+        """Rows of all row groups, according to the footer."""
         about = self.file.metadata
         return sum(about.row_group(group).num_rows for group in range(about.num_row_groups))
 
     def batches(self, rows: int, *, threads: bool = True) -> Iterator[Any]:
-        """All rows, up to so many at a time; fewer, if a row is long."""
+        """Yield batches of up to `rows` rows; fewer if the rows are long."""
         for group in range(self.file.metadata.num_row_groups):
             longest = self._check_pages(group)
             n_rows = max(self.file.metadata.row_group(group).num_rows, 1)
@@ -78,7 +78,7 @@ class Checked:
             )
 
     def _chunks(self, group: int) -> Iterator[Any]:
-        """The column chunks that are read."""
+        """The column chunks of the selected columns."""
         about = self.file.metadata.row_group(group)
         for number in range(about.num_columns):
             chunk = about.column(number)
@@ -86,7 +86,7 @@ class Checked:
                 yield chunk
 
     def _check_pages(self, group: int) -> int:
-        """Look at the pages of a row group; the values of its longest column."""
+        """Check the pages of a row group, and return the value count of its longest column."""
         n_rows, longest = self.file.metadata.row_group(group).num_rows, 0
         for chunk in self._chunks(group):
             name, _, inner = chunk.path_in_schema.partition(".")
@@ -103,9 +103,9 @@ class Checked:
         return longest
 
     def _unpacked(self, chunk: Any) -> tuple[int, int]:
-        """Bytes that the pages of a column chunk take when unpacked, and how many values."""
+        """Decompressed size in bytes and number of values of a column chunk's pages."""
         starts = [chunk.data_page_offset]
-        if chunk.dictionary_page_offset:  # 0 in files of some writers: none
+        if chunk.dictionary_page_offset:  # some writers store 0 if there is none
             starts.append(chunk.dictionary_page_offset)
         at, end = min(starts), min(starts) + chunk.total_compressed_size
         if not 0 < at <= end <= self.size:
@@ -123,7 +123,7 @@ class Checked:
         return unpacked, values
 
     def _header(self, at: int) -> tuple[Fields, int]:
-        """The header of the page there, and its length."""
+        """The header of the page at byte `at`, and its length."""
         length = 256
         while True:
             self._source.seek(at)
@@ -154,7 +154,7 @@ def opened(
     feature: str,
     extra: str,
 ) -> Iterator[Checked]:
-    """A Parquet file of which these columns are read; of `texts` each is in memory once."""
+    """Open the given columns of a Parquet file; strings in `texts` columns are stored once each."""
     _, parquet = pyarrow_of(feature, extra)
     if isinstance(source, Path):
         with source.open("rb") as handle, _parquet(parquet, source, texts) as file:
@@ -165,7 +165,7 @@ def opened(
 
 
 def read_metadata(source: Path | BinaryIO, *, feature: str, extra: str) -> dict[bytes, bytes]:
-    """The entries that a file has beside its rows."""
+    """The key-value metadata of a file."""
     _, parquet = pyarrow_of(feature, extra)
     with _parquet(parquet, source, ()) as file:
         return dict(file.metadata.metadata or {})
@@ -173,7 +173,7 @@ def read_metadata(source: Path | BinaryIO, *, feature: str, extra: str) -> dict[
 
 @contextmanager
 def as_data_errors(expected: str, *, feature: str, extra: str) -> Iterator[None]:
-    """Say of a file that Arrow cannot read what was expected."""
+    """Convert errors of Arrow into a `DataError` that says what was expected."""
     pyarrow, _ = pyarrow_of(feature, extra)
     try:
         yield
@@ -186,7 +186,7 @@ def as_data_errors(expected: str, *, feature: str, extra: str) -> Iterator[None]
 
 
 def pyarrow_of(feature: str, extra: str) -> tuple[Any, Any]:
-    """`pyarrow` and `pyarrow.parquet`, which only Parquet files need."""
+    """Import `pyarrow` and `pyarrow.parquet`, which only Parquet files need."""
     try:
         import pyarrow.compute
         import pyarrow.parquet
@@ -204,12 +204,12 @@ def _parquet(parquet: Any, source: Path | BinaryIO, texts: Sequence[str]) -> Any
     }
     about = parquet.ParquetFile(source, **options).metadata
     paths = {about.schema.column(number).path for number in range(about.num_columns)}
-    there = [name for name in texts if name in paths]  # others are an error of their own
+    there = [name for name in texts if name in paths]  # missing columns are reported elsewhere
     return parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)
 
 
 def _values(header: Fields, size: int, *, is_text: bool) -> int:
-    """The values of a page with rows; 0 for one with a dictionary."""
+    """The number of values in a data page; 0 for a dictionary page."""
     kind = next((kind for kind in (DICTIONARY, DATA, DATA_V2) if kind in header), DATA)
     about = header.get(kind)
     if not isinstance(about, dict):
@@ -228,7 +228,7 @@ def _values(header: Fields, size: int, *, is_text: bool) -> int:
 
 
 def _number(fields: Fields, at: int) -> int:
-    """A whole number of a structure; -1 if there is none."""
+    """An integer field of a struct; -1 if missing."""
     value = fields.get(at)
     return value if type(value) is int else -1
 
@@ -241,7 +241,7 @@ def _damaged(got: str) -> DataError:
 
 
 def _struct(data: bytes, at: int, depth: int = 0) -> tuple[Fields, int]:
-    """The whole numbers and structures of a structure by their field number, and its end."""
+    """The integers and nested structs of a struct by field number, and its end offset."""
     if depth > _DEEPEST:
         raise ValueError("too deep")
     fields: Fields = {}
@@ -261,7 +261,7 @@ def _struct(data: bytes, at: int, depth: int = 0) -> tuple[Fields, int]:
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     match kind:
-        case 1 | 2:  # a boolean, in its own head
+        case 1 | 2:  # a boolean, encoded in the field header
             return kind == 1, at
         case 3:
             return data[at], at + 1
@@ -279,7 +279,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _whole(data: bytes, at: int) -> tuple[int, int]:
-    """A whole number with a sign."""
+    """A signed integer, zigzag-encoded."""
     value, at = _varint(data, at)
     return (value >> 1) ^ -(value & 1), at
 

@@ -15,9 +15,10 @@ ROWS_AT_ONCE = 65_536
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[Callable[[Scores], None]]:
-    """Takes the scores of clips; a table of frames, an empty cell where nobody has a score.
+    """Open a table of frame scores and yield the function that appends a clip.
 
-    The file appears whole or not at all; without a path there is none.
+    A frame without a score has an empty cell. The file is written atomically; without a path,
+    nothing is written.
     """
     if path is None:
         yield lambda scores: None
@@ -29,7 +30,7 @@ def writing(path: Path | None) -> Iterator[Callable[[Scores], None]]:
 
 
 def _rows(scores: Scores) -> Iterator[tuple[str, int, str]]:
-    """A row for each frame; however long the clip is, few of them at a time."""
+    """Yield one row per frame, converting only `ROWS_AT_ONCE` frames at a time."""
     frames = scores.frames
     for first in range(0, len(frames), ROWS_AT_ONCE):
         for frame, value in enumerate(frames[first : first + ROWS_AT_ONCE].tolist(), start=first):

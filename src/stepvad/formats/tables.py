@@ -1,7 +1,7 @@
-"""Clips and scores as Arrow tables, for pandas and whatever else holds rows.
+"""Clips and scores as Arrow tables, for pandas and other data frame libraries.
 
-A table of poses has the columns of a track file, in memory. Metadata under `stepvad` keep what rows
-cannot tell; pandas drops them, and a table without them is read all the same.
+A table of poses has the columns of a track file. Metadata under `stepvad` store what the rows
+cannot express; pandas drops them, and tables without them are accepted.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from stepvad.poses import Clip, PoseRows
 from stepvad.windows import Repairs
 
 FORMAT = 1
-"""Number of the format of scores."""
+"""Version of the score format."""
 EXTRA: Mapping[str, str] = {"feature": "a table", "extra": "parquet"}
 SCORE_COLUMNS = ("clip", "track", "frame", "confidence", "score")
 ENERGIES = "energies"
-"""The column of standardised energies, a list of L numbers in each row; it may be missing."""
+"""The optional column of standardised energies, a list of L numbers in each row."""
 
 
 def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
-    """Clips as a `pyarrow.Table`, one row per person and frame; `.to_pandas()` goes on from there.
+    """Clips as a `pyarrow.Table`, one row per person and frame; call `.to_pandas()` for pandas.
 
     Columns are those of a track file: `clip`, `track`, `frame`, and `x`, `y` and `confidence` with
-    a list of V numbers. Clips share a skeleton and have distinct names. Needs the parquet extra.
+    a list of V numbers. Clips must share a skeleton and have distinct names. Needs the parquet
+    extra.
     """
     pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
     several = [clips] if isinstance(clips, Clip) else [*clips]
@@ -49,14 +50,15 @@ def clips_to_table(clips: Clip | Iterable[Clip]) -> Any:
 
 
 def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
-    """The clips of a `pyarrow.Table`, a pandas frame or anything that Arrow makes a table of.
+    """The clips of a `pyarrow.Table`, a pandas frame or anything else Arrow can turn into a table.
 
-    Rows may come in any order, and further columns are left alone. Without our metadata the frame
-    rate is `fps`, a clip ends with its last pose, and joints have names if there are 17 or 18.
+    Rows may be in any order, and additional columns are ignored. Without stepvad metadata the
+    frame rate is `fps`, a clip ends with its last pose, and joints have names if there are 17 or
+    18.
 
     Raises:
-        DataError: With the column, or the clip, track and frame, and what was expected there.
-        MissingExtraError: Where pyarrow is not installed.
+        DataError: Names the column, or the clip, track and frame, and what was expected there.
+        MissingExtraError: If pyarrow is not installed.
     """
     with _arrow(table, "poses") as (whole, pyarrow):
         trackrows.check_columns(whole.schema, pyarrow.types)
@@ -77,9 +79,9 @@ def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
 def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     """Scores as a `pyarrow.Table`, one row per window: `clip`, `track`, `frame` and the score.
 
-    `frame` is the last that the window covers, `confidence` is c(x), `score` A(x), and `energies`
-    has the standardised energy of each noise scale. Clips have distinct names, and all scores are
-    of models with as many scales. Needs the parquet extra.
+    `frame` is the last frame of the window, `confidence` is c(x), `score` is A(x), and `energies`
+    holds the standardised energy of each noise scale. Clips must have distinct names, and all
+    models the same number of noise scales. Needs the parquet extra.
     """
     pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
     several = [scores] if isinstance(scores, Scores) else [*scores]
@@ -106,10 +108,10 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
 
 
 def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
-    """The scores in a table such as `scores_to_table` makes, or in a pandas frame of such rows.
+    """The scores in a table from `scores_to_table`, or in a pandas frame with the same columns.
 
-    Without our metadata a clip ends with its last window, and `T`, the frames of a window, has to
-    be given.
+    Without stepvad metadata a clip ends with its last window, and `T`, the number of frames in a
+    window, is required.
     """
     with _arrow(table, "scores") as (whole, pyarrow):
         _check_columns(whole.schema, pyarrow.types)
@@ -123,7 +125,7 @@ def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the rows of a clip's scores do not tell."""
+    """Facts about a clip's scores that its rows cannot express."""
 
     n_frames: int
     T: int
@@ -142,7 +144,7 @@ def _scores(
     facts: Mapping[str, _Facts] | None,
     T: int | None,
 ) -> Scores:
-    """The scores of one clip, in the rows that are its `own (N,)`."""
+    """The scores of one clip, from the rows that the mask `own (N,)` selects."""
     part = windows.part(np.flatnonzero(own))
     if facts is not None:
         told = facts.get(name)
@@ -165,7 +167,7 @@ def _scores(
 
 
 def _windows(table: Any, pyarrow: Any) -> WindowScores:
-    """The columns of a table of scores."""
+    """The window scores in the columns of a table."""
     track, frame = (table[name].cast(pyarrow.int64()).to_numpy() for name in ("track", "frame"))
     c, A = (
         table[name].cast(pyarrow.float32(), safe=False).to_numpy()
@@ -182,7 +184,7 @@ def _windows(table: Any, pyarrow: Any) -> WindowScores:
 
 
 def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
-    """The column of energies, `(N, L)`; L = 0 where there is none."""
+    """The column of energies, `(N, L)`; L = 0 if it is missing."""
     if ENERGIES not in table.column_names:
         return np.empty((len(table), 0), np.float32)
     lists = table[ENERGIES].combine_chunks()
@@ -199,7 +201,7 @@ def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
 
 
 def _check_columns(schema: Any, types: Any) -> None:
-    """Refuse a table that does not have the columns of scores, each once and of its kind."""
+    """Reject a table unless it has each score column exactly once, with a suitable type."""
     kinds: dict[str, trackrows.Kind] = {"clip": ("text", trackrows.is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", trackrows.is_whole))
     kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
@@ -211,7 +213,7 @@ def _is_number(kind: Any, types: Any) -> bool:
 
 
 def _decode(metadata: bytes) -> dict[str, _Facts]:
-    """What the metadata say of the clips, whoever wrote them."""
+    """Parse and validate the metadata of each clip."""
     match parse(metadata):
         case {"format": int(number), "scores": dict(clips)} if number == FORMAT:
             return {name: _facts(name, about) for name, about in clips.items()}
@@ -238,7 +240,7 @@ def _facts(name: str, about: object) -> _Facts:
 
 @contextmanager
 def _arrow(table: Any, what: str) -> Iterator[tuple[Any, Any]]:
-    """Whatever was given as a table, and pyarrow; what goes wrong with it is an error of data."""
+    """Yield the input as a `pyarrow.Table`, and pyarrow; errors become `DataError`."""
     pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
     try:
         yield table if isinstance(table, pyarrow.Table) else pyarrow.table(table), pyarrow

@@ -1,8 +1,8 @@
-"""What a track file says of itself: skeleton, and the rate and length of each clip.
+"""Header of a track file: the skeleton, and the rate and length of each clip.
 
-It stands in the metadata of the Parquet file, as JSON under the key `stepvad`:
+It is stored in the metadata of the Parquet file, as JSON under the key `stepvad`:
 `{"format": 1, "skeleton": {"name", "joints", "bones"}, "clips": {name: {"fps", "n_frames"}}}`,
-and `"origin"`, how the poses came about, where somebody told it.
+with an optional `"origin"`, how the poses were produced.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from stepvad.formats.jsonfile import parse, shown, whole_number
 from stepvad.skeletons import Skeleton
 
 FORMAT = 1
-"""Number of the format written; older ones stay readable."""
+"""Version of the format written; older versions stay readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClipFacts:
-    """What the rows of a clip do not tell: its rate, if known, and how long it is."""
+    """Facts about a clip that its rows cannot express: its rate, if known, and its length."""
 
     fps: float | None
     n_frames: int
@@ -31,7 +31,7 @@ class ClipFacts:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The metadata of a track file; clips in the order in which they were written."""
+    """The metadata of a track file; clips are in the order in which they were written."""
 
     skeleton: Skeleton
     clips: dict[str, ClipFacts]
@@ -58,10 +58,10 @@ class Header:
 
     @classmethod
     def decode(cls, data: bytes) -> Header:
-        """The header in JSON, whoever wrote it.
+        """Parse and validate a header in JSON.
 
         Raises:
-            DataError: If it is not JSON, lacks something, or is of a newer format than ours.
+            DataError: If it is not JSON, is incomplete, or has a newer format version.
         """
         match parse(data):
             case {"format": int(number)} if number > FORMAT:
@@ -90,7 +90,7 @@ class Header:
 
 
 def _joints(joints: list[object]) -> tuple[str, ...]:
-    """Joint names, once it is known that they are text."""
+    """Joint names, checked to be text."""
     limits.check_joints(len(joints))
     names = tuple(joint for joint in joints if isinstance(joint, str))
     for name in names:
@@ -116,7 +116,7 @@ def _bone(bone: object) -> tuple[int, int]:
 
 
 def _facts(clip: str, facts: object) -> ClipFacts:
-    """Rate and length of a clip; `Clip` checks that its tracks fit in."""
+    """Rate and length of a clip; `Clip` checks that its tracks fit."""
     match facts:
         case {"fps": None | float() | int() as fps, "n_frames": int(n_frames)}:
             if (fps is None or 0 < fps < math.inf) and whole_number(n_frames) is not None:

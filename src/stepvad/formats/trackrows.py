@@ -1,8 +1,8 @@
-"""Rows of a track file: Arrow columns become arrays and back.
+"""Convert the rows of a track file between Arrow columns and arrays.
 
-One row is one person in one frame. `clip` is text, `track` and `frame` are whole numbers, and `x`,
-`y` and `confidence` are lists with one number per joint. pyarrow is handed in by who needs it, so
-that this module loads without it.
+One row is one person in one frame. `clip` is text, `track` and `frame` are integers, and `x`, `y`
+and `confidence` are lists with one number per joint. Callers pass pyarrow in, so this module
+imports without it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from stepvad.formats.parquetfile import Checked
 from stepvad.poses import PoseRows, Track
 
 Kind = tuple[str, Callable[[Any, Any], bool]]
-"""What a column holds, in words, and whether a type is of that kind."""
+"""Description of a column's type, and the test for it."""
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
 ROWS_AT_ONCE = 65_536
-"""Rows of a row group, and rows held in memory beside the clip in hand."""
+"""Rows of a row group, and rows held in memory besides the current clip."""
 
 
 def schema(n_joints: int, pyarrow: Any) -> Any:
-    """The Arrow schema of poses with so many joints.
+    """The Arrow schema of poses with `n_joints` joints.
 
-    Lists have a fixed size: Parquet stores them as any list, and Arrow reads them back as blocks.
+    Lists have a fixed size: Parquet stores them like any list, and Arrow reads them back as blocks.
     """
     whole, joints = pyarrow.int64(), pyarrow.list_(pyarrow.float32(), n_joints)
     types = dict.fromkeys(JOINT_COLUMNS, joints) | {"track": whole, "frame": whole}
@@ -54,10 +54,10 @@ def encode(clip_name: str, track: Track, schema: Any, pyarrow: Any) -> Any:
 
 
 def check_columns(schema: Any, types: Any) -> None:
-    """Refuse a file that does not have our columns, each once and of a kind that fits.
+    """Reject a file unless it has each required column exactly once, with a suitable type.
 
-    Other tools may have other widths: any integer, any float or integer in lists, text that is
-    stored as categories. Further columns are left alone.
+    Other widths are accepted: any integer, any float or integer in lists, text stored as
+    categories. Additional columns are ignored.
     """
     kinds: dict[str, Kind] = {"clip": ("text", is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", is_whole))
@@ -66,7 +66,7 @@ def check_columns(schema: Any, types: Any) -> None:
 
 
 def check_kinds(schema: Any, types: Any, kinds: Mapping[str, Kind]) -> None:
-    """Refuse columns that are missing, there twice or of another kind."""
+    """Reject columns that are missing, duplicated or of the wrong type."""
     for name, (expected, fits) in kinds.items():
         found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
         if len(found) != 1 or not fits(found[0], types):
@@ -79,9 +79,9 @@ def check_kinds(schema: Any, types: Any, kinds: Mapping[str, Kind]) -> None:
 def decode(
     checked: Checked, n_joints: int | None, pyarrow: Any, *, threads: bool = True
 ) -> Iterator[tuple[str, PoseRows]]:
-    """Stretches of rows with the name of their clip, which may go on in the next stretch.
+    """Yield runs of rows with the name of their clip, which may continue in the next run.
 
-    Without `n_joints` the first row tells it. Memory is bounded by the batch, not by the file.
+    `n_joints` defaults to that of the first row. Memory is bounded by the batch, not by the file.
     """
     n_rows, file = 0, checked.file
     for batch in checked.batches(ROWS_AT_ONCE, threads=threads):
@@ -98,7 +98,7 @@ def decode(
 
 
 def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
-    """The same of a table in memory."""
+    """Like `decode`, for a table in memory."""
     table = table.select(COLUMNS)
     names = table["clip"].cast(pyarrow.string()).dictionary_encode()
     for batch in table.set_column(0, "clip", names).to_batches(max_chunksize=ROWS_AT_ONCE):
@@ -109,7 +109,7 @@ def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tup
 
 
 def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
-    """The stretches within one batch."""
+    """Yield the runs of rows within one batch."""
     for name in ("clip", "track", "frame"):
         _check_nulls(batch.column(name), name)
     names, codes = named(batch.column("clip"))
@@ -128,7 +128,7 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
 
 
 def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
-    """The names in a column of text that was read as a dictionary, and which each row has."""
+    """The distinct names in a dictionary-encoded text column, and the index of each row's name."""
     names = column.dictionary.to_pylist()
     for name in names:
         limits.check_name(name)
@@ -157,14 +157,14 @@ def _joints(
 
 
 def _stretches(keys: NDArray[np.int64]) -> Iterator[slice]:
-    """Where the same key stands in consecutive rows."""
+    """Slices of consecutive rows with the same key."""
     changes = np.flatnonzero(np.diff(keys)) + 1
     bounds = [0, *changes.tolist(), len(keys)] if len(keys) else []
     return (slice(first, end) for first, end in pairwise(bounds))
 
 
 def _check_nulls(column: Any, name: str) -> None:
-    """Refuse empty cells where a row must say whose it is."""
+    """Reject nulls in a column that identifies the row."""
     if column.null_count:
         raise DataError(
             f"column {name}: expected a value in every row, got {column.null_count} empty ones",

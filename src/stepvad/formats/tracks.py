@@ -1,7 +1,7 @@
-"""Our own track files: Parquet, one row per person and frame, any number of clips in a file.
+"""Stepvad's own track files: Parquet, one row per person and frame, any number of clips per file.
 
-The rows of a clip stand together, sorted by track and frame. The file's metadata holds under
-`stepvad` what rows cannot tell; a file without it is read all the same.
+The rows of a clip are contiguous, sorted by track and frame. Metadata under `stepvad` store what
+the rows cannot express; files without them are accepted.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ EXTRA: Mapping[str, str] = {"feature": "reading Parquet tracks", "extra": "parqu
 
 
 def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
-    """The clips of a file, one at a time and in the file's order; clips without poses come last.
+    """Yield the clips of a file in the file's order; clips without poses come last.
 
-    Without our metadata the rate is unknown, a clip ends with its last pose, and joints have names
-    if there are 17 or 18. Pages carry checksums, so damaged numbers do not pass for poses.
+    Without stepvad metadata the rate is unknown, a clip ends with its last pose, and joints have
+    names if there are 17 or 18. Page checksums are verified, so corrupt numbers are not read as
+    poses.
 
     Args:
-        fps: The frame rate where the file does not tell it; wins where it does.
+        fps: Frame rate; overrides the rate stored in the file, if any.
     """
     with located(str(path)), opened(path) as (header, parts):
         seen: set[str] = set()
@@ -41,7 +42,7 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
             check_new(name, seen)
             clip = clip_of(name, tracks, header, fps)
             n_frames, n_poses = n_frames + clip.n_frames, n_poses + clip.n_poses
-            if header is None:  # else its metadata were checked for all clips together
+            if header is None:  # otherwise `opened` checked the declared total
                 limits.check_frames(n_frames, n_poses)
             yield clip
         for name in header.clips if header else ():
@@ -53,11 +54,11 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
 def opened(
     source: Path | BinaryIO, *, threads: bool = True
 ) -> Iterator[tuple[Header | None, Iterator[tuple[str, PoseRows]]]]:
-    """What a file says of itself, and its rows with the name of their clip, some at a time.
+    """Open a file and yield its header, and its rows in batches with the name of their clip.
 
-    However large the file is, no more of it than `trackrows.ROWS_AT_ONCE` rows is in memory.
-    Without `threads` its columns are decoded one after the other, by this thread alone. An error
-    of whoever takes the rows passes as it is; those of the file are without its name.
+    At most `trackrows.ROWS_AT_ONCE` rows are in memory, whatever the size of the file. Without
+    `threads` the columns are decoded sequentially in the calling thread. Exceptions of the consumer
+    propagate unchanged; errors of the file do not name it.
     """
     pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
     with ExitStack() as stack:
@@ -78,7 +79,7 @@ def opened(
 
 @contextmanager
 def located(name: str) -> Iterator[None]:
-    """Let errors of data name the file."""
+    """Prefix a `DataError` with `name`."""
     try:
         yield
     except DataError as error:
@@ -86,7 +87,7 @@ def located(name: str) -> Iterator[None]:
 
 
 def check_new(name: str, seen: set[str]) -> None:
-    """Note a clip whose rows begin, and refuse one that began before."""
+    """Record a clip whose rows start; raise if it was seen before."""
     if name in seen:
         raise DataError(
             f"clip {name!r}: expected its rows to stand together, got other clips between",
@@ -96,7 +97,7 @@ def check_new(name: str, seen: set[str]) -> None:
 
 
 def facts_of(name: str, header: Header) -> ClipFacts:
-    """What the metadata says of a clip."""
+    """The metadata of a clip."""
     if name not in header.clips:
         raise DataError(
             f"clip {name!r}: expected only clips that the file's metadata lists, got one more",
@@ -106,7 +107,7 @@ def facts_of(name: str, header: Header) -> ClipFacts:
 
 
 def read_origin(path: Path) -> Mapping[str, object]:
-    """How the poses of a file came about; empty where it does not tell."""
+    """How the poses of a file were produced; empty if not recorded."""
     with located(str(path)), _readable():
         metadata = parquetfile.read_metadata(path, **EXTRA).get(METADATA_KEY)
         return {} if metadata is None else Header.decode(metadata).origin
@@ -115,10 +116,10 @@ def read_origin(path: Path) -> Mapping[str, object]:
 def write(
     clips: Iterable[Clip], path: Path, *, origin: Mapping[str, object] = MappingProxyType({})
 ) -> None:
-    """Write clips as they come; they must share a skeleton and have distinct names.
+    """Write clips one at a time; they must share a skeleton and have distinct names.
 
-    Small clips share a row group, large ones take several. A track without poses has no row, so
-    it is not stored. `origin` tells how the poses came about, in words and numbers.
+    Small clips share a row group, large ones span several. A track without poses has no rows, so
+    it is not stored. `origin` records how the poses were produced, as JSON values.
     """
     pyarrow, parquet = parquetfile.pyarrow_of("writing Parquet tracks", "parquet")
     clips = iter(clips)
@@ -143,7 +144,7 @@ def write(
 
 
 def _read(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, PoseRows]]:
-    """The same rows; what goes wrong while they are read is an error of the data."""
+    """Pass rows through; errors while reading become `DataError`."""
     with _readable():
         yield from parts
 
@@ -153,7 +154,7 @@ def _readable() -> AbstractContextManager[None]:
 
 
 def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple[Track, ...]]]:
-    """The tracks of each clip, which may span many row groups."""
+    """Yield the tracks of each clip, which may span many row groups."""
     for name, group in groupby(parts, key=lambda part: part[0]):
         try:
             yield name, PoseRows.joined([rows for _, rows in group]).tracks()
@@ -162,7 +163,7 @@ def _grouped(parts: Iterator[tuple[str, PoseRows]]) -> Iterator[tuple[str, tuple
 
 
 def clip_of(name: str, tracks: tuple[Track, ...], header: Header | None, fps: float | None) -> Clip:
-    """A clip out of its tracks and what the metadata says of it, if anything."""
+    """Build a clip from its tracks and its metadata, if any."""
     if header is None:
         skeleton = skeletons.of_size(tracks[0].keypoints.shape[1]) if tracks else COCO17
         return Clip(name, fps, n_frames_of(tracks), tracks, skeleton)
@@ -172,7 +173,7 @@ def clip_of(name: str, tracks: tuple[Track, ...], header: Header | None, fps: fl
 
 
 def row_groups(clips: Iterable[Clip], header: Header, schema: Any, pyarrow: Any) -> Iterator[Any]:
-    """The rows of the clips in tables worth a row group; the header learns of each clip."""
+    """Yield the rows of the clips in tables of row-group size, and add each clip to the header."""
     waiting: list[Any] = []
     for clip in clips:
         _enter(clip, header)
@@ -186,7 +187,7 @@ def row_groups(clips: Iterable[Clip], header: Header, schema: Any, pyarrow: Any)
 
 
 def _enter(clip: Clip, header: Header) -> None:
-    """Note a clip in the header, unless it cannot share the file with those before it."""
+    """Add a clip to the header; raise if its name or skeleton conflicts with earlier clips."""
     if clip.name in header.clips:
         raise DataError(
             f"clip {clip.name!r}: expected distinct clip names, got it twice",

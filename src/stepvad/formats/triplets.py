@@ -1,4 +1,4 @@
-"""Keypoints in flat lists, three numbers for each of V joints, become the tracks of a clip."""
+"""Build a clip from keypoints in flat lists, three numbers for each of V joints."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stepvad.formats.jsonfile import shown
 from stepvad.poses import Clip, Track, n_frames_of
 
 Order = Literal["xyc", "yxc"]
-"""What the three numbers of a joint are: x, y and confidence, or y, x and confidence."""
+"""Order of a joint's three numbers: x, y and confidence, or y, x and confidence."""
 
 
 @dataclass(frozen=True, slots=True)
 class PersonPoses:
-    """Poses of one person as a JSON file gives them, in any order and not yet checked."""
+    """Poses of one person as read from JSON, in any order and not yet validated."""
 
     track_id: int
     frames: list[int]
@@ -33,9 +33,9 @@ class PersonPoses:
 def clip_of(
     people: Sequence[PersonPoses], *, name: str, fps: float | None, order: Order = "xyc"
 ) -> Clip:
-    """A clip of these people, sorted by track id; who has no pose is left out.
+    """Build a clip of these people, sorted by track id, without those who have no pose.
 
-    Every pose must have as many joints as the first; 17 and 18 joints have names, see
+    Every pose must have as many joints as the first. 17 and 18 joints have names, see
     `skeletons.of_size`. The clip ends with its last pose.
     """
     people = sorted((person for person in people if person.frames), key=lambda p: p.track_id)
@@ -49,7 +49,7 @@ def clip_of(
 
 
 def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
-    """Checked poses in the order of their frames."""
+    """Validate a person's poses and sort them by frame."""
     _check_keypoints(person, n_values)
     frames = np.array(person.frames, dtype=np.int64)
     in_order = np.argsort(frames, kind="stable")
@@ -59,14 +59,14 @@ def _track(person: PersonPoses, n_values: int, order: Order) -> Track:
         values = np.array(person.keypoints, dtype=np.float64)
     except OverflowError as error:
         raise _too_large(person) from error
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which Track refuses
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, which Track rejects
         poses = values.astype(np.float32).reshape(len(frames), -1, 3)[in_order]
     x, y = (0, 1) if order == "xyc" else (1, 0)
     return Track(person.track_id, frames, poses[..., [x, y]], poses[..., 2])
 
 
 def _check_keypoints(person: PersonPoses, n_values: int) -> None:
-    """Let all poses pass at once, and look for the culprit only when they do not."""
+    """Check all poses at once, and search for the invalid one only if that fails."""
     lists = person.keypoints
     if (
         set(map(type, lists)) == {list}
@@ -86,7 +86,7 @@ def _check_keypoints(person: PersonPoses, n_values: int) -> None:
 
 
 def _problem(keypoints: object, n_values: int) -> str:
-    """What is wrong with the keypoints of one pose; empty if nothing is."""
+    """Describe the problem with the keypoints of one pose; empty if valid."""
     if not isinstance(keypoints, list):
         return f"expected keypoints as a list of numbers, got {shown(keypoints)}"
     if len(keypoints) == 0 or len(keypoints) % 3:
@@ -100,7 +100,7 @@ def _problem(keypoints: object, n_values: int) -> str:
 
 
 def _too_large(person: PersonPoses) -> DataError:
-    """The error for an integer that no float holds."""
+    """The error for an integer too large for a float."""
     frame = next(
         frame
         for frame, keypoints in zip(person.frames, person.keypoints, strict=True)
@@ -113,7 +113,7 @@ def _too_large(person: PersonPoses) -> DataError:
 
 
 def _check_distinct(track_id: int, frames: NDArray[np.int64]) -> None:
-    """Refuse two poses of one person in one frame; frames come sorted."""
+    """Reject two poses of one person in the same frame; `frames` are sorted."""
     repeated = np.flatnonzero(np.diff(frames) == 0)
     if len(repeated):
         frame = frames[repeated[0]]

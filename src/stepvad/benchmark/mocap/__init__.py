@@ -1,1 +1,1 @@
-"""CMU motion capture seen through virtual cameras: real motion, simulated footage, known truth."""
+"""CMU motion capture seen by virtual cameras: real motion, simulated footage, exact labels."""

@@ -1,4 +1,4 @@
-"""COCO-17 joints of a captured body, and which of them another body hides from the camera."""
+"""COCO-17 joints of a captured body, and their occlusion by bodies."""
 
 from __future__ import annotations
 
@@ -20,15 +20,18 @@ from stepvad.benchmark.mocap.truth import Mask
 from stepvad.skeletons import COCO17
 
 EYES_M = (0.10, 0.08, 0.033)
-"""An eye from the base of the head: forward, up, to its side."""
+"""Offset of an eye from the base of the head: forward, up, sideways."""
 NOSE_M = (0.12, 0.045, 0.0)
 EAR_M = (0.01, 0.06, 0.075)
 TRUNK_M, TRUNK_DEEP_M = 0.17, 0.12
-"""Half the width of a trunk, and how far behind its axis a joint must be to be hidden by it."""
+"""Half the width of a trunk, and how far behind its axis a joint must be to be occluded."""
 
 
 def coco17(joints: Floats) -> Floats:
-    """COCO-17 joints `(n, 17, 3)` of captured joints `(n, 15, 3)`; the face from head and arms."""
+    """COCO-17 joints `(n, 17, 3)` from captured joints `(n, 15, 3)`.
+
+    The face is derived from head and arms.
+    """
     forward, across, up = head_axes(joints)
     head = joints[:, HEAD]
 
@@ -41,7 +44,7 @@ def coco17(joints: Floats) -> Floats:
 
 
 def head_axes(joints: Floats) -> tuple[Floats, Floats, Floats]:
-    """Unit vectors forward, to the left and up of the head, each `(n, 3)`."""
+    """Forward, left and up unit vectors of the head, each `(n, 3)`."""
     left = joints[:, SHOULDERS[0]] - joints[:, SHOULDERS[1]]
     up = _unit(joints[:, HEAD] - joints[:, NECK])
     across = _unit(left - (left * up).sum(axis=1, keepdims=True) * up)
@@ -49,7 +52,7 @@ def head_axes(joints: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def faces_away(joints: Floats, eye: Floats) -> Mask:
-    """Face joints `(n, 17)` on the side of the head that the camera at `eye` does not see."""
+    """Mask `(n, 17)` of face joints on the side of the head hidden from the camera at `eye`."""
     forward, across, _ = head_axes(joints)
     to_camera = _unit(eye - joints[:, HEAD])
     ahead = (forward * to_camera).sum(axis=1)
@@ -62,10 +65,10 @@ def faces_away(joints: Floats, eye: Floats) -> Mask:
 
 
 def behind_trunk(points: Floats, depth: Floats, trunk: Floats, trunk_depth: Floats) -> Mask:
-    """Points `(n, V, 2)` at `depth (n, V)` that lie behind a trunk, `(n, V)`.
+    """Mask `(n, V)` of the points `(n, V, 2)` at `depth (n, V)` that lie behind a trunk.
 
-    `trunk (n, 2, 2)` are its upper and lower end, `trunk_depth (n, 2)` how deep they are. Points
-    are pixels over the focal length, so that an offset times the depth is in metres.
+    `trunk (n, 2, 2)` are its upper and lower end, `trunk_depth (n, 2)` their depths. Points are
+    pixels divided by the focal length, so an offset times the depth is in metres.
     """
     top, axis = trunk[:, :1], trunk[:, 1:] - trunk[:, :1]
     length = np.maximum((axis**2).sum(axis=-1), 1e-12)

@@ -1,4 +1,4 @@
-"""Virtual surveillance cameras: where they hang, what they see, and what stands in between."""
+"""Virtual surveillance cameras: position, projection and obstacles."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from stepvad.benchmark.mocap.motions import Floats
 from stepvad.benchmark.mocap.truth import Mask
 
 SIZE = (1920, 1080)
-"""Width and height of the picture in pixels."""
+"""Width and height of the image in pixels."""
 FRAME_RATES = (15.0, 20.0, 25.0, 30.0)
 HEIGHT_M = (2.6, 5.0)
 PITCH_DEG = (12.0, 28.0)
 FOCAL_PX = (1000.0, 1600.0)
 NEAR_M = 0.5
-"""Nothing closer to the lens is seen."""
+"""Minimum depth; anything closer to the lens is projected as if at this depth."""
 PERSON_PX = (90.0, 620.0)
-"""People are placed where somebody of 1.7 m is at least and at most this tall in the picture."""
+"""People are placed where a person of 1.7 m is between these heights in the image."""
 PERSON_M = 1.7
 OBSTACLES = (0, 3)
-"""A scene has from this to this many obstacles."""
+"""Minimum and maximum number of obstacles in a scene."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A pillar or counter on the ground: corners in metres, and its height."""
+    """A pillar or counter on the ground: its corners and height in metres."""
 
     x: tuple[float, float]
     y: tuple[float, float]
     height_m: float
 
     def hides(self, camera_height_m: float, points: Floats) -> Mask:
-        """Whether it stands between the camera and each of the points `(…, 3)`."""
+        """Whether it lies between the camera and each of the points `(…, 3)`."""
         eye = np.array([0.0, 0.0, camera_height_m])
         ray = points - eye
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -44,7 +44,7 @@ class Box:
         return (enters < leaves) & (leaves > 0) & (enters < 0.98)  # it ends before the point
 
     def covers(self, ground: Floats, *, margin_m: float) -> Mask:
-        """Whether points `(…, 2)` on the ground lie in it, or closer than the margin."""
+        """Whether points `(…, 2)` on the ground lie inside it, or within the margin."""
         x, y = ground[..., 0], ground[..., 1]
         return (
             (x > self.x[0] - margin_m)
@@ -56,7 +56,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class PinholeCamera:
-    """A pinhole camera above the origin that looks along +y and down by `pitch` radians."""
+    """A pinhole camera above the origin, looking along +y and down by `pitch` radians."""
 
     height_m: float
     pitch: float
@@ -74,20 +74,23 @@ class PinholeCamera:
         return pixels, depth
 
     def reach(self) -> tuple[float, float]:
-        """From where to where on the ground a person is seen whole and large enough."""
+        """Nearest and farthest ground distance at which a person is fully visible and large enough.
+
+        The farthest is at least 1.3 times the nearest.
+        """
         far_px, near_px = PERSON_PX
-        bottom = self.pitch + np.arctan(0.9 * SIZE[1] / 2 / self.focal_px)  # feet in the picture
+        bottom = self.pitch + np.arctan(0.9 * SIZE[1] / 2 / self.focal_px)  # feet in the image
         near = max(self.focal_px * PERSON_M / near_px, self.height_m / np.tan(bottom))
         far = self.focal_px * PERSON_M / far_px
         top = self.pitch - np.arctan(0.9 * SIZE[1] / 2 / self.focal_px)
-        if top > 0:  # the upper edge looks down: heads leave it beyond some distance
+        if top > 0:  # the upper edge looks down: heads leave the image beyond some distance
             far = min(far, (self.height_m - PERSON_M) / np.tan(top))
         return near, max(far, 1.3 * near)
 
     def place(self, rng: np.random.Generator) -> Floats:
-        """A point on the ground, `(2,)`, well inside the picture."""
+        """A random point on the ground, `(2,)`, well inside the image."""
         near, far = self.reach()
-        y = np.sqrt(rng.uniform(near**2, min(far, 3 * near) ** 2))  # as likely as the ground is
+        y = np.sqrt(rng.uniform(near**2, min(far, 3 * near) ** 2))  # uniform over the ground area
         half_width = 0.5 * SIZE[0] / self.focal_px * y
         return np.array([rng.uniform(-0.75, 0.75) * half_width, y])
 
@@ -106,12 +109,12 @@ def camera_of_scene(rng: np.random.Generator) -> PinholeCamera:
 
 
 def inside(pixels: Floats) -> Mask:
-    """Whether pixels `(…, 2)` lie in the picture."""
+    """Whether pixels `(…, 2)` lie in the image."""
     return np.asarray(((pixels >= 0) & (pixels < SIZE)).all(axis=-1))
 
 
 def _obstacle(rng: np.random.Generator, camera: PinholeCamera) -> Box:
-    """A pillar that hides all of a person, or a counter that hides the legs."""
+    """A pillar that hides a whole person, or a counter that hides the legs."""
     x, y = camera.place(rng)
     if rng.random() < 0.5:
         width, depth, height = rng.uniform(0.3, 0.6), rng.uniform(0.3, 0.6), 3.0

@@ -1,7 +1,7 @@
-"""Which motions of CMU's collection are used, as what, and by whom: chosen by name, one by one.
+"""Catalogue of the motions used from CMU's collection, by class and person, chosen one by one.
 
-A line such as `16:11-34,47` names the motions 16_11 to 16_34 and 16_47 of subject 16. Labels were
-read to propose motions and the 3-D joints to accept them; what is not listed is not used.
+A line like `16:11-34,47` names the motions 16_11 to 16_34 and 16_47 of subject 16. Motions were
+proposed by their labels and accepted by their 3-D joints; unlisted motions are not used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NORMAL: Mapping[str, str] = {
     "drink": "13:07-09 14:04-05,37",
     "together": "20:03-04 21:03-04 22:04-07 23:04-07",
 }
-"""Motions that pass for normal, by what the person does."""
+"""Normal motions, by activity."""
 
 ABNORMAL: Mapping[Kind, str] = {
     "run": (
@@ -76,10 +76,10 @@ ABNORMAL: Mapping[Kind, str] = {
     "climb": "01:02-14 13:33-34 14:33-35 43:02-03 81:14-15 143:37",
     "throw": "33:01-02 34:01-02 79:91-92 111:33 113:24 124:01-02,12-13 141:10-11 143:20,22",
 }
-"""Motions in which somebody does something abnormal, by class; which frames, `truth` tells."""
+"""Motions with an anomaly, by class; `truth` determines the abnormal frames."""
 
 SAME_PERSON: Mapping[str, str] = {"20": "18", "21": "19"}
-"""Subject numbers whose bones have the lengths of another's: taken for one person."""
+"""Subjects with the bone lengths of another subject, treated as the same person."""
 
 HALF_A = (
     "01 02 05 06 07 12 13 16 18 19 22 23 27 28 33 34 35 37 45 75 76 79 82 88 90 91 111 127 133 135"
@@ -94,7 +94,7 @@ HALVES: Mapping[Half, tuple[str, ...]] = {
     "b": tuple(HALF_B.split()),
     "validation": tuple(VALIDATION.split()),
 }
-"""Persons by half: split 1 fits on b and tests on a, split 2 the other way round."""
+"""Persons by half: split 1 fits on b and tests on a, split 2 vice versa."""
 
 EXCLUDED: Mapping[str, str] = {
     "copies": "subjects 63, 73, 84, 102, 103, 105, 106, 117, 121, 122, 123, 139 hold the motions "
@@ -116,11 +116,11 @@ EXCLUDED: Mapping[str, str] = {
     "short": "motions without 2 s in one piece that are normal, or 0.8 s that are not",
     "water": "swimming (125, 126) is motion that no street shows",
 }
-"""What was left out, and why."""
+"""Excluded motions, and the reasons."""
 
 
 def names(lines: str) -> tuple[str, ...]:
-    """The motions that `16:11-34,47 17:10` stands for: `16_11`, …, `17_10`."""
+    """Expand `16:11-34,47 17:10` into the names of motions: `16_11`, …, `17_10`."""
     found = []
     for entry in lines.split():
         subject, trials = entry.split(":")
@@ -132,7 +132,7 @@ def names(lines: str) -> tuple[str, ...]:
 
 
 def person_of(name: str) -> str:
-    """Who moves in a motion: its subject, or the number under which the person came first."""
+    """The person in a motion: its subject, or the first subject number of the same person."""
     subject = name.split("_")[0]
     return SAME_PERSON.get(subject, subject)
 

@@ -1,4 +1,4 @@
-"""The mocap data set: clips to fit on, to choose settings with and to test on, in two splits."""
+"""The mocap data set: training, validation and test clips, in two splits."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ HALVES: Mapping[Split, Mapping[Part, Half]] = {
     1: {"train": "b", "validation": "validation", "test": "a"},
     2: {"train": "a", "validation": "validation", "test": "b"},
 }
-"""Whose motions each part of a split shows."""
+"""Half of the collection shown in each part of a split."""
 CAMERAS = 12
-"""Scenes; all parts of a data set share them, as they share the cameras of a real site."""
+"""Number of scenes; all parts of a data set share them, like the cameras of a real site."""
 CALM = 8
-"""One in so many test clips shows nothing abnormal."""
+"""One in this many test clips shows no anomaly."""
 SECOND_EVENT = 0.25
-"""Chance that something else happens in a clip with an event."""
+"""Probability of a second event in a clip with an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many clips of each part, and how long they are."""
+    """Number of clips in each part, and their length."""
 
     train: int
     validation: int
@@ -59,9 +59,10 @@ def make(
     archive: Path | None = None,
     report: Report = silent,
 ) -> Dataset:
-    """The data set of a split, with validation clips; the same arguments give the same bytes.
+    """Create the data set of a split, with validation clips; reproducible byte for byte.
 
-    Test and validation clips are made at once and kept, training clips whenever they are read.
+    Test and validation clips are generated immediately and kept in memory, training clips each
+    time they are read.
     """
     if split not in HALVES:
         raise ConfigError(f"split: expected 1 or 2, got {split!r}")
@@ -88,7 +89,7 @@ def make(
 def make_scenes(
     cast: TakeSplit, part: Part, *, seed: int, split: Split, size: Size, report: Report = silent
 ) -> Iterator[MocapScene]:
-    """The scenes of one part by name; a scene does not depend on how many are made."""
+    """Yield the scenes of one part by name; a scene does not depend on the number of scenes."""
     n_scenes = {"train": size.train, "validation": size.validation, "test": size.test}[part]
     parts: tuple[Part, ...] = ("train", "validation", "test")
     by_name = sorted(range(n_scenes), key=lambda number: number % CAMERAS)
@@ -107,7 +108,7 @@ def camera_of(seed: int, scene: int) -> PinholeCamera:
 
 
 def _kinds(rng: np.random.Generator, cast: TakeSplit, number: int) -> tuple[Kind, ...]:
-    """What happens in a clip: each class in its turn, at times another one too."""
+    """Anomaly classes of a clip: each class in turn, sometimes with a second one."""
     listed = list(cast.abnormal)
     if not listed or number % CALM == CALM - 1:
         return ()

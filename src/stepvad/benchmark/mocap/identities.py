@@ -1,4 +1,4 @@
-"""Detections become tracks, with the mistakes of a tracker: lost and swapped identities."""
+"""Simulated tracker: links detections into tracks, with lost and swapped identities."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stepvad.model.scoring import stretches
 from stepvad.poses import Track
 
 FORGET_S, FORGET = 0.4, 0.5
-"""After a gap of this length a person gets a new id with this chance."""
+"""After a gap longer than this, a person gets a new id with this probability."""
 NEAR = 0.35
-"""Two people are close if their middles are this share of their height apart in the picture."""
+"""Two people are close if their centres in the image are within this share of their height."""
 SWAP = 0.10
-"""Chance that two people who come close go on under each other's id."""
+"""Probability that two people swap ids when they come close."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,7 @@ class Detections:
 def identify(
     rng: np.random.Generator, found: list[Detections], n_frames: int, *, fps: float
 ) -> tuple[Track, ...]:
-    """The tracks that a tracker would make of the detections of several people."""
+    """Link the detections of several people into tracks, as a tracker would."""
     people = [person for person in found if len(person.frames)]
     ids: list[NDArray[np.int64]] = []
     n_ids = 0
@@ -50,21 +50,21 @@ def identify(
 
 
 def _crossings(one: Detections, other: Detections, n_frames: int) -> list[int]:
-    """The middle frame of every stretch in which two people are close in the picture."""
+    """The middle frame of every interval in which two people are close in the image."""
     middle = np.full((2, n_frames, 2), np.nan)
     height = np.full((2, n_frames), np.nan)
     for row, person in enumerate((one, other)):
         middle[row, person.frames] = person.keypoints.mean(axis=1)
         height[row, person.frames] = np.ptp(person.keypoints[..., 1], axis=1)
     apart = np.linalg.norm(middle[0] - middle[1], axis=1)
-    close: Mask = apart < NEAR * height.min(axis=0)  # NaN, where one is missing, compares false
+    close: Mask = apart < NEAR * height.min(axis=0)  # false for NaN, where one is missing
     return [(first + end) // 2 for first, end in stretches(close)]
 
 
 def _swap(
     people: list[Detections], ids: list[NDArray[np.int64]], one: int, other: int, at: int
 ) -> None:
-    """Exchange the ids that two people have in frame `at`, from there on and for everybody."""
+    """Exchange the ids that two people have in frame `at`, from that frame on and for everyone."""
     a, b = (int(ids[who][np.searchsorted(people[who].frames, at)]) for who in (one, other))
     for person, labels in zip(people, ids, strict=True):
         later = person.frames >= at
@@ -73,7 +73,7 @@ def _swap(
 
 
 def _tracks(people: list[Detections], ids: list[NDArray[np.int64]]) -> tuple[Track, ...]:
-    """One track for each id, numbered from 1."""
+    """One track per id, numbered from 1."""
     if not people:
         return ()
     frames = np.concatenate([person.frames for person in people])

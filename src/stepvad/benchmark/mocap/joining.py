@@ -1,4 +1,4 @@
-"""Takes joined where their poses agree, so that people go on from one motion to the next."""
+"""Join takes where their poses agree, so people continue from one motion to the next."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from stepvad.benchmark.mocap.motions import ANKLES, FPS, HIP_JOINTS, HIPS, KNEES
 from stepvad.benchmark.mocap.takes import Take, TakeSplit
 
 BLEND = 12
-"""Frames over which one motion turns into the next: 0.4 s."""
+"""Frames over which one motion blends into the next: 0.4 s."""
 MAX_APART_M = 0.16
-"""How far joints may be apart, root mean square, where two motions meet."""
+"""Largest root mean square distance between joints at a join."""
 VELOCITY_S = 0.1
-"""Weight of a difference in velocity against one in position."""
+"""Weight of velocity differences relative to position differences."""
 KEEP = 45
-"""At least this many frames of either motion stay, if it has them: 1.5 s."""
+"""Minimum number of frames kept of each motion, if it has them: 1.5 s."""
 LOSS_M = 0.003
-"""How much less poses must be apart for each frame that a join through an event leaves out."""
+"""Penalty on the pose distance for each frame that a join through an event drops."""
 STRIDE = 22
 """Frames of a running stride."""
 CANDIDATES = 60
-"""Frames of each motion that are compared."""
+"""Number of frames compared per motion."""
 TRIES = 10
-"""Partners that are tried."""
+"""Number of partners tried."""
 
 
 def prolonged(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
-    """A normal take followed by others of the same person, until it is long enough."""
+    """Extend a normal take with others of the same person until it is long enough."""
     partners = [other for other in cast.normal if person_of(other.name) == person_of(take.name)]
     for _ in range(TRIES):
         if len(take) >= frames:
@@ -40,7 +40,7 @@ def prolonged(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int
 
 
 def sustained(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
-    """A take that is abnormal from end to end, a run, followed by more of the same person's."""
+    """Extend a take that is abnormal throughout, such as a run, with more of the same person."""
     if take.kind is None or not take.abnormal.all():
         return take
     person = person_of(take.name)
@@ -58,7 +58,7 @@ def sustained(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int
 
 
 def embedded(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
-    """An abnormal take with normal motion of the same person, or one scaled, before and after."""
+    """Surround an abnormal take with normal motion of the same person, or of others, scaled."""
     person = person_of(take.name)
     own = [other for other in cast.normal if person_of(other.name) == person]
     partners = own or list(cast.normal)
@@ -75,11 +75,11 @@ def embedded(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int)
 
 
 def join(one: Take, two: Take, *, through: bool = False) -> Take | None:
-    """One take, then another, turned and moved to where the first leaves off, or None.
+    """Append the second take, rotated and moved to the end of the first; None if impossible.
 
-    The first is left as late and the second entered as early as its events need, or within a stride
-    of its end if the event goes on `through` the join. Where no two poses agree, or the passage
-    itself would look abnormal, there is no way from one to the other.
+    The join lies after the events of the first take and before those of the second, or within a
+    stride of the end and start if the event continues `through` the join. A join is impossible if
+    no two poses agree, or if the transition between normal takes would itself look abnormal.
     """
     exits, entries = _exits(one), _entries(two)
     if through:
@@ -109,19 +109,19 @@ def join(one: Take, two: Take, *, through: bool = False) -> Take | None:
 
 
 def scaled(take: Take, leg: float) -> Take:
-    """A take as somebody with this length of leg would play it."""
+    """Scale a take to a person with this leg length."""
     return Take(take.name, take.kind, take.joints * (leg / leg_m(take.joints)), take.abnormal)
 
 
 def leg_m(joints: Floats) -> float:
-    """Length of a leg, thigh and shank, in metres."""
+    """Length of a leg (thigh and shank) in metres."""
     thigh = np.linalg.norm(joints[0, HIP_JOINTS] - joints[0, KNEES], axis=1)
     shank = np.linalg.norm(joints[0, KNEES] - joints[0, ANKLES], axis=1)
     return float((thigh + shank).mean())
 
 
 def _exits(take: Take) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Frames at which a take can be left: after its last event, and not too early."""
+    """Frames at which a take can end: after its last event, and not too early."""
     last = len(take) - BLEND
     events = np.flatnonzero(take.abnormal)
     first = min(KEEP, last) if not len(events) else min(int(events[-1]) + 1, last)
@@ -129,21 +129,21 @@ def _exits(take: Take) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def _entries(take: Take) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Frames at which a take can be entered: before its first event, and not too late."""
+    """Frames at which a take can start: before its first event, and not too late."""
     last = len(take) - BLEND
     events = np.flatnonzero(take.abnormal)
     return _some(0, min(int(events[0]), last) if len(events) else max(last - KEEP, 0))
 
 
 def _some(first: int, last: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """At most so many frames from `first` to `last`, evenly."""
+    """At most `CANDIDATES` evenly spaced frames from `first` to `last`."""
     if last < max(first, 0):
         return np.empty(0, dtype=np.int64)
     return np.unique(np.linspace(max(first, 0), last, CANDIDATES).astype(np.int64))
 
 
 def _features(joints: Floats) -> Floats:
-    """What must agree, `(n, 90)`: joints about the hips, heading taken out, and velocities."""
+    """Features to match, `(n, 90)`: joints relative to hips and heading, and velocities."""
     local = _upright_frame(joints)
     velocity = np.gradient(local, 1 / FPS, axis=0)
     n_joints = joints.shape[1]
@@ -152,20 +152,20 @@ def _features(joints: Floats) -> Floats:
 
 
 def _upright_frame(joints: Floats) -> Floats:
-    """Joints `(n, 15, 3)` seen from the hips, which face along +x in every frame."""
+    """Joints `(n, 15, 3)` relative to the hips, which face along +x in every frame."""
     centred = joints - joints[:, [HIPS]] * (1, 1, 0)
     return _turned(centred, -_heading(joints))
 
 
 def _aligned(joints: Floats, pose: Floats) -> Floats:
-    """Joints turned and moved on the ground so that the first pose stands where `pose` does."""
+    """Rotate and move joints on the ground to align the first pose with `pose`."""
     angle = _heading(pose[None]) - _heading(joints[:1])
     centred = joints - joints[0, HIPS] * (1, 1, 0)
     return _turned(centred, np.repeat(angle, len(joints))) + pose[HIPS] * (1, 1, 0)
 
 
 def _heading(joints: Floats) -> Floats:
-    """Where the hips face, `(n,)` in radians about the vertical."""
+    """Heading of the hips, `(n,)` in radians about the vertical."""
     left = joints[:, HIP_JOINTS[0]] - joints[:, HIP_JOINTS[1]]
     return np.arctan2(-left[:, 0], left[:, 1])
 
@@ -177,7 +177,7 @@ def _turned(joints: Floats, angle: Floats) -> Floats:
 
 
 def _trimmed(take: Take, frames: int) -> Take:
-    """A take with no more than so many frames before its first and after its last event."""
+    """Trim a take to at most `frames` frames before its first and after its last event."""
     events = np.flatnonzero(take.abnormal)
     part = slice(max(int(events[0]) - frames, 0), int(events[-1]) + 1 + frames)
     return Take(take.name, take.kind, take.joints[part], take.abnormal[part])

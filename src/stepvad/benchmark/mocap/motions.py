@@ -1,4 +1,4 @@
-"""Motion capture as 3-D joints in metres above a floor, read from one archive and kept apart."""
+"""Motion capture as 3-D joints in metres above a floor, read from one archive."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Floats = NDArray[np.float64]
 
 MAX_BYTES = 1 << 30
 FPS = 30.0
-"""Frames a second of the archive, and of every motion here."""
+"""Frame rate of the archive, and of every motion here."""
 METRES = 0.05644
 """One unit of CMU's skeletons, 1 / 0.45 inches, in metres."""
 ANKLE_M = 0.08
-"""How high an ankle is above the floor when the foot stands."""
+"""Height of the ankle above the floor when the foot is flat."""
 FLOOR_QUANTILE = 0.02
-"""The floor lies under the lowest joint; a few frames may be lower by mistake."""
+"""Quantile of the lowest joint's height that defines the floor; a few frames may err lower."""
 MAX_STEP_M = 0.45
-"""A joint that goes further in one frame (13.5 m/s) was lost by the capture."""
+"""A joint that moves further in one frame (13.5 m/s) was lost by the capture."""
 DOUBLE_SPEED = ("75", "87", "88")
-"""Subjects who fall with four times gravity or more while in the air: stored at half the rate."""
+"""Subjects stored at half the rate: in the air they fall with at least four times gravity."""
 JOINTS = (
     "Head", "Neck1", "LeftArm", "RightArm", "LeftForeArm", "RightForeArm", "LeftHand", "RightHand",
     "LeftUpLeg", "RightUpLeg", "LeftLeg", "RightLeg", "LeftFoot", "RightFoot", "Hips",
@@ -87,7 +87,7 @@ def find_archive() -> Path:
 
 
 def open_archive(path: Path | None = None) -> Archive:
-    """Read the archive of motions, by default the one `find_archive` names."""
+    """Read the archive of motions, by default from `find_archive`."""
     path = find_archive() if path is None else path
     try:
         arrays = npyfile.arrays(
@@ -107,7 +107,7 @@ def open_archive(path: Path | None = None) -> Archive:
 
 
 def _check(arrays: dict[str, NDArray[Any]], path: Path) -> None:
-    """Refuse motions of other joints, and lengths that do not add up."""
+    """Reject archives with other joints or inconsistent lengths."""
     xyz, lengths, names = (arrays[name] for name in ("xyz", "lengths", "names"))
     shapes = (xyz.shape[1:], lengths.ndim, names.shape)
     kinds = xyz.dtype.kind + lengths.dtype.kind + names.dtype.kind
@@ -121,14 +121,14 @@ def _check(arrays: dict[str, NDArray[Any]], path: Path) -> None:
 
 
 def unbroken(motion: CapturedMotion) -> Iterator[slice]:
-    """Stretches of a motion in which no joint jumps."""
+    """Yield the intervals of a motion in which no joint jumps."""
     step = np.linalg.norm(np.diff(motion.joints, axis=0), axis=2).max(axis=1, initial=0.0)
     edges = [0, *(np.flatnonzero(step > MAX_STEP_M) + 1).tolist(), len(motion)]
     yield from (slice(a, b) for a, b in pairwise(edges))
 
 
 def resample(values: Floats, at: Floats) -> Floats:
-    """Values `(n, …)` at fractional frames `at`, linear between frames."""
+    """Interpolate values `(n, …)` linearly at fractional frames `at`."""
     before = np.clip(np.floor(at).astype(np.int64), 0, max(len(values) - 2, 0))
     after = np.minimum(before + 1, len(values) - 1)
     share = (at - before).reshape(-1, *[1] * (values.ndim - 1))

@@ -1,4 +1,4 @@
-"""One clip: what a camera and a pose estimator make of the people on stage."""
+"""Render one clip: the people on stage as a camera and pose estimator see them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from stepvad.poses import Clip
 from stepvad.skeletons import COCO17
 
 IN_PICTURE = 0.6
-"""A person is in the picture with this share of the joints."""
+"""Share of joints that must be inside the image for a person to be in it."""
 SEEN = 0.2
-"""A person is seen with this share of the joints not behind something."""
+"""Share of joints that must be unobstructed for a person to be seen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MocapScene:
-    """A clip, and the class of anomaly in each frame, `(n_frames,)`, empty where there is none."""
+    """A clip, and the anomaly class of each frame, `(n_frames,)`, empty if normal."""
 
     clip: Clip
     classes: NDArray[np.str_]
 
     @property
     def labels(self) -> FrameLabels:
-        """Which frames are abnormal; all count."""
+        """Frame labels; every frame counts."""
         abnormal = self.classes != ""
         kinds = np.unique(self.classes[abnormal]).tolist()
         classes = {kind: self.classes == kind for kind in kinds}
@@ -43,10 +43,10 @@ class MocapScene:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """An actor as the camera has it.
+    """An actor projected into the camera.
 
     COCO-17 `pixels (n, 17, 2)` and `depth (n, 17)`, the `trunk (n, 2, 2)` and `trunk_depth (n, 2)`
-    of `bodies.behind_trunk`, and the height of a standing person there, `height_px (n,)`.
+    for `bodies.behind_trunk`, and the height of a standing person there, `height_px (n,)`.
     """
 
     pixels: Floats
@@ -65,7 +65,7 @@ def make_scene(
     name: str,
     seconds: float,
 ) -> MocapScene:
-    """A clip in which the given kinds of anomaly happen, among people who behave."""
+    """Create a clip with the given kinds of anomaly among people who behave normally."""
     n_frames = round(seconds * camera.fps)
     actors = stage(rng, camera, cast, kinds, n_frames)
     views = [_view(actor, camera) for actor in actors]
@@ -91,12 +91,12 @@ def _view(actor: Actor, camera: PinholeCamera) -> View:
 
 
 def _rays(pixels: Floats, camera: PinholeCamera) -> Floats:
-    """Pixels over the focal length, from the middle of the picture."""
+    """Pixels relative to the image centre, divided by the focal length."""
     return (pixels - np.array(SIZE) / 2) / camera.focal_px
 
 
 def _covered(number: int, actors: list[Actor], views: list[View], camera: PinholeCamera) -> Mask:
-    """Joints `(n, 17)` of one actor behind a box or behind somebody else."""
+    """Mask `(n, 17)` of one actor's joints behind a box or another person."""
     actor, view = actors[number], views[number]
     covered = np.zeros(view.depth.shape, dtype=np.bool_)
     joints = bodies.coco17(actor.joints)
@@ -116,7 +116,7 @@ def _covered(number: int, actors: list[Actor], views: list[View], camera: Pinhol
 
 
 def _self_hidden(actor: Actor, view: View, camera: PinholeCamera) -> Mask:
-    """Joints `(n, 17)` behind the actor's own trunk, or on the far side of the head."""
+    """Mask `(n, 17)` of joints behind the actor's own trunk, or on the far side of the head."""
     points = _rays(view.pixels, camera)
     hidden = bodies.behind_trunk(points, view.depth, view.trunk, view.trunk_depth)
     eye = np.array([0.0, 0.0, camera.height_m])
@@ -126,7 +126,7 @@ def _self_hidden(actor: Actor, view: View, camera: PinholeCamera) -> Mask:
 def _detect(
     rng: np.random.Generator, first: int, view: View, hidden: Mask, shown: Mask, fps: float
 ) -> Detections:
-    """What the estimator gives for one actor."""
+    """The estimator's detections of one actor."""
     confidence = estimator.confidence(rng, hidden, view.height_px, fps=fps)
     keypoints = view.pixels + estimator.jitter(rng, confidence, view.height_px, fps=fps)
     at = np.flatnonzero(shown & ~estimator.missed(rng, confidence, fps=fps))

@@ -15,14 +15,14 @@ from stepvad.plots.scene_sheet import ClipStrip, draw_scenes
 from stepvad.poses import Clip
 
 MOMENTS = (0.05, 0.35, 0.65, 0.95)
-"""Where in the event its pictures are taken; one is taken half a second before and after."""
+"""Relative times of an event's frames on the sheet; half a second before and after is added."""
 
 FEW, LONGEST_S = 2.5, 3.0
-"""Events with no more people than this are preferred, and shown for no longer than that."""
+"""Events with at most this many people are preferred; at most this many seconds are shown."""
 
 
 def draw_sheet(dataset: Dataset, path: Path) -> None:
-    """Write a PNG with one event of each class, the longest where few people are about."""
+    """Write a PNG with one event of each class, the longest with few people in view."""
     clips = list(dataset.test_clips())
     found = [_strip(clips, kind) for kind in KINDS]
     strips = [strip for strip in found if strip is not None]
@@ -30,7 +30,7 @@ def draw_sheet(dataset: Dataset, path: Path) -> None:
 
 
 def _strip(clips: list[tuple[Clip, FrameLabels]], kind: str) -> ClipStrip | None:
-    """An event of a class, up to three seconds of it, or None where there is none."""
+    """Up to three seconds of an event of a class, or None if there is none."""
     events = []
     for number, (clip, labels) in enumerate(clips):
         if kind not in labels.classes:

@@ -1,4 +1,4 @@
-"""Who is on stage when and where: one person after the other in each place of a scene."""
+"""Staging of a scene: when and where people appear, one after another in each place."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from stepvad.benchmark.mocap.takes import Take, TakeSplit
 from stepvad.benchmark.mocap.truth import Mask
 
 PLACES = (1, 4)
-"""From one to this many people are on stage at a time."""
+"""Minimum and maximum number of people on stage at a time."""
 PAUSE_S = (0.0, 1.0)
-"""How long a place stays empty between two people."""
+"""Time a place stays empty between two people."""
 EARLY_S = 5.0
-"""The first of a place may have come this long before the clip began."""
+"""The first person in a place may have arrived this long before the clip starts."""
 NORMAL_S = (4.0, 15.0)
-"""For how long somebody who behaves is on stage, if the motion lasts that long."""
+"""Time a normal person is on stage, if the motion lasts that long."""
 AROUND_S = (1.5, 5.0)
-"""How much normal motion surrounds an event."""
+"""Duration of normal motion around an event."""
 SUSTAIN_S = (1.0, 4.0)
-"""How long somebody runs whose motion shows a few strides only."""
+"""Duration of a run whose captured motion shows only a few strides."""
 TRIES = 12
-"""Placements that are tried before somebody stays away."""
+"""Placements tried before a person is left out."""
 APART_M, BOX_M = 0.6, 0.35
-"""People do not come closer to each other, and not closer to a box."""
+"""Minimum distance between people, and from a person to a box."""
 IN_PICTURE = 0.85
-"""In this share of the frames that matter, the hips must be in the picture."""
+"""Share of the relevant frames in which the hips must be in the image."""
 WEIGHT_S = 10.0
-"""A take is drawn by its length, up to this: long ones do not crowd out short ones."""
+"""Takes are drawn with a weight of their length, capped here so long ones do not dominate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actor:
-    """A take on stage from `first` on: joints `(n, 15, 3)` in the scene at the camera's rate."""
+    """A take on stage from frame `first`: joints `(n, 15, 3)` in the scene at the camera's rate."""
 
     first: int
     joints: Floats
@@ -51,7 +51,7 @@ class Actor:
         return self.first + len(self.joints)
 
     def within(self, first: int, end: int) -> Actor:
-        """The same actor, on stage in these frames only."""
+        """The same actor, on stage only in these frames."""
         part = slice(max(first - self.first, 0), max(end - self.first, 0))
         kept = self.joints[part]
         return Actor(max(self.first, first), kept, self.abnormal[part], self.kind)
@@ -64,9 +64,9 @@ def stage(
     kinds: tuple[Kind, ...],
     n_frames: int,
 ) -> list[Actor]:
-    """The actors of a clip: one for each kind of anomaly, and people who behave around them.
+    """The actors of a clip: one for each kind of anomaly, and normal people around them.
 
-    There are no more kinds than places, so that the number of people does not tell of anomalies.
+    There are no more kinds than places, so the number of people does not reveal anomalies.
     """
     actors: list[Actor] = []
     n_places = int(rng.integers(*PLACES, endpoint=True))
@@ -86,7 +86,7 @@ def stage(
 
 
 def _free(start: int, end: int, busy: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The frames from `start` to `end` that are not busy."""
+    """Yield the free intervals between `start` and `end`."""
     for first, stop in busy:
         yield start, first
         start = stop
@@ -101,7 +101,7 @@ def _event(
     others: list[Actor],
     n_frames: int,
 ) -> Actor | None:
-    """Somebody who does something abnormal within the clip."""
+    """An actor with an anomaly within the clip, or None."""
     takes = cast.abnormal[kind]
     for _ in range(TRIES):
         take = takes[rng.integers(len(takes))]
@@ -127,7 +127,7 @@ def _normals(
     first: int,
     end: int,
 ) -> Iterator[Actor]:
-    """People who behave, one after the other, from `first` to `end`."""
+    """Yield normal people, one after another, from `first` to `end`."""
     weights = np.array([min(len(take), WEIGHT_S * FPS) for take in cast.normal])
     chance = weights / weights.sum()
     while first < end:
@@ -139,14 +139,14 @@ def _normals(
         actor = actor.within(skipped, skipped + length)
         placed = _place(rng, camera, actor, first, others, np.arange(length))
         if placed is None:
-            first += 1  # somebody else may fit in, a moment later
+            first += 1  # another person may fit a moment later
         else:
             yield placed
             first = placed.end + round(rng.uniform(*PAUSE_S) * camera.fps)
 
 
 def _at_rate(take: Take, fps: float) -> Actor:
-    """A take at the camera's frame rate, still where it was captured."""
+    """Resample a take to the camera's frame rate, still at its captured position."""
     at = np.arange(0, len(take) - 1 + 1e-9, FPS / fps)
     nearest = np.round(at).astype(np.int64)
     return Actor(0, resample(take.joints, at), take.abnormal[nearest], take.kind)
@@ -160,7 +160,7 @@ def _place(
     others: list[Actor],
     matters: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> Actor | None:
-    """The actor somewhere in the scene, in the picture and in nobody's way, or None."""
+    """Place the actor in the scene, in the image and clear of others; None if that fails."""
     for _ in range(TRIES):
         spot = camera.place(rng)
         anchor = actor.joints[matters[rng.integers(len(matters))], HIPS]
@@ -179,7 +179,7 @@ def _place(
 
 
 def _apart(one: Actor, other: Actor) -> bool:
-    """Whether two actors keep their distance while both are on stage."""
+    """Whether two actors keep the minimum distance while both are on stage."""
     first, end = max(one.first, other.first), min(one.end, other.end)
     if first >= end:
         return True
@@ -189,7 +189,7 @@ def _apart(one: Actor, other: Actor) -> bool:
 
 
 def _turned(joints: Floats, angle: float) -> Floats:
-    """Joints turned about the vertical."""
+    """Rotate joints about the vertical."""
     cos, sin = np.cos(angle), np.sin(angle)
     x, y, z = np.moveaxis(joints, -1, 0)
     return np.stack([cos * x - sin * y, sin * x + cos * y, z], axis=-1)

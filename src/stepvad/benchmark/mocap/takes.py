@@ -1,4 +1,4 @@
-"""Takes: stretches of the listed motions that a person in a scene can play."""
+"""Takes: segments of the listed motions that a person in a scene can perform."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from stepvad.errors import DataError
 from stepvad.model.scoring import stretches
 
 MIN_NORMAL_S = 2.0
-"""Shorter stretches of normal motion are not used."""
+"""Shorter segments of normal motion are not used."""
 MIN_ABNORMAL_S = 0.8
-"""Shorter stretches with an event are not used."""
+"""Shorter segments with an event are not used."""
 LEAD_S = 3.0
-"""How much of a motion before and after its event is played."""
+"""Seconds of a motion kept before and after its event."""
 MAX_TAKE_S = 14.0
 """A longer motion with an event is cut after this time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Take:
-    """What one person plays: joints `(n, 15, 3)` at `FPS` and where it is abnormal, `(n,)`."""
+    """Motion of one person: joints `(n, 15, 3)` at `FPS`, and which frames are abnormal, `(n,)`."""
 
     name: str
     kind: Kind | None
@@ -46,13 +46,13 @@ class TakeSplit:
     abnormal: Mapping[Kind, tuple[Take, ...]]
 
     def persons(self) -> set[str]:
-        """Everybody who plays in it."""
+        """All persons in the takes."""
         every = [*self.normal, *(take for takes in self.abnormal.values() for take in takes)]
         return {catalogue.person_of(take.name) for take in every}
 
 
 def cast(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
-    """The takes of a half; without abnormal ones where they are not needed."""
+    """The takes of a half, with or without `abnormal` ones."""
     normal = [
         take
         for name in catalogue.normal_names(half)
@@ -74,7 +74,7 @@ def cast(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
 
 
 def normal_takes(motion: CapturedMotion) -> Iterator[Take]:
-    """Stretches without a jump of a joint and without any sign of an anomaly."""
+    """Yield the segments without joint jumps and without any sign of an anomaly."""
     for piece in unbroken(motion):
         if piece.stop - piece.start < MIN_NORMAL_S * FPS:
             continue
@@ -86,7 +86,7 @@ def normal_takes(motion: CapturedMotion) -> Iterator[Take]:
 
 
 def abnormal_takes(motion: CapturedMotion, kind: Kind) -> Iterator[Take]:
-    """Stretches without a jump of a joint that hold an event, with some seconds around it."""
+    """Yield the segments without joint jumps that contain an event, with some seconds around it."""
     for piece in unbroken(motion):
         if piece.stop - piece.start < MIN_ABNORMAL_S * FPS:
             continue
@@ -104,11 +104,11 @@ def abnormal_takes(motion: CapturedMotion, kind: Kind) -> Iterator[Take]:
 
 
 def _after(posed: Mask) -> int:
-    """The first frame after the last pose of calibration."""
+    """The first frame after the last calibration pose."""
     return int(np.flatnonzero(posed)[-1]) + 1 if posed.any() else 0
 
 
 def _before(posed: Mask, end: int) -> int:
-    """The first frame from `end` on that shows a pose of calibration, or the length."""
+    """The first frame from `end` on that shows a calibration pose, or the length."""
     later = np.flatnonzero(posed[end:])
     return end + int(later[0]) if len(later) else len(posed)

@@ -1,8 +1,8 @@
-"""What is abnormal in a motion, told by its 3-D joints alone.
+"""Ground truth of a motion, determined from its 3-D joints alone.
 
 The rules were written from the motions, before any score was computed. A frame of an abnormal
-motion is abnormal if it shows any sign; one that shows none, such as the walk before a jump, stays
-normal. The same signs are cut out of normal motions.
+motion is abnormal if it shows any sign; a frame without signs, like the walk before a jump, stays
+normal. Frames with the same signs are cut out of normal motions.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ Sign = Literal[
 FAST_M_S = 2.1
 """`fast`: the hips travel at this speed; people here walk at up to 1.8."""
 AIRBORNE_M = 0.10
-"""`airborne`: the lowest joint is this far above the ground about it; walking lifts it by 0.05."""
+"""`airborne`: the lowest joint is this far above the local ground; walking lifts it by 0.05."""
 DROPPING_M_S = 1.3
 """`dropping`: the hips sink at this speed; sitting down stays below 1."""
 LOW_LEGS = 0.30
-"""`low`: the hips are this many leg lengths above the ground; a stepstool is as low as that."""
+"""`low`: the hips are below this many leg lengths from the ground, the height of a stepstool."""
 ON_HANDS_M = 0.20
 """`on_hands`: a wrist is this close to the ground."""
 INVERTED_LEGS = -0.20
-"""`inverted`: the head is this many leg lengths above the hips, that is below them."""
+"""`inverted`: height of the head above the hips in leg lengths; negative, so below them."""
 OFF_GROUND_M = 0.30
 """`off_ground`: the lower foot is this far above the floor of the motion."""
 STRIKING_M_S = 2.3
@@ -66,14 +66,14 @@ T_POSE_M = 0.25
 SMOOTH_S, TRAVEL_S = 0.17, 0.25
 """Velocities of joints, and of the body as a whole, are averaged over this time."""
 AIR_S = 1.0
-"""A rise of the lowest joint that lasts longer is ground, not flight."""
+"""A longer rise of the lowest joint is ground, not flight."""
 MIN_EVENT_S = 0.2
-"""A shorter stretch is no event."""
+"""Shorter intervals are not events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which signs make a class, how long a pause stays part of it, and how far it reaches.
+    """Signs of a class, the longest pause within an event, and the margin around it.
 
     A motion without any of these signs is not of the class, whatever its label says.
     """
@@ -98,13 +98,13 @@ NEVER_NORMAL: tuple[Sign, ...] = (
     "fast", "airborne", "dropping", "low", "on_hands", "inverted", "off_ground", "striking",
     "kicking", "spinning",
 )  # fmt: skip
-"""Signs that no normal motion shows; raised arms alone are normal, but for a dance."""
+"""Signs that no normal motion shows; raised arms alone are normal, except in a dance."""
 
 
 def signs(joints: Floats) -> dict[Sign, Mask]:
     """Every sign in every frame of a motion `(n, 15, 3)` at `FPS`, each `(n,)`.
 
-    The floor is at z = 0, and the ground under a person wherever the lowest joint stays for long.
+    The floor is at z = 0; the ground under a person is where the lowest joint stays for long.
     """
     lowest = joints[..., 2].min(axis=1)
     ground = ndimage.grey_opening(lowest, (_frames(AIR_S),), mode="nearest")
@@ -131,7 +131,7 @@ def signs(joints: Floats) -> dict[Sign, Mask]:
 
 
 def abnormal(joints: Floats, kind: Kind) -> Mask:
-    """The frames `(n,)` of a motion that are abnormal in the way of its class."""
+    """Mask `(n,)` of the abnormal frames of a motion, by the rule of its class."""
     rule, shown = RULES[kind], signs(joints)
     if not any(shown[sign].any() for sign in rule.signs):
         return np.zeros(len(joints), dtype=np.bool_)
@@ -144,7 +144,7 @@ def abnormal(joints: Floats, kind: Kind) -> Mask:
 
 
 def ordinary(joints: Floats) -> Mask:
-    """The frames `(n,)` of a motion that show no sign, nor a pose of calibration."""
+    """Mask `(n,)` of the frames that show no sign and no calibration pose."""
     shown = signs(joints)
     return ~np.logical_or.reduce([shown[sign] for sign in (*NEVER_NORMAL, "t_pose")])
 
@@ -164,7 +164,7 @@ def _reach(event: Mask, reach_s: float) -> Mask:
 
 
 def _turn(joints: Floats) -> Floats:
-    """How fast the hips turn about the vertical, `(n,)` in radians a second."""
+    """Turning speed of the hips about the vertical, `(n,)` in radians per second."""
     across = joints[:, HIP_JOINTS[0]] - joints[:, HIP_JOINTS[1]]
     heading = np.unwrap(np.arctan2(across[:, 1], across[:, 0]))
     return np.abs(_averaged(np.gradient(heading, 1 / FPS), TRAVEL_S))
@@ -179,7 +179,7 @@ def _t_pose(joints: Floats) -> Mask:
 
 
 def _length(joints: Floats, tops: list[int], ends: list[int]) -> float:
-    """Median length of a bone, over both sides where there are two."""
+    """Median length of a bone, over both sides if there are two."""
     return float(np.median(np.linalg.norm(joints[:, tops] - joints[:, ends], axis=2)))
 
 

@@ -1,4 +1,4 @@
-"""How fast scoring is, beside what the machine can do at best (Supp. C, runtime)."""
+"""Speed of scoring, compared with the best the machine can do (Supp. C, runtime)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ THREADS = (1, 2)
 PAPER = {1: (0.86, 21.5), 10: (0.93, 22.8), 50: (0.97, 32.6), 100: (1.62, 44.9), 500: (7.45, 143.2)}
 """People to milliseconds and megabytes of the paper's implementation on a GTX 1080 (Supp. C)."""
 FEW_FROM = 1000
-"""Windows from which a third of the readings is enough."""
+"""From this many windows on, only a third of the readings is taken, but at least three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedResult:
-    """One subject at one number of people and threads, beside the others."""
+    """Timing of one subject at one number of people and threads, relative to the others."""
 
     subject: str
     kind: Kind
@@ -45,24 +45,24 @@ class SpeedResult:
     threads: int
     people: int
     median_s: float
-    """Median of the seconds that all windows take; the quartiles follow."""
+    """Median time for all windows, in seconds; the quartiles follow."""
     low_s: float
     high_s: float
     of_limit: float
-    """Time of the fastest library's bare products in this precision over this time.
+    """Time of the fastest library's bare products in this precision, divided by this time.
 
     This and the other ratios are medians of the ratios within each round of readings.
     """
     of_own: float
-    """The same with the products of its own library."""
+    """The same for the products of its own library."""
     times_naive: float
-    """How many times as fast as every window as L rows through the training network."""
+    """Speed-up over passing every window as L rows through the training network."""
     memory_mb: float
-    """Peak memory of model and scoring, without the libraries' own."""
+    """Peak memory of model and scoring, excluding the libraries."""
     deviation: float
-    """Largest difference of a score from numpy's in float32, as a share of their spread."""
+    """Largest difference from numpy's scores in float32, as a share of their spread."""
     rank_correlation: float
-    """Spearman's, with the scores of numpy in float32."""
+    """Spearman's, with numpy's scores in float32."""
 
 
 def run(
@@ -73,7 +73,7 @@ def run(
     repeats: int = 9,
     report: Report = silent,
 ) -> list[SpeedResult]:
-    """All subjects, for each number of threads and people."""
+    """Time all subjects for each number of threads and people."""
     lines: list[SpeedResult] = []
     chosen = list(subjects(ranges=modelfile.read(model).ranges is not None))
     for number in threads:
@@ -90,10 +90,10 @@ def compare(
     repeats: int = 9,
     report: Report = silent,
 ) -> Iterator[SpeedResult]:
-    """Subjects side by side: each has its process, and they take turns for every reading.
+    """Time subjects side by side, each in its own process, taking turns for every reading.
 
-    So a busy moment of the machine hits all of them alike, and no idle threads of one stand in the
-    way of another.
+    Load on the machine thus affects all of them alike, and idle threads of one do not slow down
+    another.
     """
     x = raw_windows(model, max(people))
     workers = [TimedWorker.start(subject, model, threads) for subject in chosen]
@@ -118,7 +118,7 @@ def _lines(
     readings: NDArray[np.float64],
     loaded: Sequence[tuple[Scores | None, float]],
 ) -> Iterator[SpeedResult]:
-    """Every subject's figures as shares of the others'."""
+    """Yield the figures of every subject, relative to the others."""
     quartiles = np.quantile(readings, [0.25, 0.5, 0.75], axis=0).T
     column = {subject: i for i, subject in enumerate(chosen)}
     scores = {subject: A for subject, (A, _) in zip(chosen, loaded, strict=True)}
@@ -128,7 +128,7 @@ def _lines(
             limit[subject.precision] = subject  # the fastest comes last
 
     def ratio(other: TimedSubject | None, subject: TimedSubject) -> float:
-        """Another's time over this one's, reading by reading, so that drift cancels out."""
+        """The median ratio of another's time to this one's, per reading, to cancel drift."""
         if other not in column:
             return math.nan
         return float(np.median(readings[:, column[other]] / readings[:, column[subject]]))

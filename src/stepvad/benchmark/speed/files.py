@@ -1,4 +1,4 @@
-"""The model that is timed, and the figures as a file."""
+"""The model to time, and the CSV file of results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepvad.progress import Report, silent
 
 @contextmanager
 def usual_model(model: Path | None = None, report: Report = silent) -> Iterator[Path]:
-    """The model given, or one of the paper's size: trained, as random weights behave otherwise."""
+    """The given model, or a trained one of the paper's size: random weights behave differently."""
     if model is not None:
         yield model
         return
@@ -32,7 +32,7 @@ def usual_model(model: Path | None = None, report: Report = silent) -> Iterator[
 
 
 def write_csv(lines: Sequence[SpeedResult], path: Path) -> None:
-    """Write the lines as CSV; whole or not at all."""
+    """Write the lines as CSV, atomically."""
     rows = [asdict(line) for line in lines]
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

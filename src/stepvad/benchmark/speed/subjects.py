@@ -1,4 +1,4 @@
-"""What is timed: the naive way, every engine, and the bare products of the network."""
+"""Subjects to time: the naive implementation, every engine, and the network's bare products."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = Literal["naive", "engine", "bare"]
 Scores = NDArray[np.float32]
 Energies = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 CLIPS = 8
-"""Clips of walkers, some of them abnormal, that windows are taken from."""
+"""Number of walker clips, some of them abnormal, that provide the windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class TimedSubject:
 
     @property
     def name(self) -> str:
-        """What the tables call it."""
+        """Its name in tables."""
         return self.engine if self.kind == "engine" else f"{self.kind} {self.engine}"
 
     @property
     def precision(self) -> str:
-        """Of the large products."""
+        """Precision of the large products."""
         return precision_of(self.engine)
 
     def prepare(self, detector: Detector, x: NDArray[np.float32]) -> Callable[[], Scores | None]:
-        """What does it once: raw windows `(N, 2, V, T)` in pixels to A(x), or N windows' products.
+        """A function that runs once: raw windows `(N, 2, V, T)` in pixels to A(x), or N products.
 
         The detector runs on the subject's engine.
         """
@@ -57,7 +57,7 @@ class TimedSubject:
 
 
 def subjects(*, ranges: bool = True) -> Iterator[TimedSubject]:
-    """All that this machine can do, the naive way first; int8 if the model has its `ranges`."""
+    """Yield all subjects available on this machine, the naive one first; int8 needs `ranges`."""
     if usable("torch"):
         yield TimedSubject("naive", "torch")
     here = available(ranges=ranges)
@@ -66,7 +66,7 @@ def subjects(*, ranges: bool = True) -> Iterator[TimedSubject]:
 
 
 def raw_windows(model: Path, N: int) -> NDArray[np.float32]:
-    """N windows `(N, 2, V, T)` of walkers in pixels, repeated if there are not as many."""
+    """N windows `(N, 2, V, T)` of walkers in pixels, repeated if there are fewer."""
     detector = Detector.load(model, runtime="numpy")
     parts = []
     for clip, _ in make_clips(CLIPS, seed=0, anomalies=True):
@@ -93,7 +93,7 @@ def _scoring(
 
 
 def _products(detector: Detector, N: int) -> Callable[[], None]:
-    """The large products of N windows and nothing else."""
+    """A function that computes only the large products of N windows."""
     folded, threads = detector.network.folded, detector.network.threads
     width = len(folded.head)
     rows = np.random.default_rng(0).standard_normal((N, folded.L, width), dtype=np.float32)
@@ -125,4 +125,4 @@ def _numpy_products(W: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
 
 
 def _discard(_: NDArray[np.float32]) -> None:
-    """Nothing is scored."""
+    """Discard a result."""

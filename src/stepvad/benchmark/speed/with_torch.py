@@ -1,4 +1,4 @@
-"""The training network as it stands, and torch's products: what the engines are compared with."""
+"""The unmodified training network and torch's products, for comparison with the engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stepvad.model.modelfile import Model
 
 
 def naive_energies(model: Model) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """f_θ(π(x), σ_i), `(N, L)`: every window as L rows through the network that was trained."""
+    """f_θ(π(x), σ_i), `(N, L)`: every window as L rows through the trained network."""
     torch.set_flush_denormal(True)
     f = Energy(model.config)
     f.load_state_dict({name: torch.from_numpy(value) for name, value in model.weights.items()})

@@ -1,4 +1,4 @@
-"""One subject in a process of its own: its threads, its memory, its time."""
+"""Time one subject in its own process: threads, memory and time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from stepvad.detector import Detector
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
 SHORTEST_S = 0.02
-"""Calls are repeated within one reading until they take this long."""
+"""Minimum duration of a reading; calls are repeated until they take this long."""
 STATUS = Path("/proc/self/status")
 RESET = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimedWorker:
-    """A process that waits for windows, and then for every request to time them once more."""
+    """A process that receives windows, and times them on each request."""
 
     subject: TimedSubject
     process: BaseProcess
@@ -38,7 +38,7 @@ class TimedWorker:
 
     @classmethod
     def start(cls, subject: TimedSubject, model: Path, threads: int) -> Self:
-        """A process whose numpy, torch and engine have this many threads."""
+        """Start a process whose numpy, torch and engine use this many threads."""
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=work, args=(theirs, subject, model, threads), daemon=True)
@@ -54,30 +54,30 @@ class TimedWorker:
         return cls(subject, process, ours)
 
     def load(self, x: NDArray[np.float32]) -> tuple[Scores | None, float]:
-        """Make raw windows `(N, 2, V, T)` the ones to time; their scores, and memory in MB."""
+        """Set the raw windows `(N, 2, V, T)` to time; return their scores, and memory in MB."""
         self.pipe.send(x)
         return self.pipe.recv()
 
     def reading(self) -> float:
-        """Seconds for all windows, once more."""
+        """Time all windows once; in seconds."""
         self.pipe.send(None)
         return self.pipe.recv()
 
     def stop(self) -> None:
-        """End the process."""
+        """Close the pipe and wait for the process to exit."""
         self.pipe.close()
         self.process.join()
 
 
 def work(pipe: Connection, subject: TimedSubject, model: Path, threads: int) -> None:
-    """What the process does until its pipe closes."""
+    """Serve timing requests until the pipe closes."""
     quiet = {"onnxruntime": import_onnxruntime, "openvino": import_openvino}
     for library in ("onnx", "onnxruntime", "openvino", "torch"):
         if library in subject.engine:
             quiet.get(library, lambda name=library: import_module(name))()
     before = _restart_peak()
     detector = Detector.load(model, runtime=subject.engine, threads=threads)
-    run: Callable[[], object] = _nothing  # until windows come
+    run: Callable[[], object] = _nothing  # until windows arrive
     calls = 1
     while True:
         try:
@@ -93,11 +93,11 @@ def work(pipe: Connection, subject: TimedSubject, model: Path, threads: int) -> 
 
 
 def _nothing() -> None:
-    """No work at all."""
+    """Do nothing."""
 
 
 def _reading(run: Callable[[], object], calls: int) -> float:
-    """Seconds of one call, on average."""
+    """Average time of one call, in seconds."""
     begin = time.perf_counter()
     for _ in range(calls):
         run()
@@ -105,7 +105,7 @@ def _reading(run: Callable[[], object], calls: int) -> float:
 
 
 def _restart_peak() -> float:
-    """Resident memory in MB, from which on its peak counts; NaN where the system does not say."""
+    """Reset peak memory and return resident memory in MB; NaN if the system does not report it."""
     if RESET.exists():
         RESET.write_text("5")
     return _resident_mb("VmRSS")

@@ -1,4 +1,4 @@
-"""Kinematic people before a camera: they walk and stand, and in test clips do something else."""
+"""Synthetic people in front of a camera: they walk and stand, and act abnormally in test clips."""
 
 from stepvad.benchmark.walkers.dataset import make, write_dataset
 from stepvad.benchmark.walkers.motion import FPS, Event

@@ -1,4 +1,4 @@
-"""Joints of a moving person in the world, bone by bone."""
+"""World joints of a moving person, bone by bone."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from stepvad.benchmark.walkers.posture import ARM, LEG, TRUNK, Posture
 from stepvad.skeletons import COCO17
 
 ANKLE_M = 0.06
-"""Height of the ankle of a foot that stands on the ground."""
+"""Height of the ankle when the foot is on the ground."""
 SADDLE = 0.55
 """Height of the hips on a bicycle, in body heights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """What stays the same: how tall somebody is, and to which side they would fall."""
+    """Constants of a person: their height, and the side to which they would fall."""
 
     height_m: float
     falls_toward: float
 
     @classmethod
     def of(cls, rng: np.random.Generator) -> Person:
-        """Anybody between 1.55 and 1.92 m."""
+        """A random person between 1.55 and 1.92 m."""
         return cls(rng.uniform(1.55, 1.92), rng.uniform(0, 2 * np.pi))
 
 
 def joints(rng: np.random.Generator, motion: WalkerMotion) -> Floats:
     """COCO-17 joints in the world, `(n, 17, 3)` in metres.
 
-    The lowest joint is on the ground; who cycles sits on a saddle above it.
+    The lowest joint is on the ground; a cyclist sits on a saddle above it.
     """
     person = Person.of(rng)
     body = person.height_m * _about_the_hips(posture.of_motion(rng, motion))
@@ -50,7 +50,7 @@ def joints(rng: np.random.Generator, motion: WalkerMotion) -> Floats:
 
 
 def _about_the_hips(pose: Posture) -> Floats:
-    """Joints about the middle of the hips, `(n, 17, 3)` ahead, left and up, in body heights."""
+    """Joints relative to the middle of the hips, `(n, 17, 3)` ahead, left, up, in body heights."""
     lean = np.radians(pose.lean)
     spine = np.stack([np.sin(lean), np.zeros_like(lean), np.cos(lean)], axis=1)
     brow = np.array([np.cos(0.1), 0, -np.sin(0.1)])
@@ -79,7 +79,7 @@ def _limb(
 ) -> tuple[Floats, Floats]:
     """Ends of two bones that hang from `root`, each at an angle forward of straight down.
 
-    `out` is the angle of the upper one to the left; the lower one comes back by half of it.
+    `out` is the angle of the upper bone to the left; the lower bone returns by half of it.
     """
     ends = []
     for length, angle, side in zip(lengths, np.radians(angles), (out, -0.5 * out), strict=True):
@@ -91,7 +91,7 @@ def _limb(
 
 
 def _topple(body: Floats, fallen: Floats, *, toward: float) -> Floats:
-    """Turn a body about its feet until it lies, its head in the direction `toward`."""
+    """Rotate a body about its feet until it lies with its head in the direction `toward`."""
     angle = np.radians(88) * fallen[:, None]
     direction = np.array([np.cos(toward), np.sin(toward)])
     along, up = body[..., :2] @ direction, body[..., 2]

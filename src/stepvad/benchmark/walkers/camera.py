@@ -1,4 +1,4 @@
-"""A surveillance camera: from points in the world to pixels."""
+"""A surveillance camera that projects world points to pixels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIZE = (1280, 720)
-"""Width and height of the picture in pixels."""
+"""Width and height of the image in pixels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class GroundCamera:
 
     @classmethod
     def of_scene(cls, rng: np.random.Generator) -> GroundCamera:
-        """A surveillance camera: 3 to 5 m up, tilted by 11 to 17 degrees."""
+        """A random surveillance camera: 3 to 5 m up, tilted by 11 to 17 degrees."""
         return cls(rng.uniform(3.0, 5.0), np.radians(rng.uniform(11, 17)), rng.uniform(850, 1100))
 
     def project(self, points: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
@@ -34,6 +34,6 @@ class GroundCamera:
         return pixels, scale
 
     def ground_in_view(self, rng: np.random.Generator) -> tuple[float, float]:
-        """A spot on the ground well inside the picture, 8 to 15 m away: x and y in metres."""
+        """A random ground point well inside the image, 8 to 15 m away: x and y in metres."""
         y = rng.uniform(8, 15)
         return rng.uniform(-0.3, 0.3) * SIZE[0] * y / self.focal_px, y

@@ -12,15 +12,16 @@ from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 
 SUFFIX = "_alphapose_tracked_person.json"
-"""How ShanghaiTech's pose files are named after the clip."""
+"""Suffix of ShanghaiTech's pose files after the name of the clip."""
 
 
 def make(
     *, seed: int, train_clips: int, test_clips: int, seconds: float = 12.0, people: int = 4
 ) -> Dataset:
-    """A data set of walkers; the same arguments give the same bytes.
+    """Create a data set of walkers; reproducible byte for byte.
 
-    Test clips are made at once and kept, training clips whenever they are read.
+    Test clips are generated immediately and kept in memory, training clips each time they are
+    read.
     """
     clips = partial(make_clips, seed=seed, seconds=seconds, people=people)
     return of_clips(
@@ -39,7 +40,7 @@ def write_dataset(
     seconds: float = 12.0,
     report: Report = silent,
 ) -> None:
-    """The data set of `make` in ShanghaiTech's layout, poses as AlphaPose writes them."""
+    """Write the data set of `make` in ShanghaiTech's layout, with poses in AlphaPose's format."""
     dataset = make(seed=seed, train_clips=train_clips, test_clips=test_clips, seconds=seconds)
     writing.write_dataset(dataset, directory, suffix=SUFFIX, report=report)
 

@@ -1,4 +1,4 @@
-"""What a person does in every frame of a clip: where they are, how fast, and what is unusual."""
+"""Motion of a person in every frame of a clip: position, speed, and any event."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Floats = NDArray[np.float64]
 
 FPS = 25.0
 RUNNING = 2.2
-"""From this speed on, in m/s, a person runs."""
+"""A person runs at or above this speed, in m/s."""
 BACKWARDS = -0.3
-"""Up to this speed, in m/s, a person walks backwards."""
+"""A person walks backwards at or below this speed, in m/s."""
 ACTING = 0.3
-"""From this level on, a person crouches or fights."""
+"""A person crouches or fights at or above this level."""
 
 
 @dataclass(frozen=True, slots=True)
 class WalkerMotion:
-    """What one person does in each of n frames, all `(n,)` but the `position (n, 2)` in metres.
+    """Motion of one person in n frames, all `(n,)` except `position (n, 2)` in metres.
 
-    `heading` is where they look, in radians; `speed` is in m/s along it, negative backwards;
-    `level` goes from 0 (upright, as usual) to 1 (lying, crouched, fighting, on a bicycle).
+    `heading` is the facing direction in radians; `speed` is in m/s along it, negative backwards;
+    `level` ranges from 0 (upright, as usual) to 1 (lying, crouched, fighting, on a bicycle).
     """
 
     position: Floats
@@ -40,7 +40,7 @@ class WalkerMotion:
 
     @property
     def abnormal(self) -> NDArray[np.bool_]:
-        """In which frames the person does what `event` says, `(n,)`."""
+        """Mask `(n,)` of the frames in which the person performs `event`."""
         match self.event:
             case "run":
                 return self.speed >= RUNNING
@@ -52,14 +52,14 @@ class WalkerMotion:
                 return self.level >= ACTING
 
     def level_of(self, event: Event) -> Floats:
-        """The level of one event, 0 for people who do something else."""
+        """The level of one event; 0 for people with another event or none."""
         return self.level if self.event == event else np.zeros_like(self.level)
 
 
 def move(
     rng: np.random.Generator, camera: GroundCamera, n: int, stretch: range, event: Event | None
 ) -> WalkerMotion:
-    """A person who comes and goes; the event is in the middle of the stay, within `stretch`."""
+    """A person who enters and leaves; the event is in the middle of the stay, within `stretch`."""
     middle = stretch.start + int(len(stretch) * rng.uniform(0.15, 0.85))
     born, gone = middle - rng.uniform(2, 12) * FPS, middle + rng.uniform(2, 12) * FPS
     if event == "fall":
@@ -82,7 +82,7 @@ def move(
 def _act(
     rng: np.random.Generator, n: int, middle: int, reach: int, event: Event | None
 ) -> tuple[Floats, Floats]:
-    """Speed `(n,)` before it is smoothed, and level `(n,)`."""
+    """Unsmoothed speed `(n,)`, and level `(n,)`."""
     speed, level = _walk_and_stand(rng, n), np.zeros(n)
     during = slice(max(middle - reach, 0), middle + reach)
     match event:
@@ -104,7 +104,7 @@ def _act(
 
 
 def _walk_and_stand(rng: np.random.Generator, n: int) -> Floats:
-    """Speed `(n,)` of a person who walks for some seconds and stands for some, in turn."""
+    """Speed `(n,)` of a person who alternately walks and stands for some seconds."""
     pace, walking, pieces = rng.uniform(1.0, 1.6), bool(rng.random() < 0.75), [np.empty(0)]
     while sum(map(len, pieces)) < n:
         duration_s = rng.uniform(3, 8) if walking else rng.uniform(1, 4)

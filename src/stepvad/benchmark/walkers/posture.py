@@ -1,4 +1,4 @@
-"""Angles between the bones of people who walk, stand, run, crouch, fight, fall or cycle."""
+"""Joint angles of people who walk, stand, run, crouch, fight, fall or cycle."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from stepvad.benchmark.walkers.motion import FPS, Floats, WalkerMotion
 from stepvad.benchmark.walkers.noise import drift
 
 TRUNK = 0.288
-"""From the hips to the shoulders in body heights; all lengths are the usual shares of it."""
+"""From hips to shoulders, in body heights; all lengths are typical shares of the body height."""
 LEG = (0.245, 0.245)
 """Thigh and shank."""
 ARM = (0.186, 0.146)
 """Upper arm and forearm."""
 CRANK = (0.13, -0.36)
-"""Middle of the circle that a cyclist's ankles describe, ahead of the hips and above them."""
+"""Centre of the circle of a cyclist's ankles, ahead of and above the hips."""
 PEDAL = 0.10
 """Radius of that circle."""
 HANDLEBAR = (0.40, 0.09)
-"""Where a cyclist's wrists are, ahead of the hips and above them."""
+"""Position of a cyclist's wrists, ahead of and above the hips."""
 
 SPEEDS = (0.0, 1.3, 3.6)
-"""Standing, walking and running, in m/s; the gait below is linear between them."""
+"""Standing, walking and running, in m/s; the gait below is interpolated linearly."""
 GAIT = {
     "cycles": (0.3, 0.93, 1.45),  # per second
-    "hip": (1.0, 24.0, 42.0),  # swing to each side, and all below: degrees
+    "hip": (1.0, 24.0, 42.0),  # swing to each side; this and all below in degrees
     "knee": (2.0, 55.0, 95.0),
     "knee_rest": (4.0, 8.0, 25.0),
     "shoulder": (2.0, 20.0, 42.0),
@@ -35,9 +35,9 @@ GAIT = {
     "elbow_rest": (14.0, 20.0, 80.0),
     "lean": (1.0, 3.0, 12.0),
 }
-"""Cadence, and how far the joints swing."""
+"""Cadence, and swing of the joints."""
 LEFT_RIGHT = np.array([0.0, np.pi])
-"""One leg is half a cycle behind the other, and so are arms and pedals."""
+"""Phases of left and right: legs, arms and pedals are half a cycle apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Posture:
     """Angles in degrees: `lean (n,)` of the trunk, all others `(n, 2)`, left and right.
 
     Lean, thigh and arm are forward of the vertical; knees bend backwards, elbows forwards; `out`
-    is how far the arms are to the side of the body.
+    is the sideways angle of the arms.
     """
 
     lean: Floats
@@ -85,7 +85,7 @@ def of_motion(rng: np.random.Generator, motion: WalkerMotion) -> Posture:
 
 
 def _gait(rng: np.random.Generator, motion: WalkerMotion) -> Posture:
-    """Who goes backwards moves as in a film of walking that runs backwards."""
+    """Posture of walking and running; backwards is walking played in reverse."""
     pace = np.abs(motion.speed)
     gait = {k: rng.normal(1, 0.08) * np.interp(pace, SPEEDS, v)[:, None] for k, v in GAIT.items()}
     cycles = np.where(motion.speed[:, None] < 0, -1, 1) * gait["cycles"]
@@ -102,7 +102,7 @@ def _gait(rng: np.random.Generator, motion: WalkerMotion) -> Posture:
 
 
 def _crumpled(usual: Posture, fallen: Floats) -> Posture:
-    """The knees give way during a fall, and the arms reach out."""
+    """Posture during a fall: the knees buckle and the arms reach out."""
     crumple = 4 * fallen * (1 - fallen)
     return Posture(
         lean=usual.lean + 20 * crumple,
@@ -115,7 +115,7 @@ def _crumpled(usual: Posture, fallen: Floats) -> Posture:
 
 
 def _crouch(rng: np.random.Generator, usual: Posture) -> Posture:
-    """Hips almost down on the heels, the trunk forward, arms on the knees."""
+    """Posture of crouching: hips almost on the heels, trunk forward, arms on the knees."""
     deep = rng.uniform(0.85, 1.0)
     return Posture(
         lean=30 + usual.lean,
@@ -128,7 +128,7 @@ def _crouch(rng: np.random.Generator, usual: Posture) -> Posture:
 
 
 def _fight(rng: np.random.Generator, usual: Posture) -> Posture:
-    """Fists before the face, and blows with one arm after the other."""
+    """Posture of fighting: fists in front of the face, alternating punches."""
     n = len(usual.lean)
     pace = rng.uniform(1.2, 2.0) * (1 + 0.15 * drift(rng, n, 1, 10))
     beat = 2 * np.pi * np.cumsum(pace, axis=0) / FPS + LEFT_RIGHT
@@ -144,7 +144,7 @@ def _fight(rng: np.random.Generator, usual: Posture) -> Posture:
 
 
 def _ride(rng: np.random.Generator, n: int) -> Posture:
-    """On a bicycle: feet on the pedals, hands on the handlebar."""
+    """Posture of cycling: feet on the pedals, hands on the handlebar."""
     lean = rng.uniform(28, 36) + 1.5 * drift(rng, n, 1, 25)[:, 0]
     turns = rng.uniform(0.8, 1.4) * np.arange(1, n + 1) / FPS
     beat = rng.uniform(0, 2 * np.pi) + 2 * np.pi * turns[:, None] + LEFT_RIGHT
@@ -159,10 +159,10 @@ def _ride(rng: np.random.Generator, n: int) -> Posture:
 def _reach(
     target: Floats, lengths: tuple[float, float], *, side: Literal[1, -1]
 ) -> tuple[Floats, Floats]:
-    """Angle of the upper of two bones and the bend between them, so that their end is at `target`.
+    """Angle of the upper of two bones and the bend between them that put their end at `target`.
 
-    `target (…, 2)` is ahead of the root and above it; the joint between lies before the straight
-    line (side 1, a knee) or behind it (-1, an elbow).
+    `target (…, 2)` is ahead of and above the root; the joint in between lies in front of the
+    straight line (side 1, a knee) or behind it (-1, an elbow).
     """
     upper, lower = lengths
     distance = np.clip(np.linalg.norm(target, axis=-1), abs(upper - lower) + 1e-3, upper + lower)

@@ -1,4 +1,4 @@
-"""Clips of people before one of a few cameras, with the truth of every frame."""
+"""Clips of people in front of one of a few cameras, with frame labels."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from stepvad.poses import Clip, Track
 from stepvad.skeletons import COCO17
 
 CAMERAS = 4
-"""Cameras that take turns; training and test clips share them."""
+"""Number of cameras, used in turn; training and test clips share them."""
 EVENTS: tuple[Event | None, ...] = (
     "run", "fall", "cycle", "backwards", "crouch", "fight", None
 )  # fmt: skip
-"""What happens in one test clip after the other."""
+"""Events of the test clips, in turn."""
 STRETCH_S = 12.0
-"""Longer clips are stretches of about this length, each with people and an event of its own."""
+"""Longer clips are divided into parts of about this length, each with its own people and event."""
 
 
 def make_clips(
     n_clips: int, *, seed: int, seconds: float = 12.0, people: int = 4, anomalies: bool = False
 ) -> Iterator[tuple[Clip, FrameLabels]]:
-    """Clips of one person up to `people`, with their truth; without anomalies all is normal.
+    """Yield clips of one to `people` people, with labels; all normal without `anomalies`.
 
-    The same arguments give the same bytes, and a clip does not depend on how many are made. With
-    anomalies, the first person of a clip does what is next in `EVENTS`.
+    Reproducible byte for byte, and a clip does not depend on the number of clips. With anomalies,
+    the first person of a clip performs the next of `EVENTS`.
     """
     if n_clips < 0 or people < 0 or not 1 / FPS <= seconds < np.inf:
         raise DataError(
@@ -57,7 +57,7 @@ def _make_clip(
     people: int,
     event: Event | None,
 ) -> tuple[Clip, FrameLabels]:
-    """One clip in which the first person of each stretch, if any, does what `event` says."""
+    """One clip in which the first person of each part performs `event`, if any."""
     tracks: list[Track] = []
     abnormal = np.zeros(n_frames, dtype=np.bool_)
     for stretch in _stretches(n_frames):
@@ -79,7 +79,7 @@ def _see(
     event: Event | None,
     number: int,
 ) -> tuple[Track, NDArray[np.bool_]]:
-    """One person as the pose estimator gives them, and the frames in which they act, `(n,)`."""
+    """One person as detected by the pose estimator, and the mask `(n,)` of abnormal frames."""
     motion = move(rng, camera, n_frames, stretch, event)
     pixels, scale = camera.project(body.joints(rng, motion))
     inside = ((pixels >= 0) & (pixels < SIZE)).all(axis=-1).mean(axis=1) >= 0.6
@@ -92,7 +92,7 @@ def _see(
 
 
 def _stretches(n_frames: int) -> list[range]:
-    """The clip in parts of about `STRETCH_S`, at least one."""
+    """Divide the clip into parts of about `STRETCH_S`, at least one."""
     n_parts = max(round(n_frames / (STRETCH_S * FPS)), 1)
     edges = [n_frames * part // n_parts for part in range(n_parts + 1)]
     return [range(first, end) for first, end in pairwise(edges)]

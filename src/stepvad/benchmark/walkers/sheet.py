@@ -1,4 +1,4 @@
-"""Which walkers a contact sheet shows: everything they do, seen from the side."""
+"""Choose walkers for a contact sheet: every activity, seen from the side."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stepvad.skeletons import COCO17
 SHOULDERS = [COCO17.joints.index("left_shoulder"), COCO17.joints.index("right_shoulder")]
 HIPS = [COCO17.joints.index("left_hip"), COCO17.joints.index("right_hip")]
 SHOWN = round(2.4 * FPS)
-"""Frames that a strip spans."""
+"""Frames in a strip."""
 TITLES = ("walk", "stand", *(event for event in EVENTS if event))
 
 
 def strips(*, seed: int, columns: int = 10, rounds: int = 4) -> list[PersonStrip]:
-    """One strip for each thing people do, chosen from the first clips of a seed.
+    """One strip per activity, chosen from the first clips of a seed.
 
-    Of the candidates in `rounds` rounds of events, it is the one seen most from the side.
+    Among the candidates of `rounds` rounds of events, the strip seen most from the side is chosen.
     """
     n_clips = rounds * len(EVENTS)
     found = [*_normal(n_clips, seed, columns), *_abnormal(n_clips, seed, columns)]
@@ -32,7 +32,7 @@ def strips(*, seed: int, columns: int = 10, rounds: int = 4) -> list[PersonStrip
 
 
 def _abnormal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
-    """The first frames of what the first person of each clip does."""
+    """Yield the first frames of the event of each clip's first person."""
     for clip, truth in make_clips(n_clips, seed=seed, anomalies=True):
         for track in clip.tracks:
             acts = np.flatnonzero(truth.abnormal[track.frames])
@@ -42,7 +42,7 @@ def _abnormal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
 
 
 def _normal(n_clips: int, seed: int, columns: int) -> Iterator[PersonStrip]:
-    """The fastest and the slowest moments of people in training clips."""
+    """Yield the fastest and slowest moments of people in training clips."""
     for clip, _ in make_clips(n_clips, seed=seed):
         for track in clip.tracks:
             way = _way(track)
@@ -61,14 +61,14 @@ def _strip(title: str, track: Track, poses: NDArray[np.int64], columns: int) -> 
 
 
 def _way(track: Track) -> NDArray[np.float64]:
-    """How far the hips go after each pose while a strip lasts, in heights of the person."""
+    """Distance of the hips over one strip from each pose, in heights of the person."""
     hips = track.keypoints[:, HIPS].mean(axis=1, dtype=np.float64)
     tall = np.ptp(track.keypoints[..., 1], axis=1)[:-SHOWN]
     return np.linalg.norm(hips[SHOWN:] - hips[:-SHOWN], axis=1) / tall
 
 
 def _breadth(strip: PersonStrip) -> float:
-    """How broad the shoulders look: little for people seen from the side."""
+    """Apparent shoulder width; small for people seen from the side."""
     points = strip.track.keypoints[strip.poses]
     apart = np.abs(np.diff(points[:, SHOULDERS, 0], axis=1)).mean()
     return float(apart / np.ptp(points[..., 1], axis=1).max())
