@@ -233,7 +233,7 @@ class WorkerProcess:
     def start(self) -> None:
         """Start it and wait until it works."""
         self.launch()
-        self.wait_for("begins")
+        self.wait_for("started")
 
     def launch(self) -> None:
         words = ["stepvad", "fleet", "worker", str(self._settings)]

@@ -74,7 +74,7 @@ def test_poses_of_a_site_become_the_rows_that_the_site_itself_would_have_written
         worker = WorkerProcess(tmp_path, [server], "w1")
         worker.start()
         try:
-            worker.wait_for("begins")
+            worker.wait_for("started")
             with (
                 Role("events", settings, DSN=dsn),
                 Role("edge", write_edge(tmp_path, server, clips)) as edge,

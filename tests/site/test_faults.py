@@ -115,7 +115,7 @@ SIGNS = {
 
 
 def _signs(running: Running, victim: str) -> int:
-    return running.log.read_text().count(SIGNS.get(victim, "started again"))
+    return running.log.read_text().count(SIGNS.get(victim, "restarted"))
 
 
 def _is_back(running: Running, victim: str, said: int) -> bool:

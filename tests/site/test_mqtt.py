@@ -164,7 +164,7 @@ import sys, time
 from stepvad.settings import file as settings
 from stepvad.site.sinks.mqtt import Mqtt
 sink = Mqtt(
-    settings.Mqtt(host="127.0.0.1", port=int(sys.argv[1]), prefix="vad"), site="home",
+    settings.MqttSettings(host="127.0.0.1", port=int(sys.argv[1]), prefix="vad"), site="home",
     cameras=["yard"],
 )
 sink.status("yard", "online")

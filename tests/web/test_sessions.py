@@ -106,7 +106,7 @@ def test_a_damaged_file_logs_everybody_out_and_is_said_so(
     file.write_text(text)
     sessions = Sessions(TOKEN, file)
     assert len(sessions) == 0
-    assert "log-ins cannot be read" in caplog.text
+    assert "sessions cannot be read" in caplog.text
     id = sessions.begin()
     assert Sessions(TOKEN, file).holds(id)
 
