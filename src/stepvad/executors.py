@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context, parent_process
@@ -69,6 +70,8 @@ def _in_processes(
                 # Poll: a signal delivered to another thread does not wake this one.
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
+        except BrokenProcessPool:
+            raise  # no process is left to wait for; leaving the pool joins its thread
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
