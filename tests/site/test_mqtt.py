@@ -206,7 +206,7 @@ def test_a_broker_that_was_away_gets_everything_in_order(
         return [*dict.fromkeys((one["type"], one["after"]["frame_seq"]) for one in events)]
 
     happen(0)
-    wait_until(lambda: got() == wanted)
+    wait_until(lambda: got() == wanted and store.lag("mqtt") == 0)
     broker.stop()
     began = time.monotonic()
     for number in range(1, 30):
