@@ -233,7 +233,11 @@ class WorkerProcess:
     def start(self) -> None:
         """Start it and wait until it works."""
         self.launch()
-        self.wait_for("started")
+        try:
+            self.wait_for("started")
+        except BaseException:
+            self.send(signal.SIGKILL)
+            raise
 
     def launch(self) -> None:
         words = ["stepvad", "fleet", "worker", str(self._settings)]
