@@ -236,7 +236,7 @@ class WorkerProcess:
         try:
             self.wait_for("started")
         except BaseException:
-            self.send(signal.SIGKILL)
+            self.kill()
             raise
 
     def launch(self) -> None:
