@@ -22,8 +22,8 @@ from stepvad.video import parts as parts_module
 from stepvad.video.camera import Camera, CameraCounts
 from stepvad.video.extract import (
     Extraction,
+    ExtractionOptions,
     FrameRange,
-    Looking,
     extract_camera,
     extract_file,
     follow,
@@ -133,7 +133,10 @@ def test_a_stopped_extraction_goes_on_to_the_same_result(
     path = write_walker(tmp_path / "a.mkv")
     whole = finished(path, tmp_path / "whole")
     first = Counting(stop_at)
-    assert extracted(path, tmp_path / "parts", first, looking=Looking(stop=first.stop)) is None
+    assert (
+        extracted(path, tmp_path / "parts", first, looking=ExtractionOptions(stop=first.stop))
+        is None
+    )
     second = Counting()
     result = finished(path, tmp_path / "parts", estimator=second)
     assert (first.seen, second.seen) == (stop_at, N_FRAMES - stop_at)
@@ -153,7 +156,10 @@ def test_a_damaged_part_and_all_after_it_are_looked_at_again(
     whole = finished(path, tmp_path / "parts")
     (tmp_path / "parts" / "000002.npz").write_bytes(damage)
     first, second = Counting(stop_at=3), Counting()  # stopped before it replaces the later parts
-    assert extracted(path, tmp_path / "parts", first, looking=Looking(stop=first.stop)) is None
+    assert (
+        extracted(path, tmp_path / "parts", first, looking=ExtractionOptions(stop=first.stop))
+        is None
+    )
     assert same(finished(path, tmp_path / "parts", estimator=second).clip, whole.clip)
     assert (first.seen, second.seen) == (3, N_FRAMES - 13)
 
@@ -238,7 +244,7 @@ def test_frames_that_do_not_decode_are_counted(tmp_path: Path) -> None:
 def test_progress_tells_frames_of_all_frames(tmp_path: Path) -> None:
     reports: list[Progress] = []
     path = write_video(tmp_path / "a.avi")
-    looking = Looking(report=reports.append)
+    looking = ExtractionOptions(report=reports.append)
     extracted(path, tmp_path / "parts", frames=FrameRange(10, 25), looking=looking)
     assert [report.done for report in reports] == list(range(1, 16))
     assert {(report.stage, report.total) for report in reports} == {("a", 15)}
@@ -263,7 +269,7 @@ def test_a_camera_is_recorded_until_it_is_stopped(tmp_path: Path) -> None:
     estimator = Counting(stop_at=45)
     with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
         camera = Camera("door", address, buffer=1000)
-        result = extract_camera(camera, estimator, parts, Looking(stop=estimator.stop))
+        result = extract_camera(camera, estimator, parts, ExtractionOptions(stop=estimator.stop))
     assert result.summary.frames >= 45
     assert isinstance(result.summary.counts, CameraCounts)
     assert result.summary.counts.reconnects >= 1
@@ -283,7 +289,7 @@ def test_a_clock_that_is_set_does_not_change_the_lag(
     estimator = Counting(stop_at=10)
     with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
         camera = Camera("door", address, buffer=1000)
-        result = extract_camera(camera, estimator, parts, Looking(stop=estimator.stop))
+        result = extract_camera(camera, estimator, parts, ExtractionOptions(stop=estimator.stop))
     assert result.summary.lag_s is not None
     assert 0 <= result.summary.lag_s < 60
 
@@ -296,7 +302,7 @@ def test_what_a_killed_recording_kept_comes_before_the_next(tmp_path: Path) -> N
     estimator = Counting(stop_at=10)
     with web_server(clip) as address, Parts(tmp_path / "parts", ORIGIN) as parts:
         result = extract_camera(
-            Camera("door", address), estimator, parts, Looking(stop=estimator.stop)
+            Camera("door", address), estimator, parts, ExtractionOptions(stop=estimator.stop)
         )
     numbers = result.times.number.tolist()
     assert numbers[:20] == list(range(20))

@@ -36,7 +36,7 @@ from stepvad.video.overlay import (
     video_size,
 )
 from stepvad.video.source import VideoFile, open_video
-from stepvad.video.timeline import Stretch
+from stepvad.video.timeline import ShownFrames
 from tests.video.clips import STEP, write_video
 from tests.video.scored import LEFT_WRIST, N_FRAMES, SIZE, T, clip, scored, track
 
@@ -51,7 +51,9 @@ LATE = N_FRAMES - 1
 def overlay_of(footage: Clip, *scores: float | NDArray[np.floating[Any]]) -> Overlay:
     by_id = {person.id: score for person, score in zip(footage.tracks, scores, strict=True)}
     made = scored(footage, by_id)
-    return Overlay(footage, made, Stretch(range(footage.n_frames), 10.0), size=SIZE, scale=SCALE)
+    return Overlay(
+        footage, made, ShownFrames(range(footage.n_frames), 10.0), size=SIZE, scale=SCALE
+    )
 
 
 def colour_of(track_id: int) -> Colour:
@@ -286,7 +288,7 @@ def test_the_highest_score_of_a_frame_is_of_somebody_in_it() -> None:
     gap = Track(1, whole.frames[rows], whole.keypoints[rows], whole.confidence[rows])
     made = scored(clip(track(1, LEFT), track(2, RIGHT)), {1: 3.0, 2: np.arange(37.0)})
     cast = Overlay(
-        clip(gap, track(2, RIGHT)), made, Stretch(range(40), 10.0), size=SIZE, scale=SCALE
+        clip(gap, track(2, RIGHT)), made, ShownFrames(range(40), 10.0), size=SIZE, scale=SCALE
     ).cast
     assert np.isnan(cast.highest()[: T - 1]).all()
     assert cast.highest()[T - 1 : 12].tolist() == [3, 3, 3, 3, 4, 5, 6, 7, 8]

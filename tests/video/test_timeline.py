@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from stepvad.video.drawing import LIGHT, ColourScale, Image, track_colours
-from stepvad.video.timeline import PAPER, TRUTH, Spot, Stretch, Timeline, clock
+from stepvad.video.timeline import PAPER, TRUTH, ShownFrames, Spot, Timeline, clock
 from tests.video.scored import N_FRAMES, T, clip, scored, track
 
 pytest.importorskip("cv2")
@@ -26,7 +26,7 @@ def timeline(
     windows = scored(footage, dict(enumerate(scores))).windows
     return Timeline(
         windows,
-        Stretch(frames, 10.0, abnormal, name),
+        ShownFrames(frames, 10.0, abnormal, name),
         SCALE,
         COLOURS,
         width=width,
@@ -126,7 +126,9 @@ def test_a_track_with_gaps_has_no_line_across_them() -> None:
         windows.E[keep],
         windows.A[keep],
     )
-    strip = Timeline(parts, Stretch(range(N_FRAMES), 10.0), SCALE, COLOURS, width=WIDTH, unit=1.0)
+    strip = Timeline(
+        parts, ShownFrames(range(N_FRAMES), 10.0), SCALE, COLOURS, width=WIDTH, unit=1.0
+    )
     row = on_line(drawn(strip, N_FRAMES - 1), strip.row(3.0), 0)
     assert row[strip.column(8)]
     assert row[strip.column(20)]
@@ -153,5 +155,5 @@ def test_times_read_as_on_a_clock() -> None:
 def test_one_frame_and_nobody_scored_can_be_drawn() -> None:
     footage = clip(track(0, (0.0, 0.0), range(2)))
     windows = scored(footage, {0: 1.0}).windows
-    strip = Timeline(windows, Stretch(range(5, 6), 10.0), SCALE, COLOURS, width=WIDTH, unit=1.0)
+    strip = Timeline(windows, ShownFrames(range(5, 6), 10.0), SCALE, COLOURS, width=WIDTH, unit=1.0)
     assert cursor(drawn(strip, 5), strip) == [strip.column(5)]

@@ -113,7 +113,7 @@ def overlay(
     from stepvad.video import overlay_files
     from stepvad.video.drawing import opencv
     from stepvad.video.source import open_video
-    from stepvad.video.timeline import Stretch
+    from stepvad.video.timeline import ShownFrames
 
     opencv()
     _check_output(output, kept)
@@ -130,7 +130,7 @@ def overlay(
         rate = canvas.fps or (source and source.fps) or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
         scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
-        shown = Stretch(chosen, rate, abnormal)
+        shown = ShownFrames(chosen, rate, abnormal)
         drawn = overlays.Overlay(clip, scores, shown, size=pixels, scale=scale)
         moments = overlay_files.Stills(kept.stills, tuple(kept.at or ())).of(drawn, chosen, rate)
         target = overlay_files.Target(output, file_stem(clip.name))

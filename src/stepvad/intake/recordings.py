@@ -25,9 +25,9 @@ from stepvad.progress import Report
 from stepvad.video.camera import Camera
 from stepvad.video.extract import (
     Extraction,
+    ExtractionOptions,
     ExtractionSummary,
     FrameRange,
-    Looking,
     Times,
     extract_camera,
     extract_file,
@@ -257,7 +257,9 @@ def _extract(
     parts: Parts,
     report: Report,
 ) -> Extraction | None:
-    looking = Looking(min_confidence=settings.min_confidence, stop=settings.stop, report=report)
+    looking = ExtractionOptions(
+        min_confidence=settings.min_confidence, stop=settings.stop, report=report
+    )
     match source:
         case FileSource():
             video = VideoFile(source.path, camera=source.name)

@@ -30,11 +30,11 @@ EDGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FrameRange:
-    """Frames of a video from `first` up to before `end`."""
+    """Frames of a video from `first` up to, not including, `end`."""
 
     first: int = 0
     end: int | None = None
-    """None: as long as the video goes on."""
+    """None: to the end of the video."""
 
     def __str__(self) -> str:
         """As `A:B`."""
@@ -45,11 +45,11 @@ ALL_FRAMES = FrameRange()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looking:
-    """How footage is gone through: who is left out, what ends it, who hears of it."""
+class ExtractionOptions:
+    """Settings of an extraction: the confidence limit, the stop signal and the progress report."""
 
     min_confidence: float = MIN_CONFIDENCE
-    """Mean confidence of the joints of a person; those below are left out."""
+    """People whose mean joint confidence is lower are discarded."""
     stop: threading.Event = field(default_factory=threading.Event)
     report: Report = silent
 
@@ -107,7 +107,7 @@ def extract_file(
     video: VideoFile,
     estimator: PoseEstimator,
     parts: Parts,
-    looking: Looking | None = None,
+    looking: ExtractionOptions | None = None,
     *,
     frames: FrameRange = ALL_FRAMES,
 ) -> Extraction | None:
@@ -116,7 +116,7 @@ def extract_file(
     Frames already in `parts` are decoded but not passed to the networks again. If `stop` is set,
     returns None; `parts` then holds the frames processed so far.
     """
-    looking = looking or Looking()
+    looking = looking or ExtractionOptions()
     first, end, stop = frames.first, frames.end, looking.stop
     total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
     known = -1 if parts.latest is None else parts.latest.number
@@ -148,7 +148,7 @@ def extract_camera(
     camera: Camera,
     estimator: PoseEstimator,
     parts: Parts,
-    looking: Looking | None = None,
+    looking: ExtractionOptions | None = None,
     *,
     duration_s: float | None = None,
 ) -> Extraction:
@@ -156,7 +156,7 @@ def extract_camera(
 
     Frames already in `parts` come first, as an earlier connection.
     """
-    looking = looking or Looking()
+    looking = looking or ExtractionOptions()
     before = parts.latest
     threading.Thread(
         target=_stop_later, args=(camera, looking.stop, duration_s), daemon=True

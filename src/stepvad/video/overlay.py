@@ -16,7 +16,7 @@ from stepvad.poses import Clip
 from stepvad.video import drawing
 from stepvad.video.drawing import ColourScale, Image, chip, ink_on, paste, track_colours
 from stepvad.video.source import VideoFile
-from stepvad.video.timeline import Spot, Stretch, Timeline
+from stepvad.video.timeline import ShownFrames, Spot, Timeline
 
 RED_QUANTILE = 0.999
 """Quantile of a clip's window scores at which red begins if no threshold is given."""
@@ -103,7 +103,7 @@ class Overlay:
         self,
         clip: Clip,
         scores: Scores,
-        shown: Stretch,
+        shown: ShownFrames,
         *,
         size: Size,
         scale: ColourScale,

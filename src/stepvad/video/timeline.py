@@ -51,8 +51,8 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
-    """The frames of a clip that are shown, and what is known of them."""
+class ShownFrames:
+    """The frames of a clip to show, with their rate, ground truth and clip name."""
 
     frames: range
     fps: float
@@ -71,7 +71,7 @@ class Timeline:
     def __init__(
         self,
         windows: WindowScores,
-        shown: Stretch,
+        shown: ShownFrames,
         scale: ColourScale,
         colours: Mapping[int, Colour],
         *,
