@@ -48,6 +48,10 @@ class Config:
     """`stgnf` first divides x by 856 and y by 480, regardless of the video's size."""
     drop_last_window: bool = False
     """Drop the last window of every track, as the reference loaders do."""
+    clock: bool = False
+    """Cut windows by the clock: footage of another frame rate is resampled to the model's."""
+    fps: float | None = None
+    """Frames per second of a window; None takes the rate of the training clips."""
     spread_floor: float = 0.01
     """Lower bound on a window's spread in y, as a fraction of its spread in x."""
 
@@ -115,7 +119,7 @@ class Config:
             if type(value) not in kinds:
                 words = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
                 raise ConfigError(f"{name}: expected {words}, got {value!r}")
-            if float in kinds:
+            if float in kinds and value is not None:
                 object.__setattr__(self, name, _as_float(name, value))
         for name in COUNTS:
             self._check(name, getattr(self, name) >= 1, "at least 1")
@@ -125,6 +129,7 @@ class Config:
             self._check(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         for name in ("spread_floor", "block_jitter", "weight_decay"):
             self._check(name, 0 <= getattr(self, name) < math.inf, "zero or positive")
+        self._check("fps", self.fps is None or 0 < self.fps < math.inf, "a positive rate, or None")
         self._check("final_rate", 0 < self.final_rate <= 1, "above 0 and at most 1")
         for name in ("patience", "max_steps"):
             value = getattr(self, name)
@@ -150,7 +155,7 @@ class Config:
     @classmethod
     def footage(cls) -> Config:
         """Settings for a user's own footage; training takes minutes on two cores."""
-        return cls(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True)
+        return cls(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True, clock=True)
 
     @property
     def sigmas(self) -> NDArray[np.float64]:
@@ -190,6 +195,7 @@ TYPES: dict[str, tuple[type, ...]] = {
         "float": (float, int),
         "bool": (bool,),
         "int | None": (int, NoneType),
+        "float | None": (float, int, NoneType),
         "Profile": (str,),
         "Projection": (str,),
         "Network": (str,),

@@ -168,8 +168,8 @@ class _Fit:
         """Read the clips and learn π from them (Eq. 6)."""
         parts = [Footage.read(clips, config)]
         if projection_clips is not None:
-            parts.append(Footage.read(projection_clips, config, parts[0].skeleton))
-        config = projection.resolve(config, parts[0].skeleton)
+            parts.append(Footage.read(projection_clips, parts[0].config, parts[0].skeleton))
+        config = projection.resolve(parts[0].config, parts[0].skeleton)
         space = projection.fit_space(parts, config, report)
         digest = " ".join(part.digest for part in parts)
         windows = Projected.of(parts[0], space, config, report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,6 +183,10 @@ class Clip:
     def first_frame(self) -> int:
         """Frame of the earliest pose; a part of a video keeps the video's frame numbers."""
         return min((int(track.frames[0]) for track in self.tracks if len(track)), default=0)
+
+    def with_rate(self, fps: float | None) -> Clip:
+        """The same clip at this frame rate; None leaves its own."""
+        return self if fps is None else replace(self, fps=fps)
 
     def with_length(self, n_frames: int) -> Clip:
         """The same clip with another number of frames; raises if a pose lies beyond it."""

@@ -11,7 +11,7 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows import Repairs, Windows, prepare
+from stepvad.windows import Repairs, Sampling, Windows, prepare
 from stepvad.windows.online import check_online
 from stepvad.windows.rings import Found, TrackRings
 
@@ -21,10 +21,13 @@ class Stream:
 
     A window is scored when its last frame arrives. If a person is missed for at most T frames, the
     windows of those frames are delayed until the person is seen again; nothing else is delayed.
+    `fps` is the camera's frame rate; a model that cuts windows by the clock needs it.
     Memory grows with the number of people in view, not with time.
     """
 
-    def __init__(self, detector: Detector, *, skeleton: Skeleton = COCO17) -> None:
+    def __init__(
+        self, detector: Detector, *, skeleton: Skeleton = COCO17, fps: float | None = None
+    ) -> None:
         check_online(detector.config)
         self.detector = detector
         self.skeleton = skeleton
@@ -32,7 +35,12 @@ class Stream:
         self.flat_windows = 0
         self.duplicate_poses = 0
         self._frame = -1
-        self._tracks = TrackRings(detector.config.T, detector.skeleton.V)
+        self._tracks = TrackRings(Sampling.of(detector.config, fps), detector.skeleton.V)
+
+    @property
+    def span(self) -> int:
+        """Frames of the camera that a window covers."""
+        return self._tracks.sampling.span
 
     def update(self, frame: int, poses: Iterable[Pose]) -> WindowScores:
         """Score the windows that this frame completes.

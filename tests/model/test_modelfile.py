@@ -67,7 +67,7 @@ def test_the_same_model_gives_the_same_bytes(detector: Detector, tmp_path: Path)
 
 def test_the_file_tells_settings_skeleton_and_origin(detector: Detector, file: Path) -> None:
     meta: Any = read_tensors(file)[1]
-    assert meta["format"] == FORMAT == 1
+    assert meta["format"] == FORMAT == 2
     assert meta["config"] == asdict(detector.config)
     assert meta["skeleton"]["joints"][1] == "neck"
     assert meta["origin"]["library"] == __version__
@@ -116,7 +116,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 def test_a_newer_format_asks_for_an_update(file: Path) -> None:
     tensors, meta = read_tensors(file)
     write_tensors(tensors, meta | {"format": FORMAT + 1}, file)
-    with pytest.raises(ModelFileError, match="expected format 1 or older, got 2") as error:
+    with pytest.raises(ModelFileError, match="expected format 2 or older, got 3") as error:
         read(file)
     assert "update stepvad" in error.value.hint
 

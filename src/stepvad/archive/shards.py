@@ -23,9 +23,9 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.formats import tracks
 from stepvad.formats.trackheader import ClipFacts
 from stepvad.model.footage import BATCH
-from stepvad.windows import Repairs
+from stepvad.windows import Repairs, Sampling, WindowIndex
 from stepvad.windows.cutting import in_pieces
-from stepvad.windows.runs import Repaired, runs_of
+from stepvad.windows.runs import runs_of
 
 KEPT_BYTES = 1 << 25
 """The largest threshold glibc accepts."""
@@ -197,8 +197,10 @@ def _score_file(
                 skeleton = header.skeleton if header else skeletons.of_size(n_joints)
                 check = RowCheck(facts)
                 checked = map(check, chain([first], rows))
-                runs = runs_of(checked, detector.config, skeleton, detector.skeleton)
-                _score_clip(clip, runs, detector, writer, done)
+                sampling = Sampling.of(detector.config, facts.fps if facts else None)
+                runs = runs_of(checked, detector.config, skeleton, detector.skeleton, sampling)
+                pieces = in_pieces(runs, detector.config, detector.skeleton, sampling)
+                _score_clip(clip, pieces, detector, writer, done)
                 done.clips[clip].n_frames = check.n_frames
             except DataError as error:
                 raise error.located(f"clip {clip!r}") from error
@@ -208,10 +210,14 @@ def _score_file(
 
 
 def _score_clip(
-    clip: str, runs: Iterator[Repaired], detector: Detector, writer: ScoreFileWriter, done: _Done
+    clip: str,
+    pieces: Iterator[tuple[WindowIndex, Repairs]],
+    detector: Detector,
+    writer: ScoreFileWriter,
+    done: _Done,
 ) -> None:
-    """Score the windows of a clip run by run."""
-    for index, mended in in_pieces(runs, detector.config, detector.skeleton):
+    """Score the windows of a clip piece by piece."""
+    for index, mended in pieces:
         done.counts += mended
         for windows in index.batches(BATCH):
             scores = detector.score_windows(windows)

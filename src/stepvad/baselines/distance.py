@@ -67,7 +67,7 @@ class DistanceDetector:
             raise DataError(
                 f"k: expected a number from 1 to {len(footage)}, the training windows, got {k}"
             )
-        config = projection.resolve(config, footage.skeleton)
+        config = projection.resolve(footage.config, footage.skeleton)
         space = projection.fit_space([footage], config, report)
         neighbours = None
         if method == "knn":

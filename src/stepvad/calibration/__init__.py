@@ -70,7 +70,7 @@ def calibrate(
     Raises:
         DataError: If the footage cannot support the promise; says how much more is needed.
     """
-    scored = [NormalClip.of(clip, detector.score(clip), fps) for clip in clips]
+    scored = [NormalClip.of(clip, detector.score(clip.with_rate(fps)), fps) for clip in clips]
     levels = levels_of([one.windows.A for one in scored])
     counted = Counted.of(scored, levels, rules)
     return threshold_for(counted, alerts_per_hour, confidence=confidence)

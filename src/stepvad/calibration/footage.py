@@ -31,8 +31,8 @@ class ScoredFootage:
     ) -> None:
         """Score more footage of a camera; `fps` is for clips without a rate."""
         looks = [self.looks[camera]] if camera in self.looks else []
-        for clip in clips:
-            rate = clip.rate(fps)
+        for clip in (clip.with_rate(fps) for clip in clips):
+            rate = clip.rate()
             scores, seen = look(self.detector, clip, rate, report=report)
             scored = NormalClip(scores.windows, clip.n_frames, rate, clip.first_frame)
             self.clips.setdefault(camera, []).append(scored)

@@ -10,6 +10,7 @@ from stepvad.calibration.feedback import repeated
 from stepvad.detector import Detector
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
+from stepvad.windows.sampling import at_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,5 +47,6 @@ def refit(
 ) -> Detector:
     """Refit the model on the training clips and the marked events; it needs a new calibration."""
     clips = [*training]
-    clips += repeated(marked, detector.origin.windows, detector.config.T)
+    common = [at_rate(clip, detector.config) for clip in marked]
+    clips += repeated(common, detector.origin.windows, detector.config.T)
     return Detector.fit(clips, detector.config, report=report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
 import typer
 
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Device, ModelOutput
+from stepvad.cli.options import Device, Fps, ModelOutput
 from stepvad.cli.poses import Format, FormatName, TrainingPoses, read_poses, read_training_poses
 from stepvad.cli.terminal import (
     AsJson,
@@ -27,6 +28,8 @@ from stepvad.errors import StepvadError
 if TYPE_CHECKING:
     from stepvad.baselines import Fitted
     from stepvad.detector import Detector
+    from stepvad.poses import Clip
+    from stepvad.progress import Report
 
 Value = TypeVar("Value")
 Preset = Annotated[
@@ -59,6 +62,14 @@ class ModelOptions:
 
     T: Annotated[int | None, typer.Option("--T", help="Frames in a window.")] = None
     K: Annotated[int | None, typer.Option("--K", help="Principal components kept.")] = None
+    clock: Annotated[
+        bool | None,
+        typer.Option(
+            "--clock/--frames",
+            help="Windows in seconds: footage of another frame rate is resampled. Or in frames, "
+            "as in the paper.",
+        ),
+    ] = None
     width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
     block_jitter: Annotated[float | None, typer.Option(help="Noise before every block.")] = None
     profile: Annotated[
@@ -108,6 +119,7 @@ def fit(
     preset: Preset = "footage",
     method: MethodName = "step",
     format: Format = "auto",
+    fps: Fps = None,
     model: ModelOptions = USUAL_MODEL,
     neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1,
     training: TrainingOptions = USUAL_TRAINING,
@@ -151,13 +163,13 @@ def fit(
     check_output(output)
     from stepvad import baselines
 
-    started = time.monotonic()
+    started, source = time.monotonic(), _Source(poses, format, fps)
     if baselines.is_distance(method):
-        fitted: Fitted = _fit_distance(method, poses, output, config, format=format, k=neighbours)
+        fitted: Fitted = _fit_distance(method, source, output, config, k=neighbours)
     else:
         own = baselines.variant(method, config)
         how = Compute(device=compute.device, precision=compute.precision, compiled=compute.compiled)
-        fitted = _train(poses, output, own, training, format=format, compute=how)
+        fitted = _train(source, output, own, training, compute=how)
     _summary(fitted, output, time.monotonic() - started, as_json=as_json)
 
 
@@ -169,6 +181,7 @@ def _config(preset: str, model: ModelOptions, training: TrainingOptions) -> Conf
         base,
         T=_given(model.T, base.T),
         K=_given(model.K, base.K),
+        clock=_given(model.clock, base.clock),
         width=_given(model.width, base.width),
         epochs=_given(training.epochs, base.epochs),
         max_steps=_given(training.max_steps, steps),
@@ -197,26 +210,41 @@ def _given(value: Value | None, default: Value) -> Value:
     return default if value is None else value
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The pose files to fit on, and how they are read."""
+
+    paths: Sequence[Path]
+    format: FormatName
+    fps: float | None
+
+    def clips(self, report: Report) -> Iterator[Clip]:
+        """The clips to fit on."""
+        return read_training_poses(self.paths, self.format, report, fps=self.fps)
+
+    def others(self, paths: Sequence[Path], report: Report) -> Iterator[Clip]:
+        """The clips of other files, read in the same way."""
+        return read_poses(paths, self.format, report, fps=self.fps)
+
+
 def _fit_distance(
-    method: Method, poses: list[Path], output: Path, config: Config, *, format: FormatName, k: int
+    method: Method, source: _Source, output: Path, config: Config, *, k: int
 ) -> Fitted:
     """Fit a method without training."""
     from stepvad import baselines
 
     with progress_bars() as report:
-        clips = read_training_poses(poses, format, report)
-        fitted = baselines.fit(method, clips, config, k=k, report=report)
+        fitted = baselines.fit(method, source.clips(report), config, k=k, report=report)
     fitted.save(output)
     return fitted
 
 
 def _train(
-    poses: list[Path],
+    source: _Source,
     output: Path,
     config: Config,
     training: TrainingOptions,
     *,
-    format: FormatName,
     compute: Compute,
 ) -> Detector:
     from stepvad.detector import Detector
@@ -236,9 +264,9 @@ def _train(
     try:
         with progress_bars() as report:
             detector = Detector.fit(
-                read_training_poses(poses, format, report),
+                source.clips(report),
                 config,
-                projection_clips=None if also is None else read_poses(also, format, report),
+                projection_clips=None if also is None else source.others(also, report),
                 keep_best=rating,
                 report=report,
                 checkpoint=checkpoint,

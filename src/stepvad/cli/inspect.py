@@ -143,7 +143,8 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     weighs = "weighs loss and score" if isinstance(fitted, Detector) else "weighs the score"
     return [
         f"Method        {STUDENT if origin.distilled else METHODS[method]}",
-        f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}); "
+        f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
+        f"{_rate(config)}; "
         f"profile {config.profile}: {PROFILES[config.profile]}",
         f"Projection    {_projection(config, 2 * skeleton.V * config.T)}",
         *(_energy_sentences(fitted) if isinstance(fitted, Detector) else _distance(fitted)),
@@ -153,6 +154,14 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Mended        {', '.join(mended_words(origin.counts)) or 'nothing'}",
         f"Made by       stepvad {origin.library}",
     ]
+
+
+def _rate(config: Config) -> str:
+    if config.fps is None:
+        return "at an unknown or mixed frame rate"
+    seconds = (config.T - 1) / config.fps
+    other = "resampled" if config.clock else "taken frame by frame"
+    return f"{seconds:.2g} s at {config.fps:g} per second; footage of another rate is {other}"
 
 
 def _projection(config: Config, numbers: int) -> str:

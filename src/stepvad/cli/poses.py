@@ -51,15 +51,16 @@ def read_clip(path: Path, format: FormatName, report: Report) -> Clip:
 
 
 def read_training_poses(
-    paths: Sequence[Path], format: FormatName, report: Report
+    paths: Sequence[Path], format: FormatName, report: Report, *, fps: float | None = None
 ) -> Iterator[Clip]:
     """Yield the clips to fit on: the training clips of data sets, and all clips of other paths."""
     from stepvad.benchmark.footage import read_training
 
-    return _noted(read_training(paths, format=format, report=report))
+    clips = _noted(read_training(paths, format=format, report=report))
+    return (clip.with_rate(fps) for clip in clips)
 
 
 def _noted(clips: Iterator[Clip]) -> Iterator[Clip]:
     """Pass clips through; log messages of the readers go to stderr."""
-    with notes_of("stepvad.formats", once=True):
+    with notes_of("stepvad.formats", once=True), notes_of("stepvad.windows"):
         yield from clips

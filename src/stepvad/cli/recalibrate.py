@@ -119,7 +119,7 @@ def _of_file(
     paths = poses or [Path(path) for event in chosen[:1] for path in event.poses]
     with progress_bars() as report:
         clips = read_poses(paths if chosen else (), "auto", report)
-        return where, detector, eventlines.marks(chosen, not_normal, clips, detector.config.T)
+        return where, detector, eventlines.marks(chosen, not_normal, clips, detector.config)
 
 
 def _keep(model: Path, marks: Marks) -> Path:

@@ -89,7 +89,7 @@ def score(
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []
     with progress_bars() as report, scoretable.writing(output) as write_frames:
-        for number, clip in enumerate(read_poses(poses, format, report, distinct=True)):
+        for number, clip in enumerate(read_poses(poses, format, report, fps=fps, distinct=True)):
             scores = detector.score(clip, report=report)
             write_frames(scores)
             if rules is not None:

@@ -21,7 +21,7 @@ from stepvad.payload import JsonObject
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
-from stepvad.windows import WindowIndex, cut, place
+from stepvad.windows import Sampling, WindowIndex, cut, place
 
 Place = tuple[int, int]
 """A window: its track, and the last frame it covers."""
@@ -120,12 +120,12 @@ def explain_event(
 ) -> tuple[list[Explanation], tuple[str, ...]]:
     """Explain one person between two frames: adjacent windows, and phrases for all of them.
 
-    The windows end in the last frame, T frames before it and so on; they are sorted by score, the
+    The windows end in the last frame, one window before it and so on; they are sorted by score, the
     highest first. Phrases about one part of the body are merged over time.
     """
-    T = detector.config.T
     index = _index(detector, clip, {track})
-    wanted = np.arange(last_frame, first_frame + min(T - 1, last_frame - first_frame) - 1, -T)
+    span = index.sampling.span
+    wanted = np.arange(last_frame, first_frame + min(span - 1, last_frame - first_frame) - 1, -span)
     there = np.intersect1d(wanted, index.frame)
     if not len(there):
         raise _missing(index, clip, (track, last_frame))
@@ -172,6 +172,7 @@ class _Batch:
     taken: Attribution
     track: NDArray[np.int64]
     frame: NDArray[np.int64]
+    sampling: Sampling
     weight: NDArray[np.float32]
     observed: NDArray[np.float32]
     seen: NDArray[np.float32]
@@ -188,7 +189,7 @@ class _Batch:
         """Compute ghosts and attributions of the windows in these rows; motions are in pixels."""
         config = detector.config
         windows = index.windows(rows)
-        observed = index.keypoints[index.start[rows][:, None] + np.arange(config.T)]
+        observed, _ = index.poses(rows)
         pi_x, weight = space.project(windows.x), windows.weight(config)
         normal = ghosts.nearest_normal(detector, space, pi_x)
         shape = (2, detector.skeleton.V, config.T)
@@ -200,6 +201,7 @@ class _Batch:
             attribute(detector, space, windows.x, weight, normal),
             windows.track_id,
             windows.frame,
+            index.sampling,
             weight,
             observed,
             seen,
@@ -211,8 +213,8 @@ class _Batch:
     def explanation(self, n: int, clip: Clip) -> Explanation:
         """The n-th explanation, over the joints of the clip."""
         source, target = clip.skeleton, self.detector.skeleton
-        taken, T = self.taken, self.detector.config.T
-        frames = np.arange(self.frame[n] - T + 1, self.frame[n] + 1)
+        taken = self.taken
+        frames = self.frame[n] + self.sampling.frames - self.sampling.frames[-1]
         contributions = skeletons.give_back(taken.contributions[n].T, source, target)  # (T, V)
         observed, seen, ghost = (
             skeletons.restore(motion[n], source, target)

@@ -12,7 +12,7 @@ from stepvad.explain.explanation import Explanation, explain
 from stepvad.explain.motion import Motion
 from stepvad.explain.words import Finding, join
 from stepvad.poses import Clip, Track
-from stepvad.windows import cut
+from stepvad.windows import Sampling, cut
 
 AROUND = 1
 """Windows shown before and after the one of the peak, where they exist."""
@@ -63,10 +63,11 @@ def look_at(
 
     Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
     """
-    T = detector.config.T
-    near = _near(clip, track, peak_frame - (AROUND + 2) * T, peak_frame + (AROUND + 1) * T + 1)
+    span = Sampling.of(detector.config, clip.fps).span
+    first, last = peak_frame - (AROUND + 2) * span, peak_frame + (AROUND + 1) * span + 1
+    near = _near(clip, track, first, last)
     there = {*cut(near, detector.config, detector.skeleton)[0].frame.tolist()}
-    wanted = (peak_frame + T * np.arange(-AROUND, AROUND + 1)).tolist()
+    wanted = (peak_frame + span * np.arange(-AROUND, AROUND + 1)).tolist()
     ends = [end for end in wanted if end in there or end == peak_frame]
     windows = explain(detector, near, [(track, end) for end in ends])
     peak = windows[ends.index(peak_frame)]

@@ -11,6 +11,7 @@ from pathlib import Path
 from stepvad.calibration import Marked
 from stepvad.calibration.feedback import cut_out
 from stepvad.calibration.marks import Marks
+from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats import files, limits
@@ -18,6 +19,7 @@ from stepvad.incidents import events
 from stepvad.incidents.events import Event, Rules, clip_event_id
 from stepvad.model.scoring import Scores
 from stepvad.poses import MAX_FPS, Clip
+from stepvad.windows import Sampling
 
 SCHEMA = 1
 
@@ -132,17 +134,18 @@ def model_of(found: Mapping[str, FoundEvent], path: Path) -> Path:
 
 
 def marks(
-    normal: Sequence[FoundEvent], not_normal: Sequence[str], clips: Iterable[Clip], window: int
+    normal: Sequence[FoundEvent], not_normal: Sequence[str], clips: Iterable[Clip], config: Config
 ) -> Marks:
     """An operator's marks on events, with the poses of normal events cut from `clips`.
 
-    `window` is the number of frames in a window of the model.
+    `config` are the settings of the model, which say how far back its windows reach.
     """
     cut: dict[str, Clip] = {}
     for clip in clips:
         for event in normal:
             if event.clip == clip.name:
-                own = cut_out(clip, event.event, event.fps, window)
+                span = Sampling.of(config, event.fps).span
+                own = cut_out(clip, event.event, event.fps, span)
                 cut[event.id] = replace(own, name=event.id, fps=event.fps)
     missing = [event.id for event in normal if event.id not in cut or not cut[event.id].n_poses]
     if missing:

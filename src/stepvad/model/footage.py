@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 from stepvad import skeletons
@@ -15,7 +15,8 @@ from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Repairs, Run, WindowIndex, Windows, clip_runs, cut_in_pieces
+from stepvad.windows import Repairs, Run, Sampling, WindowIndex, Windows, clip_runs, cut_in_pieces
+from stepvad.windows.sampling import at_rate
 
 BATCH = 1024
 """Windows cut and scored at once; keeps memory from growing with the clip."""
@@ -38,13 +39,14 @@ class Footage:
         """Read all clips as `skeleton`, or as modelled for the first clip with people."""
         runs: list[Run] = []
         counts, sha, n_clips = Repairs(), hashlib.sha256(), 0
+        rates = _Rates(config)
         for clip in clips:
             n_clips += 1
             sha.update(clip.digest())
             if not clip.tracks:
                 continue  # without people its skeleton is only a guess
             skeleton = skeleton or skeletons.modelled(clip.skeleton)
-            for run, mended in clip_runs(clip, config, skeleton):
+            for run, mended in clip_runs(rates.common(clip), config, skeleton):
                 counts += mended
                 if len(run) >= config.T:
                     runs.append(run)
@@ -54,13 +56,18 @@ class Footage:
                 f"got none in {n_clips} clips",
                 hint="record more footage, or choose a smaller T",
             )
-        index = WindowIndex.of(runs, config, skeleton.V)
+        index = WindowIndex.of(runs, rates.settings(), skeleton.V)
         if config.confidence and not index.confidence.any():
             raise DataError(
                 "expected poses with confidence to fit on, got 0 for every joint",
                 hint="give joints without a known confidence the confidence 1",
             )
         return cls(index, skeleton, sha.hexdigest(), n_clips, counts)
+
+    @property
+    def config(self) -> Config:
+        """The settings, with the frame rate of the clips."""
+        return self.index.config
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -86,6 +93,34 @@ class Footage:
             report(Progress(stage, done, len(self)))
 
 
+class _Rates:
+    """The frame rates of the clips to fit on."""
+
+    def __init__(self, config: Config) -> None:
+        self._config, self._fps = config, config.fps
+        self._seen: set[float | None] = set()
+
+    def common(self, clip: Clip) -> Clip:
+        """The clip at the rate of the others, if windows are cut by the clock."""
+        self._seen.add(clip.fps)
+        if not self._config.clock:
+            return clip
+        if None in self._seen and len(self._seen) > 1:
+            raise DataError(
+                f"clip {clip.name}: expected clips that all state their frame rate, or none, "
+                "got both",
+                hint="give the frame rate of those that do not state one",
+            )
+        self._fps = self._fps or clip.fps
+        return at_rate(clip, replace(self._config, fps=self._fps))
+
+    def settings(self) -> Config:
+        """The settings, with the rate of the windows where it is one."""
+        if self._config.clock or self._config.fps is not None:
+            return replace(self._config, fps=self._fps)
+        return replace(self._config, fps=self._seen.pop() if len(self._seen) == 1 else None)
+
+
 def score_clip(
     clip: Clip,
     config: Config,
@@ -104,5 +139,10 @@ def score_clip(
             flat += int(windows.flat.sum())
         report(Progress("scoring", counts.poses, clip.n_poses, clip.name))
     return Scores(
-        clip.name, clip.n_frames, config.T, WindowScores.join(parts, config.L), counts, flat
+        clip.name,
+        clip.n_frames,
+        Sampling.of(config, clip.fps).span,
+        WindowScores.join(parts, config.L),
+        counts,
+        flat,
     )

@@ -25,7 +25,7 @@ from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file format; older versions always load."""
 KEY = "stepvad"
 """The only metadata entry: several would be written in no fixed order."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from stepvad.config import Config
 from stepvad.files.secrets import secret
 from stepvad.intake.models import Models
 from stepvad.intake.playback import open_scene
@@ -13,6 +14,7 @@ from stepvad.settings.tls import server_tls
 from stepvad.stream import Stream
 from stepvad.video.models import model_file
 from stepvad.video.source import open_video
+from stepvad.windows.sampling import rate_note
 
 
 def check(settings: SiteSettings) -> Iterator[str]:
@@ -24,6 +26,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
         Stream(model.detector)
         _try(camera)
         yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
+        yield from _rate(camera, model.detector.config)
         yield from _link(camera)
     if any(camera.kind in ("stream", "video") for camera in settings.cameras):
         for network in (settings.pose.detector, settings.pose.pose):
@@ -35,6 +38,18 @@ def check(settings: SiteSettings) -> Iterator[str]:
     if web.enabled and web.certificate and web.key:
         server_tls(web.certificate, web.key)
         yield f"ok: the page can use the certificate {web.certificate}"
+
+
+def _rate(camera: CameraSettings, config: Config) -> Iterator[str]:
+    """Compare a camera's frame rate with the one its model was fitted at."""
+    note = rate_note(config, camera.rate)
+    if note is not None:
+        yield f"{'ok' if config.clock else 'warning'}: camera {camera.name}: {note}"
+    elif config.fps is None:
+        yield (
+            f"warning: camera {camera.name}: its model does not state the frame rate it was fitted "
+            f"at; it must be {camera.rate:g} per second, the camera's rate"
+        )
 
 
 def _try(camera: CameraSettings) -> None:

@@ -194,8 +194,6 @@ class ScoringStage:
 
 def poses_of(watcher: Watcher, record: Record) -> EventPoses:
     """The poses of an event's people from `BEFORE_S` before it, as far as they are buffered."""
-    first = (
-        record.frame_seq - round(BEFORE_S * watcher.subject.rate) - watcher.stream.detector.config.T
-    )
+    first = record.frame_seq - round(BEFORE_S * watcher.subject.rate) - watcher.stream.span
     since, clip = watcher.events.clip(record.tracks, first=max(first, 0))
     return EventPoses(clip, since, watcher.events.peak_slot - since, record.track_id)

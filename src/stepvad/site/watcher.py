@@ -23,14 +23,18 @@ class Watcher:
     ) -> None:
         self.subject, self.skeleton = subject, skeleton
         self.events = CameraEvents(subject, next_epoch, skeleton)
-        self.stream = Stream(subject.detector, skeleton=skeleton)
+        self.stream = self._new_stream()
         self._tracker = Tracker()
 
     def begin(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
         self.events.begin(wall0)
         self._tracker.reset()
-        self.stream = Stream(self.subject.detector, skeleton=self.skeleton)
+        self.stream = self._new_stream()
+
+    def _new_stream(self) -> Stream:
+        subject = self.subject
+        return Stream(subject.detector, skeleton=self.skeleton, fps=subject.rate)
 
     def follow(self, people: People) -> list[Pose]:
         """Track the people of an image with sufficient confidence."""

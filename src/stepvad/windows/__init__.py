@@ -1,8 +1,8 @@
 """Poses of any number of cameras in, standardised windows out (Sec. 3, Sec. 4.1).
 
-`prepare` repairs poses, `gaps` holds the only gap rule, `standardise` scales a window. `cutting`
-cuts a clip from the `runs` of its tracks; `assembler` takes batches of many cameras, `rings` the
-frames of one.
+`prepare` repairs poses, `gaps` holds the only gap rule, `sampling` takes a window's poses by the
+clock, `standardise` scales it. `cutting` cuts a clip from the `runs` of its tracks; `assembler`
+takes batches of many cameras, `rings` the frames of one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from stepvad.windows.cutting import cut, cut_in_pieces
 from stepvad.windows.index import Run, WindowIndex
 from stepvad.windows.prepare import prepare
 from stepvad.windows.runs import clip_runs
+from stepvad.windows.sampling import Sampling
 from stepvad.windows.standardise import place, standardise
 from stepvad.windows.values import Repairs, Windows
 
 __all__ = [
     "Repairs",
     "Run",
+    "Sampling",
     "WindowIndex",
     "Windows",
     "clip_runs",

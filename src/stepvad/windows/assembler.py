@@ -14,6 +14,7 @@ from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows.gaps import Poses, ends_run, fill_gaps
 from stepvad.windows.online import check_online
 from stepvad.windows.prepare import prepare
+from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import Windows
 
 AT_ONCE = 512
@@ -37,14 +38,15 @@ class WindowAssembler:
     """Cuts the poses of many cameras into the windows that one `Stream` per camera would.
 
     Camera numbers are below 2^31 and track ids have 32 bits. Frames of a camera arrive in order,
-    one or many at a time. Memory grows with the number of people in view.
+    one or many at a time, all at the same rate. Memory grows with the number of people in view.
     """
 
-    def __init__(self, config: Config, skeleton: Skeleton) -> None:
+    def __init__(self, config: Config, skeleton: Skeleton, fps: float | None = None) -> None:
         check_online(config)
         self.config, self.skeleton = config, skeleton
         self.duplicate_poses = 0
-        self._length = length = config.T
+        self._sampling = Sampling.of(config, fps)
+        self._length = length = self._sampling.span
         joints = skeleton.V
         self._slot: dict[int, int] = {}
         self._free: list[int] = []
@@ -119,7 +121,7 @@ class WindowAssembler:
             order, same = order[~again], same[~again]
             step = np.diff(frame[order], prepend=0)
         # a long gap within the batch starts a new run
-        broken = same & ends_run(step - 1, self._length)
+        broken = same & ends_run(step - 1, self._sampling.gap)
         runs = [order]
         if broken.any():
             turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
@@ -154,7 +156,7 @@ class WindowAssembler:
         before = np.concatenate([[0], frame[:-1]]) if len(frame) else frame
         before[first] = self._last[slots]
         missed = frame - before - 1
-        fresh = ends_run(missed[first], self._length)
+        fresh = ends_run(missed[first], self._sampling.gap)
         self._n[slots[fresh]] = 0
         missed[first[fresh]] = 0
         of = np.arange(len(key))
@@ -190,7 +192,7 @@ class WindowAssembler:
             writeable=False,
         )
         sures = sliding_window_view(self._confidence.reshape(-1), self._length)
-        return spans[at].reshape(len(at), self._length, *joints), sures[at]
+        return self._sampling.take(spans[at].reshape(len(at), self._length, *joints), sures[at])
 
     def _earlier(
         self,
@@ -238,7 +240,7 @@ class WindowAssembler:
         latest = np.full(int(self._owner.max(initial=0)) + 1, NEVER)
         np.maximum.at(latest, self._owner[used], self._last[used])
         missed = latest[self._owner] - self._last - 1
-        self._release(used & ends_run(missed, self._length))
+        self._release(used & ends_run(missed, self._sampling.gap))
         before = len(self._n)
         if len(self._free) > before // 4 + wanted:
             return

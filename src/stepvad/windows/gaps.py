@@ -9,9 +9,9 @@ Poses = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Keypoints `(n, V, 2)` and mean confidence `(n,)`."""
 
 
-def ends_run(missed: NDArray[np.int64], T: int) -> NDArray[np.bool_]:
+def ends_run(missed: NDArray[np.int64], longest: int) -> NDArray[np.bool_]:
     """Whether a gap of this many missed frames is too long to fill."""
-    return missed > T
+    return missed > longest
 
 
 def fill_gaps(

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config
+from stepvad.windows.gaps import Poses
+from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import Windows
 
 
@@ -59,13 +61,17 @@ class WindowIndex:
     track_id: NDArray[np.int64]
     frame: NDArray[np.int64]
     config: Config
+    sampling: Sampling
 
     @classmethod
-    def of(cls, runs: Sequence[Run], config: Config, V: int) -> WindowIndex:
-        """All windows of these runs, T frames long, one frame apart."""
-        T = config.T
+    def of(
+        cls, runs: Sequence[Run], config: Config, V: int, sampling: Sampling | None = None
+    ) -> WindowIndex:
+        """All windows of these runs, one frame apart; T frames long unless sampled otherwise."""
+        sampling = sampling or Sampling(config.T)
+        span = sampling.span
         lengths = np.array([len(run) for run in runs], dtype=np.int64)
-        n_windows = np.maximum(lengths - T + 1, 0)
+        n_windows = np.maximum(lengths - span + 1, 0)
         # position of each window within its run: 0, 1, … for the first run, 0, 1, … for the next
         offset = np.arange(n_windows.sum()) - np.repeat(np.cumsum(n_windows) - n_windows, n_windows)
         first_pose = np.cumsum(lengths) - lengths
@@ -77,8 +83,9 @@ class WindowIndex:
             confidence=np.concatenate([empty[:, 0, 0], *(run.confidence for run in runs)]),
             start=np.repeat(first_pose, n_windows) + offset,
             track_id=np.repeat(track_id, n_windows),
-            frame=np.repeat(first_frame, n_windows) + offset + T - 1,
+            frame=np.repeat(first_frame, n_windows) + offset + span - 1,
             config=config,
+            sampling=sampling,
         )
 
     def __len__(self) -> int:
@@ -87,19 +94,22 @@ class WindowIndex:
 
     def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
         """The windows at these rows, cut and standardised."""
-        poses = self.start[rows][:, None] + np.arange(self.config.T)  # (n, T)
-        keypoints, confidence = self._keypoints(poses), self.confidence[poses]
-        return Windows.of(keypoints, confidence, self.track_id[rows], self.frame[rows], self.config)
+        return Windows.of(*self.poses(rows), self.track_id[rows], self.frame[rows], self.config)
+
+    def poses(self, rows: NDArray[np.int64] | slice) -> Poses:
+        """The windows at these rows in pixels `(n, T, V, 2)`, and their confidences `(n, T)`."""
+        covered = self.start[rows][:, None] + np.arange(self.sampling.span)
+        return self.sampling.take(self._keypoints(covered), self.confidence[covered])
 
     def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Keypoints of poses `(n, T)` as `(n, T, V, 2)`; faster for adjacent windows."""
-        n, T = poses.shape
+        """Keypoints of poses `(n, span)` as `(n, span, V, 2)`; faster for adjacent windows."""
+        n, span = poses.shape
         first, end = (int(poses[:, 0].min()), int(poses[:, -1].max()) + 1) if n else (0, 0)
-        if not T <= end - first <= 2 * n + T:
+        if not span <= end - first <= 2 * n + span:
             return self.keypoints[poses]
-        # joints outside, poses inside: the T values of a joint in a window are contiguous
+        # joints outside, poses inside: the values of a joint in a window are contiguous
         turned = np.ascontiguousarray(self.keypoints[first:end].transpose(2, 1, 0))
-        spans = np.lib.stride_tricks.sliding_window_view(turned, T, axis=2)  # (2, V, poses, T)
+        spans = np.lib.stride_tricks.sliding_window_view(turned, span, axis=2)  # (2, V, n, span)
         return spans.transpose(2, 0, 1, 3)[poses[:, 0] - first].transpose(0, 3, 2, 1)
 
     def batches(self, size: int) -> Iterator[Windows]:

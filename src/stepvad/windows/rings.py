@@ -8,25 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.windows.gaps import ends_run, fill_gaps
+from stepvad.windows.sampling import Sampling
 
 Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
 """Keypoints `(N, T, V, 2)`, confidences `(N, T)`, track ids and last frames of new windows."""
 
 
 class TrackRings:
-    """Ring buffers of the latest T poses of every track; adding a pose moves no other.
+    """Ring buffers of every track's latest poses, one window long; adding a pose moves no other.
 
-    Each ring is stored twice, back to back, so any T consecutive poses are a slice.
+    Each ring is stored twice, back to back, so any window is a slice.
     """
 
-    def __init__(self, T: int, V: int) -> None:
-        self.T = T
+    def __init__(self, sampling: Sampling, V: int) -> None:
+        self.sampling = sampling
+        self._span = span = sampling.span
         self.n_filled = 0
         """Poses interpolated by the last push."""
         self._slot: dict[int, int] = {}
         self._free: list[int] = []
-        self._keypoints = np.empty((0, 2 * T, V, 2), dtype=np.float32)
-        self._confidence = np.empty((0, 2 * T), dtype=np.float32)
+        self._keypoints = np.empty((0, 2 * span, V, 2), dtype=np.float32)
+        self._confidence = np.empty((0, 2 * span), dtype=np.float32)
         self._last = np.empty(0, dtype=np.int64)
         """Frame of each track's latest pose."""
         self._length = np.empty(0, dtype=np.int64)
@@ -64,8 +66,8 @@ class TrackRings:
         return len(self._slot)
 
     def _forget(self, frame: int) -> None:
-        """Drop tracks that were missed for more than T frames."""
-        gone = (self._length > 0) & ends_run(frame - self._last - 1, self.T)
+        """Drop tracks that were missed for longer than a gap that is filled."""
+        gone = (self._length > 0) & ends_run(frame - self._last - 1, self.sampling.gap)
         if gone.any():
             for track_id, slot in [*self._slot.items()]:
                 if gone[slot]:
@@ -100,7 +102,7 @@ class TrackRings:
         confidence: NDArray[np.float32],
     ) -> list[Found]:
         """Interpolate the missed poses of some tracks; return the windows they complete."""
-        latest = slots, (self._length[slots] - 1) % self.T
+        latest = slots, (self._length[slots] - 1) % self._span
         earlier = self._keypoints[latest], self._confidence[latest]
         missed = frame - self._last[slots] - 1
         row, ahead, (filled, sure) = fill_gaps(missed, (keypoints, confidence), earlier)
@@ -119,21 +121,19 @@ class TrackRings:
         confidence: NDArray[np.float32],
         frame: int,
     ) -> None:
-        place = self._length[slots] % self.T
-        for copy in (place, place + self.T):
+        place = self._length[slots] % self._span
+        for copy in (place, place + self._span):
             self._keypoints[slots, copy] = keypoints
             self._confidence[slots, copy] = confidence
         self._length[slots] += 1
         self._last[slots] = frame
 
     def _windows(self, slots: NDArray[np.int64], track_id: NDArray[np.int64]) -> Found:
-        """The latest T poses of each of these tracks that has at least T."""
-        whole = self._length[slots] >= self.T
+        """The latest window of each of these tracks that is long enough for one."""
+        whole = self._length[slots] >= self._span
         slots = slots[whole, None]
-        poses = self._length[slots] % self.T + np.arange(self.T)  # (N, T)
-        return (
-            self._keypoints[slots, poses],
-            self._confidence[slots, poses],
-            track_id[whole],
-            self._last[slots[:, 0]],
+        poses = self._length[slots] % self._span + np.arange(self._span)  # (N, span)
+        keypoints, confidence = self.sampling.take(
+            self._keypoints[slots, poses], self._confidence[slots, poses]
         )
+        return keypoints, confidence, track_id[whole], self._last[slots[:, 0]]

@@ -15,19 +15,22 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows.gaps import ends_run, fill_gaps
 from stepvad.windows.index import Run
 from stepvad.windows.prepare import prepare
+from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import Repairs
 
 PIECE = 32_768
-"""Most poses of a run held at once; longer runs are split into pieces that share T - 1 poses."""
+"""Most poses of a run held at once; the pieces of a longer one overlap by a window less a pose."""
 
 Repaired = tuple[Run, Repairs]
 """A run, and the repairs made since the previous one."""
 
 
-def clip_runs(clip: Clip, config: Config, skeleton: Skeleton) -> Iterator[Repaired]:
+def clip_runs(
+    clip: Clip, config: Config, skeleton: Skeleton, sampling: Sampling | None = None
+) -> Iterator[Repaired]:
     """The runs of a clip, converted to the given skeleton."""
     try:
-        yield from runs_of(_parts(clip), config, clip.skeleton, skeleton)
+        yield from runs_of(_parts(clip), config, clip.skeleton, skeleton, sampling)
     except DataError as error:
         raise error.located(f"clip {clip.name}") from error
 
@@ -56,13 +59,17 @@ def _rows(track: Track) -> Iterator[PoseRows]:
 
 
 def runs_of(
-    parts: Iterable[PoseRows], config: Config, source: Skeleton, target: Skeleton
+    parts: Iterable[PoseRows],
+    config: Config,
+    source: Skeleton,
+    target: Skeleton,
+    sampling: Sampling | None = None,
 ) -> Iterator[Repaired]:
     """Yield the runs of poses sorted by track and frame, given in parts of any size.
 
     Runs, and the pieces of long ones, do not depend on the size of the parts.
     """
-    builder = _Builder(config, source, target)
+    builder = _Builder(config, source, target, sampling or Sampling(config.T))
     for part in parts:
         for run in builder.add(part):
             yield run, builder.taken_counts()
@@ -73,9 +80,12 @@ def runs_of(
 class _Builder:
     """The run under construction: pending poses and the tail they are joined to."""
 
-    def __init__(self, config: Config, source: Skeleton, target: Skeleton) -> None:
+    def __init__(
+        self, config: Config, source: Skeleton, target: Skeleton, sampling: Sampling
+    ) -> None:
         self._counts = Repairs()
         self._config, self._source, self._target = config, source, target
+        self._sampling = sampling
         self._last: tuple[int, int] | None = None  # track and frame
         self._waiting: list[tuple[NDArray[np.int64], Run]] = []
         self._n_waiting = 0
@@ -96,7 +106,7 @@ class _Builder:
         last = (track[0] - 1, 0) if self._last is None else self._last
         other_track = np.diff(track, prepend=last[0]) != 0
         missed = np.diff(frame, prepend=last[1]) - 1
-        begins = other_track | ends_run(missed, self._config.T)
+        begins = other_track | ends_run(missed, self._sampling.gap)
         edges = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(track)]
         for first, end in pairwise(edges):
             if begins[first]:
@@ -129,12 +139,12 @@ class _Builder:
         poses = Run.joined([run for _, run in self._waiting])
         self._waiting, self._n_waiting = [], 0
         run, n_new = _extended(self._tail, poses, frames)
-        T, drops_last = self._config.T, self._config.drop_last_window and ends_track
+        span, drops_last = self._sampling.span, self._config.drop_last_window and ends_track
         self._counts += Repairs(
-            filled_poses=n_new - len(frames), short_runs=int(ends_run and len(run) < T)
+            filled_poses=n_new - len(frames), short_runs=int(ends_run and len(run) < span)
         )
-        self._tail = run.part(-max(T - 1, 1), len(run))
-        return run.part(-(n_new + T - 1), len(run) - drops_last)
+        self._tail = run.part(-max(span - 1, 1), len(run))
+        return run.part(-(n_new + span - 1), len(run) - drops_last)
 
 
 def _extended(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[Run, int]:

@@ -10,6 +10,7 @@ from stepvad.fleet.worker.checkpoint import CameraState
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.incidents.camera_events import CameraEvents, CameraProfile
 from stepvad.incidents.record import Record
+from stepvad.windows import Sampling
 
 PAST = 8
 """Past connections remembered, to recognise their late messages."""
@@ -62,7 +63,8 @@ class FleetCamera:
     @property
     def reach(self) -> int:
         """How many slots back windows may reach, including interpolated ones."""
-        return 2 * self.subject.detector.config.T
+        sampling = Sampling.of(self.subject.detector.config, self.subject.rate)
+        return sampling.span + sampling.gap
 
     def note(self, batch: Batch, sequence: int) -> None:
         """Record the stream sequence of a batch for as long as windows need its frames."""

@@ -11,12 +11,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.detector import Detector
 from stepvad.fleet.wire import Batch
 from stepvad.fleet.worker.camera import FleetCamera
+from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Kind
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
+from stepvad.windows import Sampling
 from stepvad.windows.assembler import WindowAssembler
 
 logger = logging.getLogger(__name__)
@@ -81,10 +82,10 @@ class ScoringStats:
 
 @dataclass(slots=True, eq=False)
 class BatchScorer:
-    """Scores frames of all cameras, with one call per detector and skeleton."""
+    """Scores frames of all cameras, with one call per detector, frame rate and skeleton."""
 
     counts: ScoringStats = field(default_factory=ScoringStats)
-    _assemblers: dict[int, WindowAssembler] = field(default_factory=dict)
+    _assemblers: dict[tuple[int, float], WindowAssembler] = field(default_factory=dict)
     _numbers: int = 0
 
     def number(self) -> int:
@@ -94,27 +95,33 @@ class BatchScorer:
 
     def forget(self, camera: FleetCamera) -> None:
         """Discard the windows in progress of this camera."""
-        self._assembler(camera.subject.detector).forget(camera.number)
+        self._assembler(camera.subject).forget(camera.number)
 
     def score(self, works: Sequence[Work]) -> list[Announcement]:
         """Score frames and return the event changes; frames of a camera must be in order."""
         groups: dict[tuple[int, str], list[Work]] = {}
         for work in works:
-            key = id(work.camera.subject.detector), work.batch.connection.skeleton.name
+            assembler = self._assembler(work.camera.subject)
+            key = id(assembler), work.batch.connection.skeleton.name
             groups.setdefault(key, []).append(work)
         return [change for group in groups.values() for change in self._score(group)]
 
-    def _assembler(self, detector: Detector) -> WindowAssembler:
-        if id(detector) not in self._assemblers:
-            self._assemblers[id(detector)] = WindowAssembler(detector.config, detector.skeleton)
-        return self._assemblers[id(detector)]
+    def _assembler(self, subject: CameraProfile) -> WindowAssembler:
+        """The assembler of all cameras with this model whose windows span as many frames."""
+        detector = subject.detector
+        key = id(detector), Sampling.of(detector.config, subject.rate).ratio
+        if key not in self._assemblers:
+            self._assemblers[key] = WindowAssembler(
+                detector.config, detector.skeleton, subject.rate
+            )
+        return self._assemblers[key]
 
     def _score(self, works: Sequence[Work]) -> list[Announcement]:
-        """Score frames of cameras that share a detector and a skeleton.
+        """Score frames of cameras that share a detector, a frame rate and a skeleton.
 
         If that fails, score each camera alone: only the faulty camera loses its frames.
         """
-        assembler = self._assembler(works[0].camera.subject.detector)
+        assembler = self._assembler(works[0].camera.subject)
         mark = assembler.mark()
         try:
             frames = _Frames.of(works)
@@ -147,8 +154,8 @@ class BatchScorer:
         self, works: Sequence[Work], frames: _Frames
     ) -> tuple[WindowScores, NDArray[np.int64]]:
         """Scores of the windows of new frames, and the frame that completed each."""
-        detector = works[0].camera.subject.detector
-        assembler = self._assembler(detector)
+        subject = works[0].camera.subject
+        detector, assembler = subject.detector, self._assembler(subject)
         frame = np.repeat(np.arange(len(frames.slot)), frames.people)  # by person
         numbers = np.array([work.camera.number for work in works])
         scores, of, flat = [], [], 0

@@ -1,0 +1,173 @@
+"""Footage of another frame rate than the model's, at every border: converted, or said."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from stepvad.archive import scoring
+from stepvad.archive.scoring import ScoreOptions
+from stepvad.calibration.footage import ScoredFootage
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.explain import explain
+from stepvad.explain.look import look_at
+from stepvad.fleet.worker.scoring import BatchScorer
+from stepvad.formats import write_clip
+from stepvad.incidents.camera_events import CameraProfile
+from stepvad.incidents.events import Rules
+from stepvad.intake import demo
+from stepvad.poses import Clip
+from stepvad.settings.file import load
+from stepvad.site.checking import check
+from stepvad.windows import sampling
+from stepvad.windows.sampling import at_rate
+from tests.cli.conftest import Command, stepvad
+
+__all__ = ["stepvad"]
+
+SLOW = 10.0
+
+
+@pytest.fixture(scope="module")
+def slow_model(walkers: list[Clip]) -> Detector:
+    """A model of walkers at ten frames a second, by the clock."""
+    config = Config(T=6, K=12, width=16, max_steps=8, ema_warmup=True, clock=True, fps=SLOW)
+    return Detector.fit(walkers, config)
+
+
+@pytest.fixture
+def slow_file(slow_model: Detector, tmp_path: Path) -> Path:
+    slow_model.save(tmp_path / "slow.safetensors")
+    return tmp_path / "slow.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet() -> None:
+    sampling._ratio.cache_clear()
+
+
+def test_the_file_knows_the_rate(slow_model: Detector, slow_file: Path) -> None:
+    assert slow_model.config.fps == SLOW
+    assert Detector.load(slow_file).config == slow_model.config
+
+
+def test_an_archive_of_another_rate_has_the_scores_of_its_clips(
+    slow_file: Path, walkers: list[Clip], tmp_path: Path
+) -> None:
+    clip = walkers[0]
+    place = tmp_path / "poses" / "date=2026-05-01" / "camera=gate"
+    place.mkdir(parents=True)
+    write_clip(clip, place / f"{clip.name}.parquet")
+    scores = tmp_path / "scores"
+    scoring.score(str(tmp_path / "poses"), str(scores), slow_file, ScoreOptions())
+    (file,) = scores.rglob("*.parquet")
+    expected = Detector.load(slow_file, threads=1).score(clip)
+    assert clip.fps == 25.0
+    assert expected.T == 14  # 13 steps of 40 ms are longer than 5 of 100 ms
+    assert pq.read_table(file)["A"].to_numpy().tobytes() == expected.A.tobytes()
+
+
+def test_cameras_of_one_model_share_an_assembler_only_at_one_rate(slow_model: Detector) -> None:
+    rules = Rules(threshold=3.0)
+
+    def camera(name: str, rate: float) -> CameraProfile:
+        return CameraProfile(
+            camera=name, detector=slow_model, rules=rules, rate=rate,
+            model_id="slow", model_sha256="0", zones={},
+        )  # fmt: skip
+
+    scorer = BatchScorer()
+    one, other, fast = (
+        scorer._assembler(camera(name, rate)) for name, rate in (("a", 5), ("b", 5), ("c", 25))
+    )
+    assert one is other
+    assert one is not fast
+    assert (one._length, fast._length) == (4, 14)
+
+
+def test_explanations_of_another_rate_add_up(slow_model: Detector, walkers: list[Clip]) -> None:
+    scores = slow_model.score(walkers[0])
+    row = int(np.argmax(scores.A))
+    track, frame = int(scores.windows.track_id[row]), int(scores.windows.frame[row])
+    (found,) = explain(slow_model, walkers[0], [(track, frame)])
+    assert found.score == pytest.approx(float(scores.A[row]), abs=1e-4)
+    assert found.base + found.contributions.sum() == pytest.approx(found.score, abs=1e-3)
+    assert found.frames.tolist() == [frame - back for back in (12, 10, 7, 5, 2, 0)]
+    seen = next(one for one in walkers[0].tracks if one.id == track)
+    last = seen.keypoints[np.searchsorted(seen.frames, frame)]
+    np.testing.assert_allclose(found.observed[-1], last, atol=1e-3)
+    peak = look_at(slow_model, walkers[0], track, frame, calm=0.0)
+    assert peak.peak.frames[-1] == frame
+    ends = [int(window.frames[-1]) for window in peak.windows]
+    assert {14} >= set(np.diff(ends).tolist())
+
+
+def test_calibration_takes_the_rate_that_it_is_told(
+    slow_model: Detector, walkers: list[Clip]
+) -> None:
+    unknown = [replace(clip, fps=None) for clip in walkers]
+    told, known = ScoredFootage(slow_model), ScoredFootage(slow_model)
+    told.add("gate", unknown, fps=25.0)
+    known.add("gate", walkers)
+    for one, other in zip(told.clips["gate"], known.clips["gate"], strict=True):
+        assert one.windows.A.tobytes() == other.windows.A.tobytes()
+
+
+def test_commands_convert_and_say_so(
+    stepvad: Command, slow_file: Path, walkers: list[Clip], tmp_path: Path
+) -> None:
+    write_clip(walkers[0], tmp_path / "fast.parquet")
+    write_clip(replace(walkers[0], fps=None), tmp_path / "unknown.json")
+    inspected = stepvad("inspect", slow_file)
+    words = "0.5 s at 10 per second; footage of another rate is resampled"
+    assert words in inspected.out
+    scored = stepvad("score", slow_file, tmp_path / "fast.parquet", "--json")
+    assert "footage of 25 frames per second is resampled to the model's 10" in scored.err
+    unknown = stepvad("score", slow_file, tmp_path / "unknown.json", "--json")
+    assert "warning: footage of unknown frame rate is taken for the model's 10" in unknown.err
+    told = stepvad("score", slow_file, tmp_path / "unknown.json", "--json", "--fps", "25")
+    assert told.out.replace("unknown", walkers[0].name) != unknown.out
+    fitted = tmp_path / "fitted.safetensors"
+    quick = ("--width", "16", "--max-steps", "4", "--K", "12")
+    stepvad("fit", tmp_path / "fast.parquet", "-o", fitted, *quick)
+    assert (Detector.load(fitted).config.clock, Detector.load(fitted).config.fps) == (True, 25.0)
+    stepvad("fit", tmp_path / "unknown.json", "-o", fitted, *quick, "--fps", "50", "--frames")
+    assert (Detector.load(fitted).config.clock, Detector.load(fitted).config.fps) == (False, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"clock": True, "fps": 10.0}, "ok: camera door: footage of 5 frames per second is resam"),
+        ({"fps": 10.0}, "warning: camera door: the model was fitted at 10 frames per second"),
+        ({"fps": None}, "warning: camera door: its model does not state the frame rate"),
+        ({"fps": 5.0}, None),
+    ],
+)
+def test_check_compares_the_rates_of_cameras_and_models(
+    changes: dict[str, float | None], words: str | None, tmp_path: Path
+) -> None:
+    for file in demo.MODEL.parent.glob(f"{demo.MODEL.stem}*"):
+        shutil.copy(file, tmp_path)
+    detector = Detector.load(demo.MODEL)
+    config = replace(detector.config, **changes)  # type: ignore[arg-type]  # Config checks
+    replace(detector, model=replace(detector.model, config=config)).save(tmp_path / "m.safetensors")
+    text = 'model = "m.safetensors"\n[[cameras]]\nname = "door"\nrate = 5\nthreshold = 3\n'
+    (tmp_path / "site.toml").write_text(text + 'url = "rtsp://10.0.0.2/a"\n')
+    lines = check(load(tmp_path / "site.toml"))
+    next(lines)
+    said = next(lines)
+    assert said.startswith(words) if words is not None else "TLS" in said
+
+
+def test_marked_events_of_another_rate_are_counted_at_the_models(
+    slow_model: Detector, walkers: list[Clip]
+) -> None:
+    assert at_rate(walkers[0], slow_model.config).fps == SLOW
+    assert at_rate(walkers[0], replace(slow_model.config, clock=False)) is walkers[0]
