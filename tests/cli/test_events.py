@@ -266,7 +266,7 @@ def test_messages_that_did_not_arrive_are_listed_and_sent_again(
     assert store.pending("mqtt")[0].seq == second.seq
     done = stepvad("events", "resend", data, "--sink", "mqtt", "--all")
     assert "queued again: 1" in done.err
-    assert [letter.seq for letter in store.pending("mqtt")][:2] == [first.seq, second.seq]
+    assert [message.seq for message in store.pending("mqtt")][:2] == [first.seq, second.seq]
     assert store.dead_letters() == []
     store.close()
 

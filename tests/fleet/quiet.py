@@ -92,7 +92,7 @@ def joined(runs: Iterable[Quiet]) -> Quiet:
 
 
 def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> CameraEvents:
-    subject = CameraProfile(
+    profile = CameraProfile(
         camera=name,
         rate=rate,
         rules=Rules(threshold=THRESHOLD),
@@ -101,7 +101,7 @@ def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int
         model_sha256=sha256,
         zones={},
     )
-    return CameraEvents(subject, lambda: epoch)
+    return CameraEvents(profile, lambda: epoch)
 
 
 def assert_same(heard: Heard, expected: Quiet) -> None:

@@ -340,7 +340,7 @@ def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
     expected, see = quiet([scripts[0], scripts[2]]), CameraEvents.see
 
     def broken(watcher: CameraEvents, slot: int, *rest: Any) -> list[Changed]:
-        if watcher.subject.camera == "s1/cam" and slot % 50 == 40:
+        if watcher.profile.camera == "s1/cam" and slot % 50 == 40:
             raise RuntimeError("poison")
         return see(watcher, slot, *rest)
 
@@ -430,7 +430,7 @@ def test_a_camera_with_a_field_of_another_type_is_refused(
     shard = shard_of(models)
     for sent in deliveries(interleaved([script("s0/cam", scenes[0])])):
         step(shard, [sent])
-        if shard.cameras[sent.subject].told is not None:
+        if shard.cameras[sent.subject].reported is not None:
             break
     facts: Any = shard.state().to_json()
     assert ShardState.from_json(facts) == shard.state()

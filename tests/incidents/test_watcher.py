@@ -30,7 +30,7 @@ Zones = dict[str, list[tuple[float, float]]]
 
 
 def watcher(detector: Detector, threshold: float, zones: Zones | None = None) -> Watcher:
-    subject = CameraProfile(
+    profile = CameraProfile(
         camera="door",
         rate=25.0,
         rules=Rules(threshold=threshold, min_s=0.2, gap_s=1.0),
@@ -39,7 +39,7 @@ def watcher(detector: Detector, threshold: float, zones: Zones | None = None) ->
         model_sha256="0" * 64,
         zones=zones or {},
     )
-    made = Watcher(subject, count(3).__next__)
+    made = Watcher(profile, count(3).__next__)
     made.begin(WALL0)
     return made
 
@@ -106,7 +106,7 @@ def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     assert np.array_equal(frame[ours], whole.frame[theirs])
     assert x[ours].tobytes() == whole.x[theirs].tobytes()
 
-    found = events.find(offline.windows, 25.0, live.subject.rules, recorded)
+    found = events.find(offline.windows, 25.0, live.profile.rules, recorded)
     ended = [record for kind, record in changes if kind == "end"]
     assert len(found) > 0
     assert [(r.start_time, r.end_time, r.tracks, r.track_id) for r in ended] == [
@@ -164,7 +164,7 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     assert {kind for told in expected for kind, _ in told} == {"new", "update", "end"}
     for first in range(0, len(frames), 3):
         end = min(first + LATER, len(frames))
-        again = CameraEvents(whole.subject, count(3).__next__, kept_s=0.0)
+        again = CameraEvents(whole.profile, count(3).__next__, kept_s=0.0)
         again.restore(CameraEventsState.from_json(json.loads(states[first])))
         found = [again.see(frame[0], SIZE, *frame[1:]) for frame in frames[first:end]]
         assert found == expected[first:end]
@@ -221,7 +221,7 @@ def test_a_record_tells_where_how_sure_and_at_which_scales(
     assert np.allclose(last.box[:2], track.keypoints[at[0]].min(axis=0))
     assert np.allclose(last.box[2:], track.keypoints[at[0]].max(axis=0))
     assert last.zones == ("all",)
-    assert (first.epoch, first.threshold) == (3, live.subject.rules.threshold)
+    assert (first.epoch, first.threshold) == (3, live.profile.rules.threshold)
 
 
 def busy(live: Watcher, clip: Clip) -> int:

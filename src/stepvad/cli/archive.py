@@ -15,7 +15,7 @@ from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.archive.diff import Changed, Difference, Side
-    from stepvad.archive.holdings import CameraFootage, ScoreCoverage
+    from stepvad.archive.inventory import CameraFootage, ScoreCoverage
 
 archive = typer.Typer(no_args_is_help=True, help="Stored poses: score, compare models, count.")
 
@@ -141,9 +141,9 @@ def info(
 
     stepvad archive info poses scores-a scores-b
     """
-    from stepvad.archive import holdings
+    from stepvad.archive import inventory
 
-    found = holdings.look(places)
+    found = inventory.read(places)
     if as_json:
         print_json(asdict(found))
         return

@@ -42,15 +42,15 @@ def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -
             for name, (waits, gone) in store.outbox.counts().items()
             if sink in (None, name)
         }
-    letters: list[OutboxMessage | DeadLetter] = [*refused, *waiting]
+    messages: list[OutboxMessage | DeadLetter] = [*refused, *waiting]
     if as_json:
-        print_json({"sinks": counts, "messages": [_facts(one) for one in letters]})
+        print_json({"sinks": counts, "messages": [_facts(one) for one in messages]})
         return
     rows = [(name, str(one["waiting"]), str(one["refused"])) for name, one in counts.items()]
     print_table("messages that did not arrive", ("sink", "waiting", "refused"), rows)
-    if letters:
+    if messages:
         columns = ("id", "sink", "state", "event", "change", "tries", "last error")
-        facts = [_facts(one) for one in letters]
+        facts = [_facts(one) for one in messages]
         names = ("id", "sink", "state", "event_id", "kind", "tries", "error")
         print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
 

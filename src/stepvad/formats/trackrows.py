@@ -123,8 +123,8 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
         _joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS
     )
     rows = PoseRows(track, frame, np.stack([x, y], axis=-1), confidence)
-    for stretch in _stretches(codes):
-        yield names[codes[stretch.start]], rows[stretch]
+    for run in _runs(codes):
+        yield names[codes[run.start]], rows[run]
 
 
 def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
@@ -156,7 +156,7 @@ def _joints(
     return values.to_numpy().reshape(len(column), n_joints)
 
 
-def _stretches(keys: NDArray[np.int64]) -> Iterator[slice]:
+def _runs(keys: NDArray[np.int64]) -> Iterator[slice]:
     """Slices of consecutive rows with the same key."""
     changes = np.flatnonzero(np.diff(keys)) + 1
     bounds = [0, *changes.tolist(), len(keys)] if len(keys) else []

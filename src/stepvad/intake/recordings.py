@@ -257,16 +257,16 @@ def _extract(
     parts: Parts,
     report: Report,
 ) -> Extraction | None:
-    looking = ExtractionOptions(
+    options = ExtractionOptions(
         min_confidence=settings.min_confidence, stop=settings.stop, report=report
     )
     match source:
         case FileSource():
             video = VideoFile(source.path, camera=source.name)
-            return extract_file(video, estimator, parts, looking, frames=source.frames)
+            return extract_file(video, estimator, parts, options, frames=source.frames)
         case CameraSource():
             camera = Camera(source.name, source.url)
-            return extract_camera(camera, estimator, parts, looking, duration_s=settings.duration_s)
+            return extract_camera(camera, estimator, parts, options, duration_s=settings.duration_s)
 
 
 def _finished(source: Source, settings: ExtractionSettings) -> RecordingOutcome | None:

@@ -345,19 +345,19 @@ class LiveStatus:
             known = ", ".join(self._cameras) or "none"
             raise ConfigError(
                 f"camera {name!r}: expected a camera of the site ({known})",
-                hint="add it to the board first",
+                hint="add the camera first",
             ) from None
 
 
 class Subscription:
     """Frames for one reader: the latest unread frame of each camera."""
 
-    def __init__(self, board: LiveStatus) -> None:
-        self._board = board
+    def __init__(self, status: LiveStatus) -> None:
+        self._status = status
         self._seen: dict[str, int] = {}
 
     def take(self) -> dict[str, ScoredFrame]:
         """New frames since the last call, by camera; nothing is buffered."""
-        new = self._board.frames_after(self._seen)
+        new = self._status.frames_after(self._seen)
         self._seen.update({name: n for name, (n, _) in new.items()})
         return {name: frame for name, (_, frame) in new.items()}

@@ -46,7 +46,7 @@ class PageParts:
 
     settings: SiteSettings
     store: Store
-    board: LiveStatus
+    status: LiveStatus
     explain: Explain
     mark: Mark
 
@@ -72,13 +72,13 @@ class Site:
     ) -> None:
         """Events go to the sinks in the settings and to `more`."""
         self.settings = settings
-        self.board = LiveStatus()
+        self.status = LiveStatus()
         self._more = more
         known = [*names(settings.sinks), *(sink.name for sink in more)]
         self.store = Store(settings.data / FILE_NAME, known)
         self._serve = serve
         self._supervisor = supervisor or Supervisor()
-        self.pipeline = Pipeline(settings, Models(), self.board, self.store)
+        self.pipeline = Pipeline(settings, Models(), self.status, self.store)
 
     def run(self, stop: threading.Event, parent: Parent | None = None) -> list[str]:
         """Run until stopped; return the stages that failed to stop, usually none.
@@ -98,7 +98,7 @@ class Site:
                 self._supervisor.start(stage)
             self.pipeline.start(self._supervisor)
             logger.info(
-                "site %s is watching, cameras: %d", self.settings.name, len(self.board.names())
+                "site %s is watching, cameras: %d", self.settings.name, len(self.status.names())
             )
             watch_over(self._supervisor, stop, parent)
             logger.info("stopping")
@@ -120,7 +120,7 @@ class Site:
         if self._serve is None or not self.settings.web.enabled:
             return None
         explain = self.pipeline.explainer.explanation
-        shown = PageParts(self.settings, self.store, self.board, explain, self.mark)
+        shown = PageParts(self.settings, self.store, self.status, explain, self.mark)
         page = self._serve(shown, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
@@ -130,7 +130,7 @@ class Site:
         pipeline = self.pipeline
         retain = DeleteOldData(self.store, pipeline.recordings, self.settings.retention)
         return Housekeeping(
-            self.board, pipeline.tasks, self.store, deliveries, retain, pipeline.drifting
+            self.status, pipeline.tasks, self.store, deliveries, retain, pipeline.drifting
         )
 
     def mark(self, id: str, normal: bool) -> None:

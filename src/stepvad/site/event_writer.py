@@ -109,7 +109,7 @@ class EventWriter:
         self,
         changes: ChangeQueue,
         store: EventStore,
-        board: LiveStatus,
+        status: LiveStatus,
         tasks: TaskQueue,
         explainer: Explainer | None = None,
         *,
@@ -118,7 +118,7 @@ class EventWriter:
         """`recordings` is the directory of recorded poses, with one subdirectory per camera."""
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._changes, self._store = changes, store
-        self._board, self._tasks, self._explainer = board, tasks, explainer
+        self._status, self._tasks, self._explainer = status, tasks, explainer
         self._recordings = recordings
         self._stopping = threading.Event()
         self._deadline = float("inf")
@@ -157,7 +157,7 @@ class EventWriter:
         if self._backoff.failures:
             logger.warning("events are stored again")
             self._backoff.reset()
-            self._board.sink("store", 0, 0, "")
+            self._status.sink("store", 0, 0, "")
         return True
 
     def _trouble(self, error: Exception) -> None:
@@ -167,7 +167,7 @@ class EventWriter:
             self._failures.log("an event could not be stored, it is tried again", error)
         elif waiting % ALARM == 0:
             logger.error("%d changes of events wait for the disk", waiting)
-        self._board.sink("store", waiting, self._backoff.failures + 1, _words(error))
+        self._status.sink("store", waiting, self._backoff.failures + 1, _words(error))
         if self._recordings is not None and is_disk_full(error):
             try:
                 recorder.make_room(self._recordings.glob("*/"))
@@ -182,8 +182,8 @@ class EventWriter:
                 words = f"score {record.top_score:.1f}, threshold {record.threshold:.1f}"
                 logger.info("camera %s: event %s: %s (%s)", camera, record.id, change.kind, words)
             if change.kind == "new":
-                self._board.count(camera, "events")
-                self._board.observe_alert(camera, time.monotonic() - change.arrived)
+                self._status.count(camera, "events")
+                self._status.observe_alert(camera, time.monotonic() - change.arrived)
             if change.poses is not None and self._explainer is not None:
                 self._tasks.put(ExplainEvent(self._explainer, change.kind, record, change.poses))
         except Exception:

@@ -70,9 +70,9 @@ class Explainer:
     """Explains events when they start and end, and returns stored explanations."""
 
     def __init__(
-        self, store: Store, subjects: Mapping[str, CameraProfile], explained: ExplainedQueue
+        self, store: Store, profiles: Mapping[str, CameraProfile], explained: ExplainedQueue
     ) -> None:
-        self._store, self._subjects, self._explained = store, subjects, explained
+        self._store, self._profiles, self._explained = store, profiles, explained
 
     def explain(self, kind: Kind, record: Record, poses: EventPoses) -> None:
         """Store the poses of an event and its explanation."""
@@ -99,11 +99,11 @@ class Explainer:
         return found
 
     def _look(self, record: Record, poses: EventPoses) -> EventExplanation:
-        subject = self._subjects[record.camera]
+        profile = self._profiles[record.camera]
         found = look_at(
-            subject.detector, poses.clip, poses.track, poses.peak_frame, calm=subject.rules.calm
+            profile.detector, poses.clip, poses.track, poses.peak_frame, calm=profile.rules.calm
         )
-        return found.explanation(subject.rate)
+        return found.explanation(profile.rate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

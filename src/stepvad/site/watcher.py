@@ -19,22 +19,22 @@ class Watcher:
     """
 
     def __init__(
-        self, subject: CameraProfile, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
+        self, profile: CameraProfile, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
     ) -> None:
-        self.subject, self.skeleton = subject, skeleton
-        self.events = CameraEvents(subject, next_epoch, skeleton)
-        self.stream = Stream(subject.detector, skeleton=skeleton)
+        self.profile, self.skeleton = profile, skeleton
+        self.events = CameraEvents(profile, next_epoch, skeleton)
+        self.stream = Stream(profile.detector, skeleton=skeleton)
         self._tracker = Tracker()
 
     def begin(self, wall0: float) -> None:
         """Start a connection; its slot 0 is at wall-clock time `wall0`."""
         self.events.begin(wall0)
         self._tracker.reset()
-        self.stream = Stream(self.subject.detector, skeleton=self.skeleton)
+        self.stream = Stream(self.profile.detector, skeleton=self.skeleton)
 
     def follow(self, people: People) -> list[Pose]:
         """Track the people of an image with sufficient confidence."""
-        return self._tracker.update(people.take(people.certain(self.subject.min_confidence)))
+        return self._tracker.update(people.take(people.certain(self.profile.min_confidence)))
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
         """Poses with the expected number of joints; none if there are implausibly many people."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepvad.model.scoring import WindowScores, stretches
+from stepvad.model.scoring import WindowScores, true_runs
 from stepvad.video.drawing import (
     DARK,
     LIGHT,
@@ -147,7 +147,7 @@ class Timeline:
         self._draw_times()
 
     def _shade(self, abnormal: NDArray[np.bool_]) -> None:
-        for first, end in stretches(abnormal):
+        for first, end in true_runs(abnormal):
             if first < self._frames.stop and end > self._frames.start:
                 left = max(self.column(first - 0.5), self._left)
                 right = min(self.column(end - 0.5), self._right)

@@ -38,7 +38,7 @@ class Running:
 
     settings: Deployment
     store: Shown
-    board: LiveStatus
+    status: LiveStatus
     explain: Callable[[str], EventExplanation]
     """Why an event has its score; a StepvadError if nobody can tell any more."""
     mark: Callable[[str, bool], None]
@@ -46,7 +46,7 @@ class Running:
 
     def camera(self, name: str) -> CameraView:
         """The camera with this name; 404 if there is none."""
-        for camera in self.board.snapshot().cameras:
+        for camera in self.status.snapshot().cameras:
             if camera.name == name:
                 return camera
         raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
@@ -75,14 +75,14 @@ def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
         return answers.SiteAnswer(
             name=site.settings.name,
             version=version,
-            uptime_s=site.board.snapshot().uptime_s,
-            cameras=site.board.names() or [*site.store.stored().cameras],
+            uptime_s=site.status.snapshot().uptime_s,
+            cameras=site.status.names() or [*site.store.stored().cameras],
         )
 
     @app.get("/api/cameras", tags=["cameras"])
     def cameras() -> list[answers.CameraAnswer]:
         """All cameras: settings, health, counts and drift."""
-        return [answers.CameraAnswer.of(camera) for camera in site.board.snapshot().cameras]
+        return [answers.CameraAnswer.of(camera) for camera in site.status.snapshot().cameras]
 
     @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
     def camera(name: Name) -> answers.CameraAnswer:
@@ -97,11 +97,11 @@ def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
     @app.get("/api/timelines", tags=["cameras"])
     def timelines() -> list[answers.TimelineAnswer]:
         """The scores of all cameras over the last hour."""
-        return [_timeline(site, camera) for camera in site.board.snapshot().cameras]
+        return [_timeline(site, camera) for camera in site.status.snapshot().cameras]
 
 
 def _timeline(site: Running, camera: CameraView) -> answers.TimelineAnswer:
-    points = [(second, round(score, 3)) for second, score in site.board.timeline(camera.name)]
+    points = [(second, round(score, 3)) for second, score in site.status.timeline(camera.name)]
     return answers.TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
@@ -192,7 +192,7 @@ def _of_what_is_kept(app: FastAPI, site: Running) -> None:
     @app.get("/api/sinks", tags=["site"])
     def sinks() -> list[answers.SinkAnswer]:
         """Where events go, how many wait, and what went wrong."""
-        return [answers.SinkAnswer.of(sink) for sink in site.board.snapshot().sinks]
+        return [answers.SinkAnswer.of(sink) for sink in site.status.snapshot().sinks]
 
 
 def _of_dead_letters(app: FastAPI, site: Running) -> None:
@@ -201,9 +201,9 @@ def _of_dead_letters(app: FastAPI, site: Running) -> None:
     @app.get("/api/undelivered", tags=["site"])
     def undelivered() -> answers.Undelivered:
         """Messages that a sink refused for good."""
-        letters = outbox.dead_letters() if isinstance(outbox, Outbox) else []
+        dead_letters = outbox.dead_letters() if isinstance(outbox, Outbox) else []
         return answers.Undelivered(
-            refused=len(letters),
+            refused=len(dead_letters),
             messages=[
                 answers.UndeliveredMessage(
                     id=one.seq,
@@ -213,7 +213,7 @@ def _of_dead_letters(app: FastAPI, site: Running) -> None:
                     created=one.created,
                     error=one.error,
                 )
-                for one in letters[:MOST_EVENTS]
+                for one in dead_letters[:MOST_EVENTS]
             ],
         )
 

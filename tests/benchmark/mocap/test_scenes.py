@@ -22,7 +22,7 @@ OPEN = PinholeCamera(4.0, np.radians(20), 1200.0, 25.0, ())
 
 @pytest.fixture(scope="module")
 def cast(archive_path: Path) -> TakeSplit:
-    return takes.cast(open_archive(archive_path), "a", abnormal=True)
+    return takes.split_takes(open_archive(archive_path), "a", abnormal=True)
 
 
 def staged(cast: TakeSplit, camera: PinholeCamera = OPEN, *, seed: int) -> list[Actor]:

@@ -28,9 +28,11 @@ TRIES = 10
 """Number of partners tried."""
 
 
-def prolonged(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
+def prolonged(rng: np.random.Generator, take_split: TakeSplit, take: Take, frames: int) -> Take:
     """Extend a normal take with others of the same person until it is long enough."""
-    partners = [other for other in cast.normal if person_of(other.name) == person_of(take.name)]
+    partners = [
+        other for other in take_split.normal if person_of(other.name) == person_of(take.name)
+    ]
     for _ in range(TRIES):
         if len(take) >= frames:
             break
@@ -39,14 +41,14 @@ def prolonged(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int
     return take
 
 
-def sustained(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
+def sustained(rng: np.random.Generator, take_split: TakeSplit, take: Take, frames: int) -> Take:
     """Extend a take that is abnormal throughout, such as a run, with more of the same person."""
     if take.kind is None or not take.abnormal.all():
         return take
     person = person_of(take.name)
     partners = [
         other
-        for other in cast.abnormal[take.kind]
+        for other in take_split.abnormal[take.kind]
         if person_of(other.name) == person and other.abnormal.all()
     ]
     for _ in range(TRIES):
@@ -57,11 +59,11 @@ def sustained(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int
     return take
 
 
-def embedded(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
+def embedded(rng: np.random.Generator, take_split: TakeSplit, take: Take, frames: int) -> Take:
     """Surround an abnormal take with normal motion of the same person, or of others, scaled."""
     person = person_of(take.name)
-    own = [other for other in cast.normal if person_of(other.name) == person]
-    partners = own or list(cast.normal)
+    own = [other for other in take_split.normal if person_of(other.name) == person]
+    partners = own or list(take_split.normal)
     for before in (True, False):
         events = np.flatnonzero(take.abnormal)
         spare = events[0] if before else len(take) - 1 - events[-1]

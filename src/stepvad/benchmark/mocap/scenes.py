@@ -59,7 +59,7 @@ class View:
 def make_scene(
     rng: np.random.Generator,
     camera: PinholeCamera,
-    cast: TakeSplit,
+    take_split: TakeSplit,
     kinds: tuple[Kind, ...],
     *,
     name: str,
@@ -67,7 +67,7 @@ def make_scene(
 ) -> MocapScene:
     """Create a clip with the given kinds of anomaly among people who behave normally."""
     n_frames = round(seconds * camera.fps)
-    actors = stage(rng, camera, cast, kinds, n_frames)
+    actors = stage(rng, camera, take_split, kinds, n_frames)
     views = [_view(actor, camera) for actor in actors]
     classes = np.full(n_frames, "", dtype="<U10")
     found = []

@@ -12,7 +12,7 @@ from stepvad.benchmark.mocap.catalogue import KINDS, Half, Kind
 from stepvad.benchmark.mocap.motions import FPS, Archive, CapturedMotion, Floats, unbroken
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.errors import DataError
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 
 MIN_NORMAL_S = 2.0
 """Shorter segments of normal motion are not used."""
@@ -51,7 +51,7 @@ class TakeSplit:
         return {catalogue.person_of(take.name) for take in every}
 
 
-def cast(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
+def split_takes(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
     """The takes of a half, with or without `abnormal` ones."""
     normal = [
         take
@@ -79,7 +79,7 @@ def normal_takes(motion: CapturedMotion) -> Iterator[Take]:
         if piece.stop - piece.start < MIN_NORMAL_S * FPS:
             continue
         joints = motion.joints[piece]
-        for first, end in stretches(truth.ordinary(joints)):
+        for first, end in true_runs(truth.ordinary(joints)):
             if end - first >= MIN_NORMAL_S * FPS:
                 part = joints[first:end]
                 yield Take(motion.name, None, part, np.zeros(len(part), dtype=np.bool_))

@@ -30,7 +30,7 @@ from stepvad.benchmark.mocap.motions import (
     WRISTS,
     Floats,
 )
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 
 Mask = NDArray[np.bool_]
 Sign = Literal[
@@ -137,7 +137,7 @@ def abnormal(joints: Floats, kind: Kind) -> Mask:
         return np.zeros(len(joints), dtype=np.bool_)
     event = np.logical_or.reduce([shown[sign] for sign in {*NEVER_NORMAL, *rule.signs}])
     event = _reach(_without_pauses(event, rule.pause_s), rule.reach_s)
-    for first, end in stretches(event):
+    for first, end in true_runs(event):
         if end - first < _frames(MIN_EVENT_S):
             event[first:end] = False
     return event
@@ -151,7 +151,7 @@ def ordinary(joints: Floats) -> Mask:
 
 def _without_pauses(event: Mask, pause_s: float) -> Mask:
     joined = event.copy()
-    found = stretches(event)
+    found = true_runs(event)
     for (_, end), (first, _) in pairwise(found):
         if first - end <= pause_s * FPS:
             joined[end:first] = True

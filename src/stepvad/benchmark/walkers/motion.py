@@ -57,16 +57,16 @@ class WalkerMotion:
 
 
 def move(
-    rng: np.random.Generator, camera: GroundCamera, n: int, stretch: range, event: Event | None
+    rng: np.random.Generator, camera: GroundCamera, n: int, segment: range, event: Event | None
 ) -> WalkerMotion:
-    """A person who enters and leaves; the event is in the middle of the stay, within `stretch`."""
-    middle = stretch.start + int(len(stretch) * rng.uniform(0.15, 0.85))
+    """A person who enters and leaves; the event is in the middle of the stay, within `segment`."""
+    middle = segment.start + int(len(segment) * rng.uniform(0.15, 0.85))
     born, gone = middle - rng.uniform(2, 12) * FPS, middle + rng.uniform(2, 12) * FPS
     if event == "fall":
-        gone = middle + min(rng.uniform(2.5, 4.5) * FPS, 0.4 * len(stretch))
+        gone = middle + min(rng.uniform(2.5, 4.5) * FPS, 0.4 * len(segment))
     elif event == "cycle":  # a bicycle passes by
         born, gone = middle - rng.uniform(1, 3) * FPS, middle + rng.uniform(1, 3) * FPS
-    reach = round(min(rng.uniform(1.0, 2.5) * FPS, 0.3 * len(stretch)))
+    reach = round(min(rng.uniform(1.0, 2.5) * FPS, 0.3 * len(segment)))
     speed, level = _act(rng, n, middle, reach, event)
     speed = moving_mean(speed, round(0.5 * FPS))
     lying = level > 0 if event == "fall" else np.zeros(n, dtype=np.bool_)

@@ -25,8 +25,8 @@ class FleetSink:
 
     name = "fleet"
 
-    def __init__(self, line: BusThread, *, site: str, subjects: Subjects) -> None:
-        self._line, self._site = line, site
+    def __init__(self, bus_thread: BusThread, *, site: str, subjects: Subjects) -> None:
+        self._bus_thread, self._site = bus_thread, site
         self._subject = subjects.edge_events(site)
 
     def send(self, kind: Kind, message: SinkMessage) -> None:
@@ -39,10 +39,10 @@ class FleetSink:
             return await bus.publish(self._subject, data, id=id)
 
         try:
-            self._line.ask(publish, WITHIN_S)
+            self._bus_thread.ask(publish, WITHIN_S)
         except StepvadError as error:
             raise DeliveryError(error.problem, hint=error.hint) from None
 
     def close(self) -> None:
         """Close the connection."""
-        self._line.close()
+        self._bus_thread.close()

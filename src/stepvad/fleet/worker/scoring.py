@@ -94,13 +94,13 @@ class BatchScorer:
 
     def forget(self, camera: FleetCamera) -> None:
         """Discard the windows in progress of this camera."""
-        self._assembler(camera.subject.detector).forget(camera.number)
+        self._assembler(camera.profile.detector).forget(camera.number)
 
     def score(self, works: Sequence[Work]) -> list[Announcement]:
         """Score frames and return the event changes; frames of a camera must be in order."""
         groups: dict[tuple[int, str], list[Work]] = {}
         for work in works:
-            key = id(work.camera.subject.detector), work.batch.connection.skeleton.name
+            key = id(work.camera.profile.detector), work.batch.connection.skeleton.name
             groups.setdefault(key, []).append(work)
         return [change for group in groups.values() for change in self._score(group)]
 
@@ -114,7 +114,7 @@ class BatchScorer:
 
         If that fails, score each camera alone: only the faulty camera loses its frames.
         """
-        assembler = self._assembler(works[0].camera.subject.detector)
+        assembler = self._assembler(works[0].camera.profile.detector)
         mark = assembler.mark()
         try:
             frames = _Frames.of(works)
@@ -147,7 +147,7 @@ class BatchScorer:
         self, works: Sequence[Work], frames: _Frames
     ) -> tuple[WindowScores, NDArray[np.int64]]:
         """Scores of the windows of new frames, and the frame that completed each."""
-        detector = works[0].camera.subject.detector
+        detector = works[0].camera.profile.detector
         assembler = self._assembler(detector)
         frame = np.repeat(np.arange(len(frames.slot)), frames.people)  # by person
         numbers = np.array([work.camera.number for work in works])
@@ -185,7 +185,7 @@ class BatchScorer:
 
         A camera that raises an exception skips the rest of these frames.
         """
-        thresholds = np.array([work.camera.subject.rules.threshold for work in works])
+        thresholds = np.array([work.camera.profile.rules.threshold for work in works])
         loud = thresholds[frames.work[frame]] <= scores.A
         busy = {id(works[i].camera) for i in {*frames.work[frame[loud]].tolist()}}
         busy |= {id(work.camera) for work in works if not work.camera.events.is_idle}
@@ -216,14 +216,14 @@ def _seen(
 ) -> list[Announcement]:
     """Event changes caused by the scores of one frame."""
     slot = batch.slots[i]
-    told = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
-    return [changed(camera, kind, record, slot, time) for kind, record in told]
+    changes = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
+    return [changed(camera, kind, record, slot, time) for kind, record in changes]
 
 
 def changed(
     camera: FleetCamera, kind: Kind, record: Record, slot: int, time: float
 ) -> Announcement:
     """Build an announcement that follows the last published one."""
-    change = Announcement(camera.site, kind, camera.told, record, slot, time)
-    camera.told = None if kind == "end" else record
+    change = Announcement(camera.site, kind, camera.reported, record, slot, time)
+    camera.reported = None if kind == "end" else record
     return change
