@@ -12,7 +12,7 @@ import pytest
 
 from stepvad.detector import Detector
 from stepvad.fleet.wire import EventMessage
-from stepvad.incidents.camera_events import CameraEvents, CameraProfile, Changed
+from stepvad.incidents.camera_events import CameraEvents, CameraProfile, RecordChange
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
 from stepvad.intake.models import Models
@@ -37,7 +37,7 @@ def _sha1(data: bytes) -> str:
 class Quiet:
     """A run that nothing happened to."""
 
-    changes: list[Changed] = field(default_factory=list)
+    changes: list[RecordChange] = field(default_factory=list)
     windows: set[str] = field(default_factory=set)
 
     def heard(self) -> Heard:

@@ -22,7 +22,7 @@ from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
-from stepvad.incidents.camera_events import CameraEvents, Changed
+from stepvad.incidents.camera_events import CameraEvents, RecordChange
 from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
@@ -339,7 +339,7 @@ def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
     scripts = [script(f"s{i}/cam", scenes[1]) for i in range(3)]
     expected, see = quiet([scripts[0], scripts[2]]), CameraEvents.see
 
-    def broken(watcher: CameraEvents, slot: int, *rest: Any) -> list[Changed]:
+    def broken(watcher: CameraEvents, slot: int, *rest: Any) -> list[RecordChange]:
         if watcher.profile.camera == "s1/cam" and slot % 50 == 40:
             raise RuntimeError("poison")
         return see(watcher, slot, *rest)

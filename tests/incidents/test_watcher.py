@@ -12,7 +12,13 @@ from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents import events
-from stepvad.incidents.camera_events import CameraEvents, CameraProfile, Changed, box_of, inside
+from stepvad.incidents.camera_events import (
+    CameraEvents,
+    CameraProfile,
+    RecordChange,
+    box_of,
+    inside,
+)
 from stepvad.incidents.camera_state import CameraEventsState
 from stepvad.incidents.events import Rules
 from stepvad.incidents.record import Record
@@ -55,8 +61,10 @@ def without(clip: Clip, shed: set[int]) -> Clip:
     return Clip(clip.name, clip.fps, clip.n_frames, tuple(tracks), clip.skeleton)
 
 
-def play(live: Watcher, clip: Clip, shed: set[int], *, end: int | None = None) -> list[Changed]:
-    found: list[Changed] = []
+def play(
+    live: Watcher, clip: Clip, shed: set[int], *, end: int | None = None
+) -> list[RecordChange]:
+    found: list[RecordChange] = []
     for slot, poses in clip.by_frame():
         if slot not in shed and (end is None or slot < end):
             (windows,) = update_all([(live.stream, slot, poses)])
@@ -154,7 +162,7 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     threshold = float(np.quantile(small_model.score(clip).A, 0.9))
     whole = watcher(small_model, threshold)
     frames, states = [], []
-    expected: list[list[Changed]] = []
+    expected: list[list[RecordChange]] = []
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(whole.stream, slot, poses)])
         frames.append((slot, poses, windows))

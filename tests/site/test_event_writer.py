@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.intake.status import LiveStatus
 from stepvad.site import event_writer, recorder
@@ -44,12 +44,12 @@ class Disk:
     """A store on a disk that refuses while `refuses` is set."""
 
     def __init__(self, error: Exception) -> None:
-        self.kept: list[tuple[Kind, Record]] = []
+        self.kept: list[tuple[ChangeKind, Record]] = []
         self.refuses = threading.Event()
         self.tries = 0
         self._error = error
 
-    def change(self, kind: Kind, record: Record) -> None:
+    def change(self, kind: ChangeKind, record: Record) -> None:
         self.tries += 1
         if self.refuses.is_set():
             raise self._error
@@ -84,7 +84,7 @@ def writing(
     assert supervisor.stop([writer], 5) == []
 
 
-def change(kind: Kind, record: Record) -> PendingChange:
+def change(kind: ChangeKind, record: Record) -> PendingChange:
     return PendingChange(kind, record, time.monotonic())
 
 

@@ -29,7 +29,7 @@ from stepvad.video.extract import (
     follow,
     video_digest,
 )
-from stepvad.video.parts import FoundPeople, Origin, Parts
+from stepvad.video.parts import FoundPeople, PartOrigin, Parts
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
@@ -48,7 +48,7 @@ from tests.video.servers import web_server
 pytest.importorskip("av")
 
 ROOT = Path(__file__).parents[2]
-ORIGIN: Origin = {"pose": "a", "min_confidence": 0.25}
+ORIGIN: PartOrigin = {"pose": "a", "min_confidence": 0.25}
 
 
 class Counting:

@@ -17,8 +17,7 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
-from stepvad.benchmark.protocol import FrameView, ScoredClip, Selection
-from stepvad.benchmark.protocol import Method as Scored
+from stepvad.benchmark.protocol import FrameView, ScoredClip, ScorerName, Selection
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
@@ -64,7 +63,7 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
 }
 """All built-in methods, with the settings that distinguish them and their names in tables."""
-TRIVIAL: Mapping[Scored, str] = {
+TRIVIAL: Mapping[ScorerName, str] = {
     "persons": "number of persons",
     "confidence": "minus confidence",
     "random": "random",
@@ -222,7 +221,7 @@ def table(
 ) -> list[MethodResult]:
     """One line per title, from the test clips as scored by each seed, then the trivial scores."""
 
-    def chosen(clips: Sequence[ScoredClip], method: Scored = "detector") -> FrameScores:
+    def chosen(clips: Sequence[ScoredClip], method: ScorerName = "detector") -> FrameScores:
         return protocol.frame_scores(clips, dataset, view, method=method)
 
     sets = {

@@ -22,7 +22,7 @@ from stepvad.windows import Repairs
 
 State = TypeVar("State")
 Entry = TypeVar("Entry", "CustomMethod[Any]", "CustomDataset")
-ClipScores = Scores | ArrayLike | Mapping[int, ArrayLike]
+CustomScores = Scores | ArrayLike | Mapping[int, ArrayLike]
 """Scores of a clip: one per frame `(n_frames,)`, or one per pose by track id, or a detector's."""
 LabelledClips = Iterable[tuple[Clip, FrameLabels | ArrayLike]]
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -41,7 +41,7 @@ class CustomMethod(Generic[State]):
     name: str
     """Its name in a table."""
     fit: Callable[[Iterable[Clip]], State]
-    score: Callable[[State, Clip], ClipScores]
+    score: Callable[[State, Clip], CustomScores]
 
     def __post_init__(self) -> None:
         """Reject arguments that are not callable."""

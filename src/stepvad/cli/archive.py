@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.engine import RuntimeName
-from stepvad.cli.options import ExecutorName, Fps
+from stepvad.cli.options import ExecutorName, FpsOption
 from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
 from stepvad.errors import StepvadError
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 archive = typer.Typer(no_args_is_help=True, help="Stored poses: score, compare models, count.")
 
-Scores = Annotated[str, typer.Argument(help="Scores that archive score wrote: a path or URL.")]
-Threshold = Annotated[float | None, typer.Option(help="A threshold for all cameras.")]
-Calibration = Annotated[Path | None, typer.Option(help="The calibration beside its model.")]
+ScoresArgument = Annotated[
+    str, typer.Argument(help="Scores that archive score wrote: a path or URL.")
+]
+ThresholdOption = Annotated[float | None, typer.Option(help="A threshold for all cameras.")]
+CalibrationOption = Annotated[Path | None, typer.Option(help="The calibration beside its model.")]
 
 POSES = ("camera", "from", "to", "files", "MB")
 SCORES = ("scores", "model", "runtime", "last run", "shards", "windows", "files failed")
@@ -92,14 +94,14 @@ def score(
 
 @archive.command(no_args_is_help=True)
 def diff(
-    old: Scores,
-    new: Scores,
+    old: ScoresArgument,
+    new: ScoresArgument,
     *,
-    old_threshold: Threshold = None,
-    new_threshold: Threshold = None,
-    old_calibration: Calibration = None,
-    new_calibration: Calibration = None,
-    fps: Fps = None,
+    old_threshold: ThresholdOption = None,
+    new_threshold: ThresholdOption = None,
+    old_calibration: CalibrationOption = None,
+    new_calibration: CalibrationOption = None,
+    fps: FpsOption = None,
     within: Annotated[
         float, typer.Option(min=0, help="Seconds apart at which events are the same.")
     ] = 3.0,

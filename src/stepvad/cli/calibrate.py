@@ -12,8 +12,8 @@ import typer
 from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, Poses, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, PosesArgument, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ USUAL_EVENTS = EventOptions()
 @grouped
 def calibrate(
     model: ModelFile,
-    poses: Poses,
+    poses: PosesArgument,
     *,
     promise: PromiseOptions,
     output: Annotated[
@@ -56,9 +56,9 @@ def calibrate(
     plot: Annotated[
         Path | None, typer.Option(help="Events per hour against the threshold, as .png.")
     ] = None,
-    fps: Fps = None,
+    fps: FpsOption = None,
     events: EventOptions = USUAL_EVENTS,
-    format: Format = "auto",
+    format: FormatOption = "auto",
     runtime: RuntimeName = "auto",
     as_json: AsJson = False,
 ) -> None:

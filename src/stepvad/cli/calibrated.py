@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Threshold
     from stepvad.incidents.events import Rules
 
-Camera = Annotated[
+CalibratedCameraOption = Annotated[
     str | None, typer.Option(help="The camera of the clip, if the calibration has several.")
 ]
 

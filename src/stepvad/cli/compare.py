@@ -12,8 +12,8 @@ import typer
 from stepvad.cli.engine import RuntimeName
 from stepvad.cli.options import (
     ExecutorName,
+    FitJobsOption,
     FrameNames,
-    Jobs,
     LearningRate,
     MaxSteps,
     PlacementName,
@@ -55,7 +55,7 @@ def compare(
     placement: PlacementName = "latest",
     smoothed: Smoothed = False,
     frames: FrameNames = "all",
-    jobs: Jobs = 1,
+    jobs: FitJobsOption = 1,
     executor: ExecutorName = "processes",
     runtime: RuntimeName = "auto",
     table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,

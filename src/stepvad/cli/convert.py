@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, read_poses
 from stepvad.cli.terminal import AsJson, print_json, progress_bars
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.poses import Clip
 
-Source = Annotated[Path, typer.Argument(help="A pose file, or a directory of them.")]
-Target = Annotated[
+SourceArgument = Annotated[Path, typer.Argument(help="A pose file, or a directory of them.")]
+TargetArgument = Annotated[
     Path, typer.Argument(help="A .parquet file, a .json file for one clip, or a directory.")
 ]
 
 
 def convert(
-    source: Source,
-    target: Target,
+    source: SourceArgument,
+    target: TargetArgument,
     *,
-    format: Format = "auto",
-    fps: Fps = None,
+    format: FormatOption = "auto",
+    fps: FpsOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite poses, most often as Parquet tracks: small, quick, readable by any Parquet tool.

@@ -11,7 +11,7 @@ import typer
 
 from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.options import ModelOutput
-from stepvad.cli.poses import Format, TrainingPoses, read_training_poses
+from stepvad.cli.poses import FormatOption, TrainingPoses, read_training_poses
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import MissingExtraError
 
@@ -29,7 +29,7 @@ def distill(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, windows and noise.")] = 0,
     runtime: RuntimeName = "fastest",
-    format: Format = "auto",
+    format: FormatOption = "auto",
 ) -> None:
     """Teach a small network the scores of a model, on the poses the model was fitted on.
 

@@ -10,11 +10,11 @@ import typer
 
 from stepvad.cli.event_options import (
     AnyCamera,
-    Data,
     Fleet,
     Here,
     Scrub,
     Since,
+    SiteDataOption,
     Until,
     Yes,
     ask,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def delete(
     ids: Annotated[list[str] | None, typer.Argument(help="The ids of events.")] = None,
     *,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     fleet: Fleet = None,
     camera: AnyCamera = None,
     since: Since = None,

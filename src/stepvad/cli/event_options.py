@@ -13,13 +13,15 @@ from stepvad.errors import ConfigError
 AGO = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 """Units of relative times, in seconds."""
 
-Data = Annotated[Path, typer.Option("--data", "-d", help="The data directory of the site.")]
+SiteDataOption = Annotated[
+    Path, typer.Option("--data", "-d", help="The data directory of the site.")
+]
 Here = Path("site-data")
 Fleet = Annotated[
     Path | None,
     typer.Option("--fleet", metavar="FLEET.toml", help="In the database of a fleet instead."),
 ]
-Camera = Annotated[str | None, typer.Option(help="Only of this camera.")]
+CameraOption = Annotated[str | None, typer.Option(help="Only of this camera.")]
 AnyCamera = Annotated[
     str | None,
     typer.Option(
@@ -38,7 +40,7 @@ Scrub = Annotated[
         "--scrub", help="In a fleet: write the table anew, so that its files keep no trace."
     ),
 ]
-Id = Annotated[str, typer.Argument(help="The id of an event.")]
+EventIdArgument = Annotated[str, typer.Argument(help="The id of an event.")]
 
 
 def time_of(text: str | None, option: str) -> float | None:

@@ -13,12 +13,12 @@ import typer
 
 from stepvad.cli.event_deletion import delete
 from stepvad.cli.event_options import (
-    Camera,
-    Data,
+    CameraOption,
+    EventIdArgument,
     Fleet,
     Here,
-    Id,
     Since,
+    SiteDataOption,
     Until,
     Yes,
     ask,
@@ -39,8 +39,8 @@ def _group() -> None:
 @events.command("list")
 def list_(
     *,
-    data: Data = Here,
-    camera: Camera = None,
+    data: SiteDataOption = Here,
+    camera: CameraOption = None,
     since: Since = None,
     until: Until = None,
     open: Annotated[bool, typer.Option("--open", help="Only those that go on.")] = False,
@@ -85,7 +85,7 @@ def list_(
 
 
 @events.command()
-def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
+def show(id: EventIdArgument, *, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
     """Show everything about one event."""
     from stepvad.formats import eventtable
     from stepvad.site.store.access import open_store
@@ -113,14 +113,14 @@ def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
 @events.command()
 def export(
     *,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A file; stdout if none is named.")
     ] = None,
     format: Annotated[
         Literal["jsonl", "csv"], typer.Option(help="A line of JSON or of CSV for each event.")
     ] = "jsonl",
-    camera: Camera = None,
+    camera: CameraOption = None,
     since: Since = None,
     until: Until = None,
 ) -> None:
@@ -155,7 +155,7 @@ events.command()(delete)
 
 
 @events.command()
-def stored(*, data: Data = Here, as_json: AsJson = False) -> None:
+def stored(*, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
     """List everything that the site stores about people, with its size. It holds no pixels."""
     from stepvad.site.store.access import file_sizes, open_store
 
@@ -187,7 +187,9 @@ def stored(*, data: Data = Here, as_json: AsJson = False) -> None:
 
 @events.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="Where to write the copy.")], *, data: Data = Here
+    file: Annotated[Path, typer.Argument(help="Where to write the copy.")],
+    *,
+    data: SiteDataOption = Here,
 ) -> None:
     """Copy the event store to one file, while the site goes on.
 
@@ -207,7 +209,7 @@ def backup(
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that backup wrote.")],
     *,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     yes: Yes = False,
 ) -> None:
     """Put a backup in the place of the event store. Stop the site first.
@@ -229,12 +231,12 @@ def restore(
 
 @events.command()
 def mark(
-    id: Id,
+    id: EventIdArgument,
     *,
     normal: Annotated[
         bool, typer.Option("--normal/--not-normal", help="Normal, or not after all.")
     ] = True,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     fleet: Fleet = None,
 ) -> None:
     """Say that an event was normal, or take that back; `stepvad recalibrate` heeds it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.poses import Format, Poses, read_poses
+from stepvad.cli.poses import FormatOption, PosesArgument, read_poses
 from stepvad.cli.terminal import (
     AsJson,
     ModelFile,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from stepvad.explain import Explanation
     from stepvad.poses import Clip
 
-Picture = Annotated[
+PictureOption = Annotated[
     Path | None, typer.Option("-o", "--output", help="Film strips of the windows, as .png.")
 ]
 TrackId = Annotated[int | None, typer.Option(help="The person to explain, with --frame.")]
@@ -35,13 +35,13 @@ Top = Annotated[int, typer.Option(min=1, max=20, help="People to explain, by the
 
 def explain(
     model: ModelFile,
-    poses: Poses,
-    output: Picture = None,
+    poses: PosesArgument,
+    output: PictureOption = None,
     *,
     track: TrackId = None,
     frame: FrameNumber = None,
     top: Top = 1,
-    format: Format = "auto",
+    format: FormatOption = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Say why a window scores high: which parts of the body, when, and what would be normal.

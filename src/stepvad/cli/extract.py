@@ -28,12 +28,12 @@ Videos = Annotated[
     list[str],
     typer.Argument(help="Video files, and cameras as rtsp:// addresses or NAME=rtsp://…"),
 ]
-Output = Annotated[
+PosesOutput = Annotated[
     Path, typer.Option("-o", "--output", help="Directory that gets a .parquet file per video.")
 ]
 DetectorName = Annotated[str, typer.Option(help="Finds people: a known name, or an ONNX file.")]
 PoseName = Annotated[str, typer.Option(help="Places joints: a known name, or an ONNX file.")]
-Engine = Annotated[
+EngineOption = Annotated[
     Literal["onnxruntime", "openvino"], typer.Option(help="What computes the networks.")
 ]
 MinConfidence = Annotated[
@@ -44,7 +44,7 @@ MinConfidence = Annotated[
         help="People whose joints have a lower mean confidence are left out: most are no people.",
     ),
 ]
-Jobs = Annotated[
+VideoJobsOption = Annotated[
     int | None, typer.Option(min=1, help="Videos at a time; else as many as there are cores.")
 ]
 Duration = Annotated[
@@ -72,7 +72,7 @@ class NetworkOptions:
 
     detector: DetectorName = "yolox-nano"
     pose: PoseName = "rtmpose-s"
-    engine: Engine = "onnxruntime"
+    engine: EngineOption = "onnxruntime"
     min_confidence: MinConfidence = 0.25
 
 
@@ -92,11 +92,11 @@ USUAL_NETWORKS, USUAL_CAMERAS = NetworkOptions(), CameraOptions()
 @grouped
 def extract(
     videos: Videos,
-    output: Output,
+    output: PosesOutput,
     *,
     networks: NetworkOptions = USUAL_NETWORKS,
     frames: FramePart = ":",
-    jobs: Jobs = None,
+    jobs: VideoJobsOption = None,
     threads: Threads = None,
     cameras: CameraOptions = USUAL_CAMERAS,
     as_json: AsJson = False,

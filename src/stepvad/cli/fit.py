@@ -11,7 +11,13 @@ import typer
 
 from stepvad.cli.groups import grouped
 from stepvad.cli.options import Device, ModelOutput
-from stepvad.cli.poses import Format, FormatName, TrainingPoses, read_poses, read_training_poses
+from stepvad.cli.poses import (
+    FormatName,
+    FormatOption,
+    TrainingPoses,
+    read_poses,
+    read_training_poses,
+)
 from stepvad.cli.terminal import (
     AsJson,
     check_output,
@@ -107,7 +113,7 @@ def fit(
     *,
     preset: Preset = "footage",
     method: MethodName = "step",
-    format: Format = "auto",
+    format: FormatOption = "auto",
     model: ModelOptions = USUAL_MODEL,
     neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1,
     training: TrainingOptions = USUAL_TRAINING,

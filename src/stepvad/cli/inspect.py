@@ -10,8 +10,8 @@ import typer
 
 from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import engine_words, load_detector
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, FormatName, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatName, FormatOption, read_poses
 from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, progress_bars
 from stepvad.config import Config
 
@@ -47,8 +47,8 @@ def inspect(
         Path | None,
         typer.Option(help="Recent normal footage: has it changed since the calibration?"),
     ] = None,
-    fps: Fps = None,
-    format: Format = "auto",
+    fps: FpsOption = None,
+    format: FormatOption = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Say what a file holds: a model's settings and origin, or the people in pose files.

@@ -27,7 +27,7 @@ SplitName = Annotated[
         "`validation`: the clips to choose settings with."
     ),
 ]
-Fps = Annotated[
+FpsOption = Annotated[
     float | None,
     typer.Option(min=0.1, max=1000, help="Frames per second; needed if pose files do not tell."),
 ]
@@ -48,7 +48,7 @@ Width = Annotated[int, typer.Option(help="Hidden units of the network.")]
 MaxSteps = Annotated[int, typer.Option(help="Steps of training.")]
 LearningRate = Annotated[float, typer.Option(help="Peak learning rate.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Fits at a time.")]
+FitJobsOption = Annotated[int, typer.Option(min=1, help="Fits at a time.")]
 ExecutorName = Annotated[
     Literal["processes", "ray"], typer.Option(help="Where the work runs: here, or on a cluster.")
 ]
@@ -83,7 +83,7 @@ class SweepOptions:
     """Number of fits, and where they run."""
 
     seeds: Seeds = 5
-    jobs: Jobs = 1
+    jobs: FitJobsOption = 1
     executor: ExecutorName = "processes"
     runtime: RuntimeName = "auto"
 

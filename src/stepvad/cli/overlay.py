@@ -13,27 +13,27 @@ from stepvad.cli.calibrated import calibration_of
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
 from stepvad.cli.options import FramePart, frame_range
-from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
+from stepvad.cli.poses import FormatOption, LabelsOption, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, notes_of, progress_bars, say
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.video.overlay import Size
+    from stepvad.video.overlay import PixelSize
 
-Output = Annotated[
+OverlayOutput = Annotated[
     Path,
     typer.Option("-o", "--output", help="The video, as .mp4; or a directory for stills alone."),
 ]
 Video = Annotated[
     Path | None, typer.Option(help="The video that the poses are of; black without it.")
 ]
-Stills = Annotated[
+StillsOption = Annotated[
     int, typer.Option(min=0, help="Pictures as .png of the moments of the highest scores.")
 ]
 At = Annotated[
     list[int] | None, typer.Option(min=0, help="A frame to keep as .png; may be given often.")
 ]
-Threshold = Annotated[
+OverlayThresholdOption = Annotated[
     float | None,
     typer.Option(
         help="Score from which on skeletons are red; else that of the calibration beside the "
@@ -43,7 +43,7 @@ Threshold = Annotated[
 Pixels = Annotated[
     str | None, typer.Option("--size", help="Size of the black picture as WIDTHxHEIGHT.")
 ]
-Fps = Annotated[
+OutputFpsOption = Annotated[
     float | None,
     typer.Option(
         min=0.1,
@@ -62,14 +62,14 @@ class CanvasOptions:
 
     video: Video = None
     size: Pixels = None
-    fps: Fps = None
+    fps: OutputFpsOption = None
 
 
 @dataclass(frozen=True, slots=True)
 class StillOptions:
     """Frames to save as images."""
 
-    stills: Stills = 0
+    stills: StillsOption = 0
     at: At = None
 
 
@@ -80,14 +80,14 @@ ON_BLACK, NO_STILLS = CanvasOptions(), StillOptions()
 def overlay(
     model: ModelFile,
     poses: PoseFile,
-    output: Output,
+    output: OverlayOutput,
     *,
     canvas: CanvasOptions = ON_BLACK,
-    labels: Labels = None,
+    labels: LabelsOption = None,
     frames: FramePart = ":",
     kept: StillOptions = NO_STILLS,
-    threshold: Threshold = None,
-    format: Format = "auto",
+    threshold: OverlayThresholdOption = None,
+    format: FormatOption = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
 ) -> None:
     """Draw everybody in the colour of their score, with all scores over time below.
@@ -162,7 +162,7 @@ def _check_output(output: Path, kept: StillOptions) -> None:
     check_encoder()
 
 
-def _size(canvas: CanvasOptions) -> Size | None:
+def _size(canvas: CanvasOptions) -> PixelSize | None:
     """The size of the black canvas, if given."""
     text = canvas.size
     if text is None:

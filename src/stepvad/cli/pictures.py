@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Data = Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")]
-Picture = Annotated[Path, typer.Option("-o", "--output", help="The picture, as .png.")]
+PictureDatasetArgument = Annotated[
+    Path, typer.Argument(help="A data set: poses under pose, labels under gt.")
+]
+PictureOutput = Annotated[Path, typer.Option("-o", "--output", help="The picture, as .png.")]
 Frames = Annotated[int, typer.Option("--T", min=2, help="Frames in a window.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the noise.")]
 BOTTLENECKS = (8, 48, 256)
@@ -37,8 +39,8 @@ SHOWN_K = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
 def traversal(
-    data: Data,
-    output: Picture = Path("traversal.png"),
+    data: PictureDatasetArgument,
+    output: PictureOutput = Path("traversal.png"),
     *,
     T: Frames = 12,
     K: Components = 48,
@@ -79,8 +81,8 @@ def traversal(
 
 
 def lowpass(
-    data: Data,
-    output: Picture = Path("lowpass.png"),
+    data: PictureDatasetArgument,
+    output: PictureOutput = Path("lowpass.png"),
     *,
     T: Frames = 12,
     K: Annotated[
@@ -122,8 +124,8 @@ def lowpass(
 
 
 def reconstruction(
-    data: Data,
-    output: Picture = Path("reconstruction.png"),
+    data: PictureDatasetArgument,
+    output: PictureOutput = Path("reconstruction.png"),
     *,
     T: Frames = 12,
     seed: Seed = 0,
@@ -164,7 +166,7 @@ def reconstruction(
 
 def timelines(
     model: ModelFile,
-    data: Data,
+    data: PictureDatasetArgument,
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the pictures go.")],
     *,
     clips: Annotated[int, typer.Option(min=1, help="Clips to draw.")] = 6,

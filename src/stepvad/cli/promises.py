@@ -10,7 +10,7 @@ import typer
 
 from stepvad.cli.engine import RuntimeName
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Components, FitOptions, Fps, numbers
+from stepvad.cli.options import Components, FitOptions, FpsOption, numbers
 from stepvad.cli.poses import read_poses
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
@@ -39,7 +39,7 @@ def promises(
     share: Annotated[
         float, typer.Option(min=0.01, max=0.99, help="Of the footage to calibrate with.")
     ] = 0.3,
-    fps: Fps = None,
+    fps: FpsOption = None,
     K: Components = 48,
     fitted: FitOptions = SMALL_FIT,
     runtime: RuntimeName = "auto",

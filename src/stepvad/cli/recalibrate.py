@@ -23,7 +23,7 @@ Ids = Annotated[
     list[str] | None, typer.Option(help="An event that was normal; as often as needed.")
 ]
 Unmarked = Annotated[list[str] | None, typer.Option(help="An event that was not normal after all.")]
-Site = Annotated[
+RecalibratedSite = Annotated[
     Path | None,
     typer.Option(
         "--site", metavar="SITE.toml|DATA", help="Take the marks of a site: its settings or data."
@@ -40,7 +40,7 @@ def recalibrate(
         ),
     ],
     *,
-    site: Site = None,
+    site: RecalibratedSite = None,
     normal: Ids = None,
     not_normal: Unmarked = None,
     model: Annotated[Path | None, typer.Option(help="The model, if it has moved.")] = None,

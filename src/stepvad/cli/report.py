@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from stepvad.cli.calibrated import Camera, rules_for
+from stepvad.cli.calibrated import CalibratedCameraOption, rules_for
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, load_detector, on_engine
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, LabelsOption, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import StepvadError
 
-Output = Annotated[Path, typer.Option("-o", "--output", help="The page, as .html.")]
+ReportOutput = Annotated[Path, typer.Option("-o", "--output", help="The page, as .html.")]
 ByHand = Annotated[
     float | None,
     typer.Option("--threshold", help="Score of an event, in place of the calibration's."),
 ]
-Events = Annotated[
+ReportEventsOption = Annotated[
     int, typer.Option(min=0, max=200, help="Events to explain and animate, by their peak.")
 ]
 
@@ -30,14 +30,14 @@ Events = Annotated[
 def report(
     model: ModelFile,
     poses: PoseFile,
-    output: Output,
+    output: ReportOutput,
     *,
     threshold: ByHand = None,
-    camera: Camera = None,
-    labels: Labels = None,
-    events: Events = 20,
-    fps: Fps = None,
-    format: Format = "auto",
+    camera: CalibratedCameraOption = None,
+    labels: LabelsOption = None,
+    events: ReportEventsOption = 20,
+    fps: FpsOption = None,
+    format: FormatOption = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
 ) -> None:
     """Write a page on the events of a clip: when, who, what was unusual, and how it looked.

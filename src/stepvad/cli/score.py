@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrated import Camera, rules_for
+from stepvad.cli.calibrated import CalibratedCameraOption, rules_for
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, Poses, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, PosesArgument, read_poses
 from stepvad.cli.terminal import (
     AsJson,
     ModelFile,
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from stepvad.formats.eventlines import FoundEvent
     from stepvad.model.scoring import Scores
 
-Events = Annotated[
+EventsOption = Annotated[
     Path | None,
     typer.Option(help="Events as JSON lines, by the threshold of the calibration."),
 ]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
+ScoresOutput = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
 Plot = Annotated[
     Path | None,
     typer.Option(help="A timeline as .png; for several clips a directory that gets one each."),
@@ -42,14 +42,14 @@ Plot = Annotated[
 @grouped
 def score(
     model: ModelFile,
-    poses: Poses,
-    output: Output = None,
+    poses: PosesArgument,
+    output: ScoresOutput = None,
     *,
     plot: Plot = None,
-    events: Events = None,
-    camera: Camera = None,
-    fps: Fps = None,
-    format: Format = "auto",
+    events: EventsOption = None,
+    camera: CalibratedCameraOption = None,
+    fps: FpsOption = None,
+    format: FormatOption = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Say what computes the energies.")

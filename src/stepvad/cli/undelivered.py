@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 MOST = 1000
 """Most queued messages listed; a sink that is down for days has more."""
 
-Site = Annotated[
+SiteArgument = Annotated[
     Path, typer.Argument(metavar="SITE.toml|DATA", help="The site: its settings, or its data.")
 ]
 SinkName = Annotated[str | None, typer.Option("--sink", help="Only of this sink.")]
 
 
-def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -> None:
+def undelivered(site: SiteArgument, *, sink: SinkName = None, as_json: AsJson = False) -> None:
     """List messages that a sink refused for good, and those that still wait, with the last error.
 
     What waits is tried again by itself. What was refused waits for you:
@@ -56,7 +56,7 @@ def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -
 
 
 def resend(
-    site: Site,
+    site: SiteArgument,
     ids: Annotated[
         list[int] | None, typer.Argument(help="Ids of refused messages, of `undelivered`.")
     ] = None,

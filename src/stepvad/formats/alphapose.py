@@ -20,7 +20,7 @@ from stepvad.formats.jsonfile import Repeated, shown, whole_number
 from stepvad.formats.triplets import Order, PersonPoses, clip_of
 from stepvad.poses import MAX_FRAME, Clip, Track
 
-Layout = Literal["auto", "alphapose", "poselift"]
+AlphaPoseLayout = Literal["auto", "alphapose", "poselift"]
 SUFFIX = "_alphapose_tracked_person"
 """Suffix that the public releases put between a clip's name and `.json`."""
 
@@ -36,7 +36,9 @@ def clip_name(path: Path) -> str:
     return path.stem.removesuffix(SUFFIX)
 
 
-def parse(document: object, path: Path, *, layout: Layout = "auto", fps: float | None) -> Clip:
+def parse(
+    document: object, path: Path, *, layout: AlphaPoseLayout = "auto", fps: float | None
+) -> Clip:
     """Build the clip from the parsed JSON of a file.
 
     Under `auto`, a file in which every score is null is read as PoseLift, and this is logged.

@@ -202,7 +202,7 @@ def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
 
 def _check_columns(schema: Any, types: Any) -> None:
     """Reject a table unless it has each score column exactly once, with a suitable type."""
-    kinds: dict[str, trackrows.Kind] = {"clip": ("text", trackrows.is_text)}
+    kinds: dict[str, trackrows.ColumnType] = {"clip": ("text", trackrows.is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", trackrows.is_whole))
     kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
     trackrows.check_kinds(schema, types, kinds)

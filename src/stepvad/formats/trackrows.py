@@ -21,7 +21,7 @@ from stepvad.formats import limits
 from stepvad.formats.parquetfile import Checked
 from stepvad.poses import PoseRows, Track
 
-Kind = tuple[str, Callable[[Any, Any], bool]]
+ColumnType = tuple[str, Callable[[Any, Any], bool]]
 """Description of a column's type, and the test for it."""
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
@@ -59,13 +59,13 @@ def check_columns(schema: Any, types: Any) -> None:
     Other widths are accepted: any integer, any float or integer in lists, text stored as
     categories. Additional columns are ignored.
     """
-    kinds: dict[str, Kind] = {"clip": ("text", is_text)}
+    kinds: dict[str, ColumnType] = {"clip": ("text", is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", is_whole))
     kinds |= dict.fromkeys(JOINT_COLUMNS, ("a list of V numbers in each row", is_joints))
     check_kinds(schema, types, kinds)
 
 
-def check_kinds(schema: Any, types: Any, kinds: Mapping[str, Kind]) -> None:
+def check_kinds(schema: Any, types: Any, kinds: Mapping[str, ColumnType]) -> None:
     """Reject columns that are missing, duplicated or of the wrong type."""
     for name, (expected, fits) in kinds.items():
         found = [schema.field(at).type for at in schema.get_all_field_indices(name)]

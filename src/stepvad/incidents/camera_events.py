@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.incidents.camera_state import CameraEventsState, PeakState
-from stepvad.incidents.events import Change, Event, EventDetector, Kind, Rules
+from stepvad.incidents.events import Change, ChangeKind, Event, EventDetector, Rules
 from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
@@ -25,7 +25,7 @@ KEPT_S = 45.0
 MOST_PEOPLE = 256
 """More people than an image shows; a sender of more would delay the other cameras."""
 
-Changed = tuple[Kind, Record]
+RecordChange = tuple[ChangeKind, Record]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,14 +147,14 @@ class CameraEvents:
 
     def see(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
-    ) -> list[Changed]:
+    ) -> list[RecordChange]:
         """Process the scores of a slot and return the changes."""
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))
         self._forget(slot)
         self._note(windows)
         rate = self.profile.rate
-        found: list[Changed] = []
+        found: list[RecordChange] = []
         for change in self._detector.update(slot / rate, windows, rate):
             found += self._changed(change, slot, windows)
         if (
@@ -165,16 +165,16 @@ class CameraEvents:
             found.append(self._tell("update", self.open, slot))
         return found
 
-    def explained(self, event: str, why: str) -> list[Changed]:
+    def explained(self, event: str, why: str) -> list[RecordChange]:
         """Add the explanation to the event if it is still open."""
         if self.open is None or self.open.id != event:
             return []
         self.open = replace(self.open, why=why)
         return [("update", self.open)]
 
-    def lose(self, by: EndedBy) -> list[Changed]:
+    def lose(self, by: EndedBy) -> list[RecordChange]:
         """End the open event because no more frames follow."""
-        found: list[Changed] = []
+        found: list[RecordChange] = []
         for change in self._detector.finish():
             found += self._end(change.event, by)
         return found
@@ -195,7 +195,7 @@ class CameraEvents:
         people = tracks_of(columns[0], columns[1], columns[2], columns[3]) if rows else ()
         return since, Clip(self.profile.camera, self.profile.rate, n, people, self.skeleton)
 
-    def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[Changed]:
+    def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[RecordChange]:
         event = change.event
         match change.kind:
             case "new":
@@ -208,14 +208,14 @@ class CameraEvents:
             case "end":
                 return self._end(event, "calm")
 
-    def _end(self, event: Event, by: EndedBy) -> list[Changed]:
+    def _end(self, event: Event, by: EndedBy) -> list[RecordChange]:
         if self.open is None:
             return []
         over = self._record(event, None).ended(by, self._wall0 + event.last_s)
         self.open = None
         return [("end", over)]
 
-    def _tell(self, kind: Kind, record: Record, slot: int) -> Changed:
+    def _tell(self, kind: ChangeKind, record: Record, slot: int) -> RecordChange:
         self._reported_s, self._is_reported = slot / self.profile.rate, True
         return kind, record
 

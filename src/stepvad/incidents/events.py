@@ -14,7 +14,7 @@ from stepvad.model.scoring import Scores, WindowScores
 from stepvad.payload import LOWEST, Fields, JsonObject
 from stepvad.poses import Clip
 
-Kind = Literal["new", "update", "end"]
+ChangeKind = Literal["new", "update", "end"]
 SLACK_S = 1e-6
 """Tolerance of the rules: times of frames are not exact."""
 LATE_S = 60.0
@@ -101,7 +101,7 @@ class Event:
 class Change:
     """One step in the life of an event: new, update or end."""
 
-    kind: Kind
+    kind: ChangeKind
     event: Event
 
 

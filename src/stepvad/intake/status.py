@@ -14,7 +14,7 @@ from stepvad.errors import ConfigError
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 
-State = Literal["offline", "online", "failed"]
+CaptureState = Literal["offline", "online", "failed"]
 Field = Literal[
     "frames_in",
     "scored",
@@ -86,7 +86,7 @@ class CameraView:
     model: str
     zones: Zones
     skeleton: Skeleton
-    state: State
+    state: CaptureState
     reason: str
     """Why the camera is not online; empty if it is."""
     since: float | None
@@ -239,7 +239,7 @@ class LiveStatus:
                 skeleton=skeleton,
             )
 
-    def state(self, name: str, state: State, reason: str, wall: float) -> None:
+    def state(self, name: str, state: CaptureState, reason: str, wall: float) -> None:
         """Set the state of a camera."""
         with self._lock:
             camera = self._of(name)

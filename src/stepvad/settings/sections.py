@@ -26,7 +26,7 @@ from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.tls import PORTS, CameraTls
 from stepvad.video.url import SCHEMES, Url
 
-Kind = Literal["stream", "video", "poses", "demo"]
+SourceKind = Literal["stream", "video", "poses", "demo"]
 Zone = list[tuple[float, float]]
 
 DEMO = "demo:"
@@ -101,7 +101,7 @@ class CameraSettings(Section):
     record: bool = Field(False, description="Keep the poses seen, to fit and calibrate on them.")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SourceKind:
         """The kind of source, derived from the URL."""
         if self.url == DEMO:
             return "demo"

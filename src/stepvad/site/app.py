@@ -37,7 +37,7 @@ DELIVER_S = 3.0
 DELIVERIES_S = 3.0
 
 Explain: TypeAlias = "Callable[[str], EventExplanation]"
-Mark = Callable[[str, bool], None]
+MarkEvent = Callable[[str, bool], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +48,7 @@ class PageParts:
     store: Store
     status: LiveStatus
     explain: Explain
-    mark: Mark
+    mark: MarkEvent
 
 
 class Serve(Protocol):

@@ -17,7 +17,7 @@ from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.stages import Heartbeat
 
 if TYPE_CHECKING:
-    from stepvad.site.sinks.mqtt import State
+    from stepvad.intake.status import CaptureState
 
 FIRST_S = 0.5
 LONGEST_S = 60.0
@@ -39,7 +39,7 @@ class Reconnecting(Protocol):
 
     on_connected: Callable[[], None]
 
-    def status(self, camera: str, state: State) -> None:
+    def status(self, camera: str, state: CaptureState) -> None:
         """Publish the state of a camera; must not block."""
         ...
 

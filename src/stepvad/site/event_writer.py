@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.intake.status import LiveStatus
 from stepvad.site import recorder
@@ -37,7 +37,7 @@ ALARM = 1000
 class PendingChange:
     """An event change, the arrival time of its frame, and the poses of its people."""
 
-    kind: Kind
+    kind: ChangeKind
     record: Record
     arrived: float
     """Monotonic time."""
@@ -91,7 +91,7 @@ class ChangeQueue:
 class EventStore(Protocol):
     """Stores event changes."""
 
-    def change(self, kind: Kind, record: Record) -> object:
+    def change(self, kind: ChangeKind, record: Record) -> object:
         """Store a change; returns once it is on disk."""
         ...
 

@@ -16,7 +16,7 @@ from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
 from stepvad.formats import read_clip, write_clip
 from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.store.eventstore import Store
@@ -74,7 +74,7 @@ class Explainer:
     ) -> None:
         self._store, self._profiles, self._explained = store, profiles, explained
 
-    def explain(self, kind: Kind, record: Record, poses: EventPoses) -> None:
+    def explain(self, kind: ChangeKind, record: Record, poses: EventPoses) -> None:
         """Store the poses of an event and its explanation."""
         if not poses.clip.n_poses:
             return
@@ -111,7 +111,7 @@ class ExplainEvent:
     """The task that explains one stored event."""
 
     explainer: Explainer
-    change: Kind
+    change: ChangeKind
     record: Record
     poses: EventPoses
     kind: Literal["explanation"] = "explanation"

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from stepvad.incidents.camera_events import Changed
+from stepvad.incidents.camera_events import RecordChange
 from stepvad.incidents.record import EndedBy, Record
 from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
 from stepvad.intake.status import LiveStatus
@@ -32,7 +32,7 @@ DEADLINE_S = 8.0
 """Deadline for scoring one frame of every camera."""
 WAIT_S = 0.2
 
-Work = tuple[Watcher, QueuedFrame, Sequence[Pose]]
+ScoringWork = tuple[Watcher, QueuedFrame, Sequence[Pose]]
 
 
 class ScoringQueues(NamedTuple):
@@ -97,7 +97,7 @@ class ScoringStage:
             watcher = self._watchers[said.camera]
             self._announce(watcher, watcher.events.explained(said.event, said.why))
         self._look_for_drift()
-        groups: dict[int, list[Work]] = {}
+        groups: dict[int, list[ScoringWork]] = {}
         for camera, item in items:
             watcher = self._watchers[camera]
             if isinstance(item, Lost):
@@ -138,7 +138,7 @@ class ScoringStage:
             self._status.count(camera, "skipped")
             return None
 
-    def _score(self, group: Sequence[Work]) -> None:
+    def _score(self, group: Sequence[ScoringWork]) -> None:
         """Score a group; a camera that fails does not affect the others."""
         scored = update_each([(w.stream, frame.slot, poses) for w, frame, poses in group])
         for (watcher, frame, poses), windows in zip(group, scored, strict=True):
@@ -185,7 +185,7 @@ class ScoringStage:
             self._tasks.put(WriteRecording(recorder, clip))
 
     def _announce(
-        self, watcher: Watcher, changes: Sequence[Changed], arrived: float | None = None
+        self, watcher: Watcher, changes: Sequence[RecordChange], arrived: float | None = None
     ) -> None:
         for kind, record in changes:
             poses = None if kind == "update" else poses_of(watcher, record)

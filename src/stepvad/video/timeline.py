@@ -15,7 +15,6 @@ from stepvad.video.drawing import (
     SUB,
     Colour,
     ColourScale,
-    Image,
     chip,
     fixed,
     mixed,
@@ -23,8 +22,9 @@ from stepvad.video.drawing import (
     paste,
     plate,
 )
+from stepvad.video.pixels import Image
 
-Run = tuple[int, NDArray[np.int64], NDArray[np.float32]]
+ScoreRun = tuple[int, NDArray[np.int64], NDArray[np.float32]]
 """Id, frames and scores of a track over consecutive frames."""
 
 PAPER: Colour = (24, 24, 28)
@@ -187,7 +187,7 @@ class Timeline:
                 paste(self._behind, label, left, self._bottom + round(4 * self._unit))
                 taken = left + label.shape[1]
 
-    def _with_lines(self, runs: list[Run], strength: float) -> Image:
+    def _with_lines(self, runs: list[ScoreRun], strength: float) -> Image:
         """The strip with the line of every track, its colour at the given strength."""
         cv2 = opencv()
         strip = self._behind.copy()
@@ -201,7 +201,7 @@ class Timeline:
         return strip
 
 
-def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[Run]:
+def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[ScoreRun]:
     """Yield the tracks as runs of consecutive frames."""
     order = np.lexsort((windows.frame, windows.track_id))
     order = order[inside[order]]

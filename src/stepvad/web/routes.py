@@ -20,8 +20,8 @@ MOST_EVENTS = 500
 LATEST = 1e12
 """Largest Unix time accepted in a query."""
 
-Name = Annotated[str, Path(description="Name of a camera.", max_length=64)]
-Id = Annotated[str, Path(description="Id of an event.", max_length=200)]
+CameraPath = Annotated[str, Path(description="Name of a camera.", max_length=64)]
+EventIdPath = Annotated[str, Path(description="Id of an event.", max_length=200)]
 Time = Annotated[float | None, Query(description="Unix time in seconds.", ge=0, le=LATEST)]
 CameraName = Annotated[
     str | None,
@@ -85,12 +85,12 @@ def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
         return [answers.CameraAnswer.of(camera) for camera in site.status.snapshot().cameras]
 
     @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
-    def camera(name: Name) -> answers.CameraAnswer:
+    def camera(name: CameraPath) -> answers.CameraAnswer:
         """One camera."""
         return answers.CameraAnswer.of(site.camera(name))
 
     @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
-    def timeline(name: Name) -> answers.TimelineAnswer:
+    def timeline(name: CameraPath) -> answers.TimelineAnswer:
         """The scores of one camera over the last hour."""
         return _timeline(site, site.camera(name))
 
@@ -145,12 +145,12 @@ def _of_events(app: FastAPI, site: Running) -> None:
 
 def _of_one_event(app: FastAPI, site: Running) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
-    def event(id: Id) -> answers.EventAnswer:
+    def event(id: EventIdPath) -> answers.EventAnswer:
         """One event."""
         return answers.EventAnswer.of(site.event(id), id in site.store.marked())
 
     @app.get("/api/events/{id}/explanation", tags=["events"], responses=NOT_THERE)
-    def explanation(id: Id) -> answers.ExplanationAnswer:
+    def explanation(id: EventIdPath) -> answers.ExplanationAnswer:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
@@ -159,7 +159,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
             raise _missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
-    def mark(id: Id, mark: answers.MarkRequest) -> answers.EventAnswer:
+    def mark(id: EventIdPath, mark: answers.MarkRequest) -> answers.EventAnswer:
         """Say that an event was normal, or take that back."""
         site.event(id)
         try:
@@ -169,7 +169,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         return event(id)
 
     @app.delete("/api/events/{id}", tags=["events"], status_code=204, responses=NOT_THERE)
-    def delete_event(id: Id) -> Response:
+    def delete_event(id: EventIdPath) -> Response:
         """Delete an event that is over, with its poses and its explanation."""
         if site.event(id).is_open:
             raise HTTPException(409, f"event {id}: expected one that is over, got one that goes on")

@@ -13,17 +13,17 @@ import numpy as np
 from stepvad.benchmark.datasets import Dataset, of_clips
 from stepvad.benchmark.mocap import motions, takes
 from stepvad.benchmark.mocap.cameras import PinholeCamera, camera_of_scene
-from stepvad.benchmark.mocap.catalogue import Half, Kind
+from stepvad.benchmark.mocap.catalogue import Half, MotionKind
 from stepvad.benchmark.mocap.scenes import MocapScene, make_scene
 from stepvad.benchmark.mocap.takes import TakeSplit
 from stepvad.errors import ConfigError
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
-Split = Literal[1, 2]
+MocapSplit = Literal[1, 2]
 Part = Literal["train", "validation", "test"]
 
-HALVES: Mapping[Split, Mapping[Part, Half]] = {
+HALVES: Mapping[MocapSplit, Mapping[Part, Half]] = {
     1: {"train": "b", "validation": "validation", "test": "a"},
     2: {"train": "a", "validation": "validation", "test": "b"},
 }
@@ -53,7 +53,7 @@ SIZES: Mapping[str, Size] = {"full": FULL, "small": SMALL}
 
 def make(
     *,
-    split: Split,
+    split: MocapSplit,
     seed: int = 0,
     size: Size = FULL,
     archive: Path | None = None,
@@ -91,7 +91,7 @@ def make_scenes(
     part: Part,
     *,
     seed: int,
-    split: Split,
+    split: MocapSplit,
     size: Size,
     report: Report = silent,
 ) -> Iterator[MocapScene]:
@@ -113,7 +113,7 @@ def camera_of(seed: int, scene: int) -> PinholeCamera:
     return camera_of_scene(np.random.default_rng([seed, scene]))
 
 
-def _kinds(rng: np.random.Generator, take_split: TakeSplit, number: int) -> tuple[Kind, ...]:
+def _kinds(rng: np.random.Generator, take_split: TakeSplit, number: int) -> tuple[MotionKind, ...]:
     """Anomaly classes of a clip: each class in turn, sometimes with a second one."""
     listed = list(take_split.abnormal)
     if not listed or number % CALM == CALM - 1:

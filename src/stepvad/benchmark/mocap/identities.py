@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.mocap.motions import Floats
+from stepvad.benchmark.mocap.motions import Float64s
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.model.scoring import true_runs
 from stepvad.poses import Track
@@ -25,8 +25,8 @@ class Detections:
     """One person as detected: frames `(n,)`, keypoints `(n, 17, 2)`, confidence `(n, 17)`."""
 
     frames: NDArray[np.int64]
-    keypoints: Floats
-    confidence: Floats
+    keypoints: Float64s
+    confidence: Float64s
 
 
 def identify(

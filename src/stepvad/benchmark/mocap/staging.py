@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepvad.benchmark.mocap.cameras import PinholeCamera, inside
-from stepvad.benchmark.mocap.catalogue import Kind
+from stepvad.benchmark.mocap.catalogue import MotionKind
 from stepvad.benchmark.mocap.joining import embedded, prolonged, sustained
-from stepvad.benchmark.mocap.motions import FPS, HIPS, Floats, resample
+from stepvad.benchmark.mocap.motions import FPS, HIPS, Float64s, resample
 from stepvad.benchmark.mocap.takes import Take, TakeSplit
 from stepvad.benchmark.mocap.truth import Mask
 
@@ -41,9 +41,9 @@ class Actor:
     """A take on stage from frame `first`: joints `(n, 15, 3)` in the scene at the camera's rate."""
 
     first: int
-    joints: Floats
+    joints: Float64s
     abnormal: Mask
-    kind: Kind | None
+    kind: MotionKind | None
 
     @property
     def end(self) -> int:
@@ -61,7 +61,7 @@ def stage(
     rng: np.random.Generator,
     camera: PinholeCamera,
     take_split: TakeSplit,
-    kinds: tuple[Kind, ...],
+    kinds: tuple[MotionKind, ...],
     n_frames: int,
 ) -> list[Actor]:
     """The actors of a clip: one for each kind of anomaly, and normal people around them.
@@ -97,7 +97,7 @@ def _event(
     rng: np.random.Generator,
     camera: PinholeCamera,
     take_split: TakeSplit,
-    kind: Kind,
+    kind: MotionKind,
     others: list[Actor],
     n_frames: int,
 ) -> Actor | None:
@@ -188,7 +188,7 @@ def _apart(one: Actor, other: Actor) -> bool:
     return bool((np.linalg.norm(a - b, axis=1) > APART_M).all())
 
 
-def _turned(joints: Floats, angle: float) -> Floats:
+def _turned(joints: Float64s, angle: float) -> Float64s:
     """Rotate joints about the vertical."""
     cos, sin = np.cos(angle), np.sin(angle)
     x, y, z = np.moveaxis(joints, -1, 0)

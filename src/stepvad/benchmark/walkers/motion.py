@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepvad.benchmark.walkers.camera import GroundCamera
 from stepvad.benchmark.walkers.noise import drift, moving_mean
 
-Event = Literal["run", "fall", "cycle", "backwards", "crouch", "fight"]
+WalkerEvent = Literal["run", "fall", "cycle", "backwards", "crouch", "fight"]
 Floats = NDArray[np.float64]
 
 FPS = 25.0
@@ -34,7 +34,7 @@ class WalkerMotion:
     position: Floats
     heading: Floats
     speed: Floats
-    event: Event | None
+    event: WalkerEvent | None
     level: Floats
     present: NDArray[np.bool_]
 
@@ -51,13 +51,17 @@ class WalkerMotion:
             case _:
                 return self.level >= ACTING
 
-    def level_of(self, event: Event) -> Floats:
+    def level_of(self, event: WalkerEvent) -> Floats:
         """The level of one event; 0 for people with another event or none."""
         return self.level if self.event == event else np.zeros_like(self.level)
 
 
 def move(
-    rng: np.random.Generator, camera: GroundCamera, n: int, segment: range, event: Event | None
+    rng: np.random.Generator,
+    camera: GroundCamera,
+    n: int,
+    segment: range,
+    event: WalkerEvent | None,
 ) -> WalkerMotion:
     """A person who enters and leaves; the event is in the middle of the stay, within `segment`."""
     middle = segment.start + int(len(segment) * rng.uniform(0.15, 0.85))
@@ -80,7 +84,7 @@ def move(
 
 
 def _act(
-    rng: np.random.Generator, n: int, middle: int, reach: int, event: Event | None
+    rng: np.random.Generator, n: int, middle: int, reach: int, event: WalkerEvent | None
 ) -> tuple[Floats, Floats]:
     """Unsmoothed speed `(n,)`, and level `(n,)`."""
     speed, level = _walk_and_stand(rng, n), np.zeros(n)

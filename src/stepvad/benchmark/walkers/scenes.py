@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers import body, estimator
 from stepvad.benchmark.walkers.camera import SIZE, GroundCamera
-from stepvad.benchmark.walkers.motion import FPS, Event, move
+from stepvad.benchmark.walkers.motion import FPS, WalkerEvent, move
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
@@ -18,7 +18,7 @@ from stepvad.skeletons import COCO17
 
 CAMERAS = 4
 """Number of cameras, used in turn; training and test clips share them."""
-EVENTS: tuple[Event | None, ...] = (
+EVENTS: tuple[WalkerEvent | None, ...] = (
     "run", "fall", "cycle", "backwards", "crouch", "fight", None
 )  # fmt: skip
 """Events of the test clips, in turn."""
@@ -55,7 +55,7 @@ def _make_clip(
     camera: GroundCamera,
     n_frames: int,
     people: int,
-    event: Event | None,
+    event: WalkerEvent | None,
 ) -> tuple[Clip, FrameLabels]:
     """One clip in which the first person of each part performs `event`, if any."""
     tracks: list[Track] = []
@@ -76,7 +76,7 @@ def _see(
     camera: GroundCamera,
     n_frames: int,
     segment: range,
-    event: Event | None,
+    event: WalkerEvent | None,
     number: int,
 ) -> tuple[Track, NDArray[np.bool_]]:
     """One person as detected by the pose estimator, and the mask `(n,)` of abnormal frames."""

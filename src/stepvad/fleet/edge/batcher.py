@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import CameraConnection, Precision, batch_of, encode
+from stepvad.fleet.wire import CameraConnection, CoordinatePrecision, batch_of, encode
 from stepvad.incidents.camera_events import MOST_PEOPLE
 from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.poses import Pose
@@ -38,7 +38,7 @@ class StreamInfo:
     rate: float
     skeleton: Skeleton
     subjects: Subjects
-    precision: Precision = "f4"
+    precision: CoordinatePrecision = "f4"
     most: int = 5
     """Most frames in a message."""
     wait_s: float = 0.2

@@ -14,7 +14,7 @@ from stepvad.fleet.wire import encode_event
 from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
 
 WITHIN_S = 5.0
@@ -29,7 +29,7 @@ class FleetSink:
         self._bus_thread, self._site = bus_thread, site
         self._subject = subjects.edge_events(site)
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Publish a message; return once the broker has stored it on disk."""
         before, after = (of_fleet(one, self._site) for one in (message.before, message.after))
         data = encode_event(self._site, kind, before, after)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stepvad.detector import Detector
 from stepvad.fleet.wire import Batch
 from stepvad.fleet.worker.camera import FleetCamera
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.windows.assembler import WindowAssembler
@@ -59,7 +59,7 @@ class Announcement(NamedTuple):
     """A change of an event to publish."""
 
     site: str
-    kind: Kind
+    kind: ChangeKind
     before: Record | None
     after: Record
     slot: int
@@ -221,7 +221,7 @@ def _seen(
 
 
 def changed(
-    camera: FleetCamera, kind: Kind, record: Record, slot: int, time: float
+    camera: FleetCamera, kind: ChangeKind, record: Record, slot: int, time: float
 ) -> Announcement:
     """Build an announcement that follows the last published one."""
     change = Announcement(camera.site, kind, camera.reported, record, slot, time)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
 
 LONGEST = 1 << 20
@@ -32,7 +32,7 @@ class JsonLines:
         """Always `file`: a site has only one."""
         return "file"
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Append one line."""
         line = json.dumps(message.to_json(), ensure_ascii=False).encode() + b"\n"
         try:
