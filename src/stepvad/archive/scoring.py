@@ -148,8 +148,8 @@ def _follow(
             yield outcome
     except BrokenExecutor as error:
         raise StepvadError(
-            "archive: expected processes to end with their work, got one that was killed",
-            hint="give them more memory or take fewer --jobs; the same command goes on",
+            "archive: expected worker processes to finish, got one that was killed",
+            hint="add memory or lower --jobs, then repeat the command to resume",
         ) from error
 
 

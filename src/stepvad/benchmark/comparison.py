@@ -155,7 +155,7 @@ def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
         return custom.load(method, CustomMethod)
     raise ConfigError(
         f"method: expected one of {', '.join(VARIANTS)}, got {method!r}",
-        hint="one of your own is named package.module:name",
+        hint="name your own method as package.module:name",
     )
 
 
@@ -166,7 +166,7 @@ def _check_distinct(titles: Sequence[str]) -> None:
     if twice or not titles:
         raise ConfigError(
             f"methods: expected different ones, got {twice[0] + ' twice' if twice else 'none'}",
-            hint="name each method once, and give one of your own a name that is free",
+            hint="name each method once, and give your own method an unused name",
         )
 
 

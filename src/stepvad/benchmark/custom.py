@@ -143,7 +143,7 @@ def opened(data: Dataset | CustomDataset | Path | str, *, split: Split = "full")
             return open_dataset(data, split=split)
         data = load(str(data), CustomDataset)
     if split != "full":
-        raise ConfigError(f"split: expected full of a data set of one's own, got {split!r}")
+        raise ConfigError(f"split: expected full for a custom data set, got {split!r}")
     return data.open()
 
 

@@ -74,8 +74,8 @@ class Dataset:
         if self.validation is None:
             raise DataError(
                 f"{self.name}: expected a data set with validation clips, got one without",
-                hint="put labelled clips that are not tested on into a directory validation, laid "
-                "out as the data set; UBnormal's poses go to pose/validation",
+                hint="put labelled clips that are not in the test set into a directory validation, "
+                "in the layout of the data set; UBnormal's poses go to pose/validation",
             )
         return self.validation()
 

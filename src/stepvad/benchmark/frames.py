@@ -62,7 +62,7 @@ class FrameScores:
         if name not in self.classes:
             raise DataError(
                 f"class: expected one of {', '.join(self.classes) or 'none'}, got {name}",
-                hint="only some data sets tell which anomaly is which",
+                hint="only some data sets label the class of each anomaly",
             )
         return self.select(self.classes[name] | ~self.abnormal)
 

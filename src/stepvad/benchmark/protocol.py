@@ -125,7 +125,7 @@ class Evaluation:
                 return row
         raise DataError(
             f"expected a row of this table, got {wanted}",
-            hint=f"it was made for the placements {', '.join(self.n_covered)}",
+            hint=f"it has the placements {', '.join(self.n_covered)}",
         )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepvad.incidents.events import Rules
 
 CalibratedCameraOption = Annotated[
-    str | None, typer.Option(help="The camera of the clip, if the calibration has several.")
+    str | None, typer.Option(help="Camera of the clip, if the calibration has several.")
 ]
 
 

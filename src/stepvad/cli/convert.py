@@ -16,7 +16,7 @@ from stepvad.errors import StepvadError
 if TYPE_CHECKING:
     from stepvad.poses import Clip
 
-SourceArgument = Annotated[Path, typer.Argument(help="A pose file, or a directory of them.")]
+SourceArgument = Annotated[Path, typer.Argument(help="Pose file, or a directory of pose files.")]
 TargetArgument = Annotated[
     Path, typer.Argument(help="A .parquet file, a .json file for one clip, or a directory.")
 ]
@@ -30,9 +30,9 @@ def convert(
     fps: FpsOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rewrite poses, most often as Parquet tracks: small, quick, readable by any Parquet tool.
+    """Convert pose files, usually to Parquet tracks: small, fast, readable by any Parquet tool.
 
-    Many clips into one file, one clip into AlphaPose's layout, one file per clip:
+    Many clips to one file, one clip to AlphaPose's format, one file per clip:
 
         stepvad convert PoseLift/pose/train train.parquet --fps 15
 

@@ -32,7 +32,7 @@ TRIVIAL: tuple[ScorerName, ...] = ("persons", "confidence", "random")
 
 DatasetArgument = Annotated[
     Path,
-    typer.Argument(help="A data set: poses under pose/test and labels under gt, or box tracks."),
+    typer.Argument(help="Data set: poses under pose/test and labels under gt, or box tracks."),
 ]
 LayoutOption = Annotated[
     Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift", "boxes"],
@@ -40,7 +40,9 @@ LayoutOption = Annotated[
 ]
 Placements = Annotated[
     str,
-    typer.Option(help="Frames a score goes to: `latest`, `center`, `backtrack`, `backtrack_max`."),
+    typer.Option(
+        help="Frames that get a window's score: `latest`, `center`, `backtrack`, `backtrack_max`."
+    ),
 ]
 FloorOption = Annotated[
     Literal["global", "per_clip"], typer.Option(help="Score of frames without a person.")
@@ -50,20 +52,20 @@ AggregationName = Annotated[
 ]
 FrameSigma = Annotated[
     float | None,
-    typer.Option(min=0, max=1e4, help="Smoothing in frames; the data set's own by default."),
+    typer.Option(min=0, max=1e4, help="Smoothing in frames; defaults to the data set's own."),
 ]
 ScoredFramesOption = Annotated[
     Literal["model", "persons", "confidence", "random"],
     typer.Option(
-        "--method", help="Whose figures: the model's, or those of a trivial score on its windows."
+        "--method", help="Score to evaluate: the model's, or a trivial score on its windows."
     ),
 ]
 Intervals = Annotated[
-    bool, typer.Option(help="Bootstrap intervals over the clips, and each anomaly by itself.")
+    bool, typer.Option(help="Add bootstrap intervals over clips, and results per anomaly.")
 ]
 SmoothingOption = Annotated[
     Literal["filled", "scored"] | None,
-    typer.Option(help="Smooth after filling in the floor, or the scored frames alone."),
+    typer.Option(help="Smooth after filling in the floor, or only the scored frames."),
 ]
 
 
@@ -94,16 +96,16 @@ def evaluate(
     engine: EngineOptions = DEFAULT_ENGINE,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model on labelled clips: AUROC, AP and EER, frames of all clips together.
+    """Evaluate a model on labelled clips: AUROC, AP and EER over the frames of all clips.
 
-    Trivial scores stand beside it (the number of persons in a frame, minus the confidence of a
-    window, a random number): what they reach is not the model's merit.
+    Trivial scores are listed for comparison (the number of people in a frame, the negative
+    confidence of a window, a random number): what they reach is no merit of the model.
 
         stepvad evaluate model.safetensors PoseLift
 
         stepvad evaluate ub.safetensors UBnormal --split hr --json
 
-    How sure the figures are, and which anomalies are found:
+    Confidence intervals, and which anomalies are found:
 
         stepvad evaluate model.safetensors people --intervals
     """
@@ -201,7 +203,7 @@ def _placements(text: str) -> list[Placement]:
     if len(chosen) != len(text.split(",")):
         raise StepvadError(
             f"--placements: expected some of {', '.join(NAMES)}, got {text}",
-            hint="separate them by commas, without spaces",
+            hint="separate them with commas, without spaces",
         )
     return chosen
 

@@ -45,21 +45,21 @@ def inspect(
     *,
     drift: Annotated[
         Path | None,
-        typer.Option(help="Recent normal footage: has it changed since the calibration?"),
+        typer.Option(help="Recent normal footage, to test for drift since the calibration."),
     ] = None,
     fps: FpsOption = None,
     format: FormatOption = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file holds: a model's settings and origin, or the people in pose files.
+    """Show what a file contains: a model's settings and origin, or the people in pose files.
 
-    Which of them, its name tells:
+    The file name decides which:
 
         stepvad inspect model.safetensors
 
         stepvad inspect poses/
 
-    Whether a calibration still fits, by the footage of the last minutes or hours:
+    Check whether a calibration still fits the footage of the last minutes or hours:
 
         stepvad inspect model.safetensors --drift today/door
     """

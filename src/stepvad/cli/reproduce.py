@@ -29,37 +29,43 @@ PROTOCOLS = {"latest": "online", "backtrack": "backtrack"}
 
 
 def reproduce(
-    name: Annotated[PaperDatasetName, typer.Argument(help="Which data set of the paper.")],
+    name: Annotated[PaperDatasetName, typer.Argument(help="Data set of the paper.")],
     *,
-    data: Annotated[Path, typer.Option(help="Where it is: poses under pose, labels under gt.")],
+    data: Annotated[
+        Path, typer.Option(help="Directory of the data set: poses under pose, labels under gt.")
+    ],
     results: Annotated[
-        Path | None, typer.Option(help="Where results are kept; else NAME-results.")
+        Path | None, typer.Option(help="Directory for the results; defaults to NAME-results.")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Trainings; the paper has 20.")] = 20,
+    runs: Annotated[int, typer.Option(min=1, help="Training runs; the paper has 20.")] = 20,
     jobs: FitJobsOption = 1,
     executor: ExecutorName = "processes",
     device: Device = "cpu",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and for how long, and stop.")
+        bool, typer.Option("--dry-run", help="Print what would run and for how long, then exit.")
     ] = False,
     table: TableFile = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Fewer than the paper's 400.")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Less than the paper's 1024.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs, if fewer than the paper's 400.")
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(min=1, help="Hidden units, if fewer than the paper's 1024.")
+    ] = None,
 ) -> None:
-    """Train and measure as the paper does, and say which of its figures hold.
+    """Train and evaluate as the paper does, and report which of its figures hold.
 
-    What it will do, and how long it takes on this machine:
+    Show the plan, and how long it takes on this machine:
 
         stepvad benchmark reproduce ubnormal --data UBnormal --dry-run
 
-    All of it, which may be stopped and started again:
+    Run all of it; you can stop it and start it again:
 
         stepvad benchmark reproduce ubnormal --data UBnormal --table ubnormal.md
 
     400 epochs with the data set's learning rate, early stopping by validation AUROC on UBnormal,
     20 runs; every split, online and backtrack, raw and smoothed, four aggregations, AUROC and AP.
-    A figure holds if ours is within 0.5 points or within the paper's standard deviation. What is
-    already in RESULTS is not run again.
+    A figure holds if ours is within 0.5 points or within the paper's standard deviation. Results
+    already in RESULTS are reused.
     """
     from stepvad.benchmark import reproduction
     from stepvad.benchmark.sweep import SweepPlace, sweep

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 EventsOption = Annotated[
     Path | None,
-    typer.Option(help="Events as JSON lines, by the threshold of the calibration."),
+    typer.Option(help="Events as JSON lines, at the calibrated threshold."),
 ]
 ScoresOutput = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
 Plot = Annotated[
     Path | None,
-    typer.Option(help="A timeline as .png; for several clips a directory that gets one each."),
+    typer.Option(help="Timeline as .png; for several clips, a directory for one per clip."),
 ]
 
 
@@ -52,25 +52,25 @@ def score(
     format: FormatOption = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Say what computes the energies.")
+        bool, typer.Option("-v", "--verbose", help="Print the inference engine in use.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score every frame: how far from normal its most unusual person moves. Higher is stranger.
+    """Score every frame by its most unusual person; higher is more abnormal.
 
-    The strangest moment of every clip:
+    The highest score of every clip:
 
         stepvad score model.safetensors poses/
 
-    Every frame as CSV, and a picture:
+    Every frame as CSV, and a plot:
 
         stepvad score model.safetensors clip.json -o scores.csv --plot scores.png
 
-    What an alert would tell of, after calibrate:
+    The events that would raise alerts, after calibrate:
 
         stepvad score model.safetensors poses/ --events events.jsonl
 
-    Much footage, with products in bfloat16 where the processor has them:
+    A lot of footage, in bfloat16 if the CPU supports it:
 
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest -v
     """
@@ -144,7 +144,7 @@ def _check_plot(path: Path) -> None:
     if path.suffix.lower() != ".png":
         raise StepvadError(
             f"{path}: expected a name that ends in .png, or a directory that exists",
-            hint="name the picture, or make the directory first",
+            hint="name a .png file, or create the directory first",
         )
 
 
@@ -159,5 +159,5 @@ def _plot(scores: Scores, path: Path, number: int) -> None:
     else:
         raise StepvadError(
             f"{path}: expected a directory for the plots of several clips, got a file name",
-            hint="make a directory and give its name",
+            hint="create a directory and pass its name",
         )

@@ -73,14 +73,14 @@ def _people(document: object) -> Iterator[PersonPoses]:
         got = f"{document.key!r} twice" if isinstance(document, Repeated) else shown(document)
         raise DataError(
             f"expected an object of tracked persons, each with its own id, got {got}",
-            hint="give AlphaPose's tracked-person JSON, or say which format it is",
+            hint="give AlphaPose's tracked-person JSON, or name the format",
         )
     for key, value in document.items():
         track_id = whole_number(key)
         if track_id is None:
             raise DataError(
                 f"expected whole numbers as track ids, got {shown(key)}",
-                hint="give AlphaPose's tracked-person JSON, or say which format it is",
+                hint="give AlphaPose's tracked-person JSON, or name the format",
             )
         yield _person(track_id, value if isinstance(value, list) else [value])
 
@@ -154,7 +154,7 @@ def _key(track: Track) -> str:
     if track.id < 0:
         raise DataError(
             f"track {track.id}: expected a track id from 0 up, got {track.id}",
-            hint="number the tracks anew, or write Parquet",
+            hint="renumber the tracks, or write Parquet",
         )
     return str(track.id)
 

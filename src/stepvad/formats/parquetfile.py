@@ -235,7 +235,7 @@ def _number(fields: ThriftFields, at: int) -> int:
 
 def _damaged(got: str) -> DataError:
     return DataError(
-        f"expected pages as the file's footer tells, got {got}",
+        f"expected pages as in the file's footer, got {got}",
         hint="the file is damaged; write or copy it again",
     )
 

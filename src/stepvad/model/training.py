@@ -249,7 +249,7 @@ def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
         if meta.get(key) != expected:
             raise ModelFileError(
                 f"{path}: expected a checkpoint of the same {key}, got another",
-                hint="resume with the options and poses of the first run, or start anew",
+                hint="resume with the options and poses of the first run, or start over",
             )
     try:
         check_version("checkpoint", meta.get("version", 1), CHECKPOINT_VERSION)
@@ -260,7 +260,7 @@ def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
     except (KeyError, RuntimeError, TypeError, ValueError, DataError) as error:
         raise ModelFileError(
             f"{path}: expected a whole checkpoint, got one with parts missing or changed",
-            hint="start anew",
+            hint="start over",
         ) from error
 
 

@@ -45,7 +45,7 @@ def run_process(run: RunService, options: argparse.Namespace) -> None:
         may_pass = isinstance(error, StoreError) and error.remedy != "give up"
         sys.exit(STUCK if may_pass else REFUSED)
     except Exception:
-        logger.exception("the site cannot go on")
+        logger.exception("the site cannot continue")
         left = ["main"]
     if left:  # hanging threads must not keep the process alive
         logging.shutdown()

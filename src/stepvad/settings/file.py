@@ -76,7 +76,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
-            hint=f"texts stand in quotes; {hint.rpartition('; ')[2]}",
+            hint=f"strings need quotes; {hint.rpartition('; ')[2]}",
         ) from None
     try:
         return model.model_validate(facts, context={"directory": path.absolute().parent})

@@ -46,7 +46,7 @@ def _reference(text: str, info: ValidationInfo) -> str:
     if not is_reference(text):
         raise ValueError(
             "expected env:NAME or file:PATH, got something else | "
-            "put the words into an environment variable or a file and name that here"
+            "put the secret into an environment variable or a file and name that here"
         )
     kind, _, rest = text.partition(":")
     return text if kind == "env" else f"file:{_beside(Path(rest), info)}"
@@ -138,7 +138,7 @@ class CameraSettings(Section):
         if _has_secret(bare):
             raise ValueError(
                 "expected an address without credentials, got some in it | "
-                'remove them and say credentials = "env:NAME" or "file:PATH"'
+                'remove them and set credentials = "env:NAME" or "file:PATH"'
             )
         return url
 

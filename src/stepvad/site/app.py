@@ -151,7 +151,7 @@ def alone(data: Path) -> Iterator[None]:
             except OSError:
                 if time.monotonic() > deadline:
                     raise ConfigError(
-                        f"{data}: expected nobody else to use it, got another running site",
+                        f"{data}: expected it to be unused, got another running site",
                         hint="stop that one, or choose another data directory",
                     ) from None
             time.sleep(0.1)

@@ -172,7 +172,7 @@ class EventWriter:
             try:
                 recorder.make_room(self._recordings.glob("*/"))
             except Exception:
-                logger.exception("no room could be made for events")
+                logger.exception("no space could be freed for events")
 
     def _follow_up(self, change: PendingChange) -> None:
         """Log and count a stored change, and queue its explanation."""

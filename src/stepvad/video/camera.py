@@ -143,7 +143,7 @@ class Camera:
         if self._thread is not None:
             raise DataError(
                 f"camera {self.name}: expected one iteration, got a second",
-                hint="make another Camera",
+                hint="create another Camera",
             )
         warn_if_insecure(self.name, self.url.reveal(), self.url.tls)
         self._offline_since = time.monotonic()

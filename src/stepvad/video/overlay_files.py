@@ -96,5 +96,5 @@ def frame_size(
     overlays.check_video(clip, video, size)
     if video.n_frames is not None and video.n_frames > clip.n_frames:
         last = clip.n_frames - 1
-        logger.info("the poses end with frame %d, the video goes on and is not drawn", last)
+        logger.info("the poses end with frame %d; the rest of the video is not drawn", last)
     return overlays.check_size(size, str(video.path))

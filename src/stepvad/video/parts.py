@@ -135,7 +135,7 @@ def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path)
         name = other[0]
         raise DataError(
             f"{place}: expected {name} {expected[name]}, got poses made with {found.get(name)}",
-            hint="repeat the command that began it, choose another output directory, or remove it",
+            hint="repeat the command that started it, use another output directory, or remove it",
         )
 
 

@@ -203,7 +203,7 @@ class BatchScorer:
             try:
                 found += _seen(camera, batch, i, own, time)
             except Exception:  # a faulty camera must not affect the others
-                logger.exception("camera %s: its events could not be made", camera.name)
+                logger.exception("camera %s: its events could not be computed", camera.name)
                 busy.discard(id(camera))
                 self.counts.failed += int(
                     frames.is_new[at:][frames.work[at:] == frames.work[at]].sum()

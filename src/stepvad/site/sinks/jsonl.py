@@ -75,7 +75,7 @@ class JsonLines:
         if not torn.startswith(b"{") or (start and len(torn) == len(tail)):
             raise DeliveryError(
                 f"{self.path}: expected lines of JSON, got something else at the end",
-                hint="name a file of its own for the events",
+                hint="use a separate file for the events",
             )
         os.ftruncate(file, size - len(torn))
         return size - len(torn)

@@ -152,7 +152,7 @@ class Webhook:
             words = self._hide(_reason(error))
         raise DeliveryError(
             f"{self._place}: expected an answer, got: {words}",
-            hint="check the address and that somebody listens there",
+            hint="check the address and that a server is listening there",
         )
 
     async def _post(self, body: bytes) -> tuple[int, float]:

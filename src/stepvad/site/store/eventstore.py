@@ -226,8 +226,8 @@ class Store:
             )
             if not done.rowcount:
                 raise DataError(
-                    f"event {id}: expected the id of a stored event, got none like it",
-                    hint="stepvad events list shows the ids",
+                    f"event {id}: expected the id of a stored event, got an unknown id",
+                    hint="run stepvad events list to see the ids",
                 )
 
     def marked(self) -> dict[str, float]:
