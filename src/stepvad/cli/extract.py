@@ -52,9 +52,7 @@ Duration = Annotated[
 ]
 Credentials = Annotated[
     Path | None,
-    typer.Option(
-        help="File with one line user:password for the cameras, readable by its owner only."
-    ),
+    typer.Option(help="File with one line user:password for the cameras, not readable by others."),
 ]
 TlsCa = Annotated[
     Path | None,
