@@ -159,13 +159,13 @@ def test_the_panels_of_the_dashboard_have_titles_and_do_not_overlap() -> None:
 
 
 def test_every_metric_of_the_dashboard_and_the_guide_is_one_that_a_site_has() -> None:
-    board = LiveStatus()
-    board.camera("yard", rate=10.0, threshold=3.0, model="m", zones={})
-    board.state("yard", "online", "", time.time())
-    board.observe_latency("yard", 0.1)
-    board.observe_alert("yard", 0.1)
-    board.sink("mqtt", 0, 0, "")
-    text = render(board, "1", Health((StageHealth("web", 0.1, 30.0),))).decode()
+    status = LiveStatus()
+    status.camera("yard", rate=10.0, threshold=3.0, model="m", zones={})
+    status.state("yard", "online", "", time.time())
+    status.observe_latency("yard", 0.1)
+    status.observe_alert("yard", 0.1)
+    status.sink("mqtt", 0, 0, "")
+    text = render(status, "1", Health((StageHealth("web", 0.1, 30.0),))).decode()
     names = {line.partition("{")[0].partition(" ")[0] for line in text.splitlines()}
     guide = (ROOT / "docs" / "guides" / "run-a-site.md").read_text("utf-8")
     used = {name for one in [*expressions(), guide] for name in re.findall(r"stepvad_[a-z_]+", one)}

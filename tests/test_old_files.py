@@ -75,7 +75,7 @@ def test_an_old_checkpoint_goes_on_as_it_would_have(expected: dict[str, Any]) ->
     state = kept.shard_state()
     assert state is not None
     detector = Detector.load(OLD / "model.safetensors", runtime="numpy")
-    subject = CameraProfile(
+    profile = CameraProfile(
         camera="s1/yard",
         rate=25.0,
         rules=Rules(threshold=expected["rules_threshold"], min_s=0.2, gap_s=1.0),
@@ -84,7 +84,7 @@ def test_an_old_checkpoint_goes_on_as_it_would_have(expected: dict[str, Any]) ->
         model_sha256="0" * 64,
         zones={},
     )
-    camera = FleetCamera.restore(subject, state.cameras["s1/yard"], 1, 0.0)
+    camera = FleetCamera.restore(profile, state.cameras["s1/yard"], 1, 0.0)
     stream, follows = Stream(detector), []
     for slot, poses in read_clip(OLD / "clip.parquet").by_frame():
         windows = stream.update(slot, poses)

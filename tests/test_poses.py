@@ -209,7 +209,7 @@ def test_two_tracks_of_one_id_are_refused() -> None:
         clip(track([0]), track([5]))
     assert refusal(error) == (
         "clip hall: track ids must be distinct, got 7 twice",
-        "merge the poses of one person, or number the tracks anew",
+        "merge the poses of one person, or renumber the tracks",
     )
 
 

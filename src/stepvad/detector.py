@@ -18,7 +18,7 @@ from stepvad.model.footage import Footage, score_clip
 from stepvad.model.modelfile import Model, Origin
 from stepvad.model.pcspace import Moments
 from stepvad.model.projection import Projected
-from stepvad.model.runtime import Network, Runtime
+from stepvad.model.runtime import EngineNetwork, Runtime
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
@@ -41,12 +41,12 @@ class Detector:
     """Engine that computes the energies, or `auto` or `fastest` to pick one."""
     threads: int | None = None
     """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
-    network: Network = field(init=False, repr=False)
+    network: EngineNetwork = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Fold the network for scoring and load it into its engine."""
         folded = fold(self.model.weights, self.model.config, self.model.ranges)
-        object.__setattr__(self, "network", Network.of(folded, self.runtime, self.threads))
+        object.__setattr__(self, "network", EngineNetwork.of(folded, self.runtime, self.threads))
 
     @property
     def config(self) -> Config:
@@ -182,7 +182,7 @@ class _Fit:
     def _model(self, weights: Weights, epochs: int) -> Model:
         """The model with Ē_i and Var(E_i) of these weights over all training windows (Eq. 8)."""
         folded = fold(weights, self.config)
-        network = Network.of(folded, self.runtime)
+        network = EngineNetwork.of(folded, self.runtime)
         projected = self.windows.batches("energies", self.report)
         moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()

@@ -25,7 +25,7 @@ from stepvad.model.training import to_numpy
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
-Profile = Literal["tiny", "small"]
+StudentProfile = Literal["tiny", "small"]
 
 LEARNING_RATE = 1e-3
 """Peak rate of AdamW, decayed to zero along a cosine."""
@@ -62,7 +62,7 @@ class Student:
         )
 
 
-PROFILES: dict[Profile, Student] = {
+PROFILES: dict[StudentProfile, Student] = {
     "tiny": Student(width=256, blocks=2),
     "small": Student(width=512, blocks=3),
 }

@@ -118,7 +118,7 @@ class Clip:
         if track.id in seen:
             raise DataError(
                 f"clip {self.name}: track ids must be distinct, got {track.id} twice",
-                hint="merge the poses of one person, or number the tracks anew",
+                hint="merge the poses of one person, or renumber the tracks",
             )
         seen.add(track.id)
         if track.keypoints.shape[1] != self.skeleton.V:
@@ -269,7 +269,7 @@ def _check_id(track_id: int) -> None:
     if not -(2**63) <= track_id < 2**63:
         raise DataError(
             f"track {track_id}: expected an id of 64 bits, got a longer one",
-            hint="number the tracks anew",
+            hint="renumber the tracks",
         )
 
 

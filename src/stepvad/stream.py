@@ -13,7 +13,7 @@ from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows import Repairs, Sampling, Windows, prepare
 from stepvad.windows.online import check_online
-from stepvad.windows.rings import Found, TrackRings
+from stepvad.windows.rings import CompletedWindows, TrackRings
 
 
 class Stream:
@@ -56,7 +56,7 @@ class Stream:
         self.flat_windows += int(windows.flat.sum())
         return windows
 
-    def _collect(self, frame: int, poses: Iterable[Pose]) -> Found:
+    def _collect(self, frame: int, poses: Iterable[Pose]) -> CompletedWindows:
         """The windows that this frame completes, in pixels."""
         if frame <= self._frame:
             raise DataError(
@@ -130,18 +130,20 @@ def update_each(updates: Sequence[Update]) -> list[WindowScores | Exception]:
     return results
 
 
-Scored = tuple[WindowScores, int]
+ScoredWindows = tuple[WindowScores, int]
 """The scores of a frame's windows, and how many of them are flat."""
 
 
-def _collected(stream: Stream, frame: int, poses: Iterable[Pose]) -> Found | Exception:
+def _collected(stream: Stream, frame: int, poses: Iterable[Pose]) -> CompletedWindows | Exception:
     try:
         return stream._collect(frame, poses)
     except Exception as error:
         return error
 
 
-def _scored(detector: Detector, found: Sequence[Found]) -> Sequence[Scored | Exception]:
+def _scored(
+    detector: Detector, found: Sequence[CompletedWindows]
+) -> Sequence[ScoredWindows | Exception]:
     """Score the windows of several streams in one call; if that fails, score each separately."""
     if not found:
         return []
@@ -153,7 +155,7 @@ def _scored(detector: Detector, found: Sequence[Found]) -> Sequence[Scored | Exc
         return [one for part in found for one in _scored(detector, [part])]
 
 
-def _scored_together(detector: Detector, found: Sequence[Found]) -> list[Scored]:
+def _scored_together(detector: Detector, found: Sequence[CompletedWindows]) -> list[ScoredWindows]:
     keypoints, confidence, track_id, frames = map(np.concatenate, zip(*found, strict=True))
     windows = Windows.of(keypoints, confidence, track_id, frames, detector.config)
     scores = detector.score_windows(windows)

@@ -21,7 +21,7 @@ from typing import Any
 from stepvad.archive import shards
 from stepvad.archive.shards import ShardOutcome, ShardTask
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.runtime import Network
+from stepvad.model.runtime import EngineNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Times:
 def score(task: ShardTask, *, root: Path) -> ShardOutcome:
     """Score a shard as always, and note what it took."""
     spent = _clocks()
-    spent[Network] = spent[PCSpace] = 0.0
+    spent[EngineNetwork] = spent[PCSpace] = 0.0
     started = time.process_time()
     outcome = shards.score(task)
     whole = time.process_time() - started
@@ -65,7 +65,7 @@ def score(task: ShardTask, *, root: Path) -> ShardOutcome:
 @cache
 def _clocks() -> dict[type, float]:
     """Put clocks around the network and the projection of this process; what they show."""
-    spent: dict[type, float] = {Network: 0.0, PCSpace: 0.0}
+    spent: dict[type, float] = {EngineNetwork: 0.0, PCSpace: 0.0}
 
     def clocked(of: type, run: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*given: Any) -> Any:
@@ -78,7 +78,7 @@ def _clocks() -> dict[type, float]:
         return timed
 
     # In place of what is measured.
-    Network.energies = clocked(Network, Network.energies)  # type: ignore[method-assign]
+    EngineNetwork.energies = clocked(EngineNetwork, EngineNetwork.energies)  # type: ignore[method-assign]
     PCSpace.project = clocked(PCSpace, PCSpace.project)  # type: ignore[method-assign]
     return spent
 

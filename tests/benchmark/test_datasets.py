@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.benchmark.datasets import Layout, Split, is_dataset, open_dataset, recognise
+from stepvad.benchmark.datasets import DatasetLayout, Split, is_dataset, open_dataset, recognise
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import write_clips
 from stepvad.poses import Clip, Track
@@ -320,7 +320,7 @@ def test_labels_without_poses_say_where_poses_belong(tmp_path: Path) -> None:
     ],
 )
 def test_a_split_that_a_data_set_does_not_have_is_an_error(
-    shanghaitech: Path, layout: Layout, split: Split, expected: str
+    shanghaitech: Path, layout: DatasetLayout, split: Split, expected: str
 ) -> None:
     with pytest.raises(
         ConfigError, match=f"split: expected {expected} for {layout}, got '{split}'"

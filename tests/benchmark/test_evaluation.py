@@ -11,8 +11,8 @@ from stepvad import skeletons, windows
 from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.benchmark.protocol import (
     FrameView,
-    Method,
     ScoredClip,
+    ScorerName,
     Selection,
     evaluate,
     frame_scores,
@@ -87,7 +87,7 @@ def test_options_of_an_evaluation_reach_the_table(street: Dataset) -> None:
 @pytest.mark.parametrize("smoothed", [False, True])
 @pytest.mark.parametrize("frames", ["all", "covered", "one-person"])
 def test_the_frames_behind_a_row_give_its_figures(
-    street: Dataset, method: Method, smoothed: bool, frames: Selection
+    street: Dataset, method: ScorerName, smoothed: bool, frames: Selection
 ) -> None:
     clips = score_clips(AnkleSpeed(Config()), street)
     table = tabulate_dataset(clips, street, floor="per_clip")

@@ -14,10 +14,10 @@ from scipy import stats
 from stepvad.benchmark import intervals
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Spread, difference, over_clips, over_seeds
-from stepvad.benchmark.metrics import Name, auroc
+from stepvad.benchmark.metrics import MetricName, auroc
 from stepvad.errors import ConfigError, DataError
 
-METRICS: tuple[Name, ...] = ("auroc", "ap", "eer")
+METRICS: tuple[MetricName, ...] = ("auroc", "ap", "eer")
 
 
 def clips_of(*clips: tuple[Sequence[int], Sequence[float]]) -> FrameScores:
@@ -185,7 +185,7 @@ def test_one_seed_has_no_spread_and_none_no_mean() -> None:
     assert isinstance(one, Spread)
 
 
-def coverage(metric: Name, *, draws: int = 500, n_clips: int = 40) -> float:
+def coverage(metric: MetricName, *, draws: int = 500, n_clips: int = 40) -> float:
     """How often the interval of a few clips holds the figure of very many."""
     rng = np.random.default_rng(2026)
     truth = random_clips(rng, 30_000).measure(metric)
@@ -214,7 +214,7 @@ def coverage_of_differences(*, draws: int = 500, n_clips: int = 40) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("metric", METRICS if os.environ.get("STEPVAD_LONG_TESTS") else METRICS[:1])
-def test_intervals_hold_the_true_figure_as_often_as_they_say(metric: Name) -> None:
+def test_intervals_hold_the_true_figure_as_often_as_they_say(metric: MetricName) -> None:
     assert coverage(metric) == pytest.approx(0.95, abs=0.02)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from stepvad.benchmark.metrics import (
-    Name,
+    MetricName,
     Ranking,
     auroc,
     average_precision,
@@ -185,7 +185,7 @@ def test_a_frame_that_counts_several_times_is_that_many_frames(
     ranking = Ranking.of(abnormal, score)
     counts = ranking.count(times[ranking.order])
     repeated = np.repeat(np.arange(n), times)
-    names: tuple[Name, ...] = ("auroc", "ap", "eer")
+    names: tuple[MetricName, ...] = ("auroc", "ap", "eer")
     for name, metric in zip(names, METRICS, strict=True):
         expected = metric(abnormal[repeated], score[repeated])
         assert counts.measure(name) == pytest.approx(expected, abs=1e-12)

@@ -270,7 +270,7 @@ def test_without_any_clip_every_metric_is_undefined() -> None:
 
 
 def test_a_row_that_was_not_made_is_an_error(clips: list[ScoredClip]) -> None:
-    with pytest.raises(DataError, match="made for the placements latest, backtrack"):
+    with pytest.raises(DataError, match="has the placements latest, backtrack"):
         table(clips).row(placement="center")
 
 

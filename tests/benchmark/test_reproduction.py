@@ -24,7 +24,7 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.model import training
 from tests.benchmark.layouts import LEFT_OUT, write_layouts
 
-DIRECTORIES: dict[paper.Name, str] = {
+DIRECTORIES: dict[paper.PaperDataset, str] = {
     "shanghaitech": "ShanghaiTech",
     "ubnormal": "UBnormal",
     "msad": "MSAD",
@@ -48,7 +48,10 @@ def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_the_settings_are_the_papers(
-    name: paper.Name, learning_rate: float, best_on_validation: bool, splits: tuple[Split, ...]
+    name: paper.PaperDataset,
+    learning_rate: float,
+    best_on_validation: bool,
+    splits: tuple[Split, ...],
 ) -> None:
     config = reproduction.config(name)
     assert config == Config(learning_rate=learning_rate)
@@ -78,7 +81,9 @@ def test_what_differs_from_the_paper_is_said(layouts: Path) -> None:
         reproduction.experiments("msad", small, 0)
 
 
-def run_here(name: paper.Name, root: Path, results: Path, runs: int = 2) -> list[ReproducedFigure]:
+def run_here(
+    name: paper.PaperDataset, root: Path, results: Path, runs: int = 2
+) -> list[ReproducedFigure]:
     """The whole reproduction with a tiny network, in this process."""
     config = replace(TINY, learning_rate=reproduction.config(name).learning_rate)
     chosen = reproduction.experiments(name, config, runs)
@@ -94,7 +99,7 @@ def run_here(name: paper.Name, root: Path, results: Path, runs: int = 2) -> list
 
 @pytest.mark.parametrize("name", DIRECTORIES)
 def test_every_split_is_measured_as_if_scored_by_itself(
-    layouts: Path, tmp_path: Path, name: paper.Name
+    layouts: Path, tmp_path: Path, name: paper.PaperDataset
 ) -> None:
     root = layouts / DIRECTORIES[name]
     reproduction.check(name, root)

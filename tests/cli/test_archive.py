@@ -138,4 +138,4 @@ def test_who_interrupts_a_run_hears_that_it_can_go_on(
 
     monkeypatch.setattr(scoring, "score", interrupt)
     done = stepvad("archive", "score", poses, "-o", tmp_path / "scores", "--model", model)
-    assert (done.code, "the same command goes on" in done.err) == (130, True)
+    assert (done.code, "repeat the command to resume" in done.err) == (130, True)

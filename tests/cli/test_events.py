@@ -127,7 +127,7 @@ def test_an_id_that_nobody_has_is_an_error_with_a_hint(stepvad: Command, data: P
     for words in (("show", "nobody"), ("mark", "nobody")):
         told = stepvad("events", *words, "-d", data)
         assert told.code == 1
-        assert "hint: stepvad events list" in told.err
+        assert "hint: run stepvad events list" in told.err
 
 
 def test_a_directory_without_a_site_is_an_error_and_stays_empty(
@@ -171,7 +171,7 @@ def test_deleting_asks_first(stepvad: Command, data: Path, monkeypatch: pytest.M
 def test_what_is_deleted_is_gone_and_what_goes_on_stays(stepvad: Command, data: Path) -> None:
     told = stepvad("events", "delete", "-d", data, "--all", "--yes")
     assert "events deleted: 2" in told.err
-    assert "1 go on and stay" in told.err
+    assert "ongoing events kept: 1" in told.err
     assert remaining(data) == [2]
     told = stepvad("events", "delete", record("yard", 2).id, "-d", data, "--include-open", "--json")
     assert json.loads(told.out) == {"deleted": 1, "kept_open": 0}
@@ -179,7 +179,7 @@ def test_what_is_deleted_is_gone_and_what_goes_on_stays(stepvad: Command, data: 
 
 
 def test_deleting_needs_to_be_told_what(stepvad: Command, data: Path) -> None:
-    assert "say which events" in stepvad("events", "delete", "-d", data, "--yes").err
+    assert "choose the events" in stepvad("events", "delete", "-d", data, "--yes").err
     told = stepvad("events", "delete", "-d", data, "--yes", "--camera", "garden")
     assert told.code == 1
     assert "these have: porch, yard" in told.err
@@ -265,8 +265,8 @@ def test_messages_that_did_not_arrive_are_listed_and_sent_again(
     assert stepvad("events", "resend", tmp_path / "site.toml", second.seq).code == 0
     assert store.pending("mqtt")[0].seq == second.seq
     done = stepvad("events", "resend", data, "--sink", "mqtt", "--all")
-    assert "queued again: 1" in done.err
-    assert [letter.seq for letter in store.pending("mqtt")][:2] == [first.seq, second.seq]
+    assert "messages requeued: 1" in done.err
+    assert [message.seq for message in store.pending("mqtt")][:2] == [first.seq, second.seq]
     assert store.dead_letters() == []
     store.close()
 
@@ -275,7 +275,7 @@ def test_what_cannot_be_sent_again_is_said(stepvad: Command, data: Path) -> None
     for words, problem in (
         ((), "got neither"),
         (("1", "--all"), "got both"),
-        (("99999",), "message 99999: expected one that was refused"),
+        (("99999",), "message 99999: expected the id of a dead letter"),
     ):
         told = stepvad("events", "resend", data, *words)
         assert told.code == 1

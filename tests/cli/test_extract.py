@@ -242,7 +242,7 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bytes(
     assert not (out / "long.parquet").exists()
     if end == signal.SIGINT:
         assert process.returncode == 130
-        assert "the same command goes on from here" in said
+        assert "repeat the command to resume" in said
         assert "unfinished" in printed
         assert "Traceback" not in said
     assert stepvad("extract", video, "-o", out, *networks).code == 0

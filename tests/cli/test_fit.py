@@ -138,7 +138,7 @@ def test_box_tracks_are_fitted_and_measured_with_a_K_that_fits(
         (("--T", "5000"), "expected at least one track of 5000 consecutive frames"),
         (("-o", "missing/dir/m.safetensors"), "expected a file name in a directory that exists"),
         (("--format", "tracks"), "expected files that end in .parquet"),
-        (("--patience", "3"), "--patience: expected --validation beside it"),
+        (("--patience", "3"), "--patience: expected --validation with it"),
         ((*QUICK, "--learning-rate", "1e30"), "training diverged"),
     ],
 )
@@ -210,4 +210,4 @@ def test_ctrl_c_before_the_first_epoch_says_that_nothing_was_kept(
     monkeypatch.setattr("stepvad.model.training.run_epoch", interrupted)
     run = stepvad("fit", people / "pose" / "train", "-o", tmp_path / "m", *QUICK)
     assert run.code == 130
-    assert "nothing was kept" in run.err
+    assert "nothing was saved" in run.err

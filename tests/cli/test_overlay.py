@@ -119,7 +119,7 @@ def test_where_the_poses_end_the_video_ends(
     video = write_video(tmp_path / "in.mp4", size=(428, 242), n_frames=N_FRAMES + 2)
     run = stepvad("overlay", model, poses, "-o", tmp_path / "out.mp4", "--video", video)
     assert run.code == 0, run.err
-    assert "the poses end with frame 29, the video goes on" in run.err
+    assert "the poses end with frame 29; the rest of the video is not drawn" in run.err
     assert len(probe(tmp_path / "out.mp4")["frames"]) == N_FRAMES
 
 

@@ -76,7 +76,7 @@ def test_several_T_and_K_make_a_map_too(stepvad: Command, people: Path, tmp_path
 def test_numbers_are_checked(stepvad: Command, people: Path) -> None:
     run = stepvad("benchmark", "study", "grid", people, "--T", "4,twelve")
     assert run.code == 1
-    assert "--T: expected whole numbers from 1 on, got 4,twelve" in run.err
+    assert "--T: expected whole numbers of at least 1, got 4,twelve" in run.err
     assert "deprecated" not in run.err
 
 
@@ -88,4 +88,4 @@ def test_the_former_verbs_have_the_same_options_and_warn(
     assert run.code == 1
     assert f"`benchmark {name}` is deprecated since 0.1" in run.err
     assert f"use `benchmark study {name}`" in run.err
-    assert "--T: expected whole numbers from 1 on, got 4,twelve" in run.err
+    assert "--T: expected whole numbers of at least 1, got 4,twelve" in run.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepvad.explain.parts import LIMBS, parts_of, rank, stretch
+from stepvad.explain.parts import LIMBS, parts_of, rank, strong_span
 from stepvad.skeletons import BOX, COCO17, STEP18, Skeleton
 
 FRAMES = np.arange(120, 132)
@@ -39,4 +39,4 @@ def test_parts_are_ranked_by_the_sum_over_joints_and_frames() -> None:
 
 def test_a_window_without_anything_has_no_shares() -> None:
     assert {part.share for part in rank(np.zeros((12, 17)), FRAMES, COCO17)} == {0.0}
-    assert stretch(np.zeros(4)) == (0, 3)
+    assert strong_span(np.zeros(4)) == (0, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import ID, FleetChange, change_of
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record, message
 from tests.site.records import record
 
@@ -20,7 +20,7 @@ def event(number: int = 0, camera: str = CAMERA, **more: Any) -> Record:
     return record(camera, number, **more)
 
 
-def body(kind: Kind, one: Record, /, *, site: str = "north", **more: Any) -> bytes:
+def body(kind: ChangeKind, one: Record, /, *, site: str = "north", **more: Any) -> bytes:
     """A message as a worker writes it."""
     return json.dumps(message(kind, None, one).to_json() | {"site": site} | more).encode()
 
@@ -29,7 +29,7 @@ def delivery(data: bytes, sequence: int = 1, id: str = "") -> Delivery:
     return Delivery("stepvad.events.1", data, sequence, 0.0, headers={ID: id})
 
 
-def change(kind: Kind, after: Record, sequence: int = 1, turn: int = 0) -> FleetChange:
+def change(kind: ChangeKind, after: Record, sequence: int = 1, turn: int = 0) -> FleetChange:
     data = body(kind, after, site=after.camera.partition("/")[0])
     found = change_of(delivery(data, sequence, f"{after.id}:{kind}:{turn}"))
     assert found is not None

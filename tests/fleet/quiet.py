@@ -12,7 +12,7 @@ import pytest
 
 from stepvad.detector import Detector
 from stepvad.fleet.wire import EventMessage
-from stepvad.incidents.camera_events import CameraEvents, CameraProfile, Changed
+from stepvad.incidents.camera_events import CameraEvents, CameraProfile, RecordChange
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
 from stepvad.intake.models import Models
@@ -37,7 +37,7 @@ def _sha1(data: bytes) -> str:
 class Quiet:
     """A run that nothing happened to."""
 
-    changes: list[Changed] = field(default_factory=list)
+    changes: list[RecordChange] = field(default_factory=list)
     windows: set[str] = field(default_factory=set)
 
     def heard(self) -> Heard:
@@ -92,7 +92,7 @@ def joined(runs: Iterable[Quiet]) -> Quiet:
 
 
 def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> CameraEvents:
-    subject = CameraProfile(
+    profile = CameraProfile(
         camera=name,
         rate=rate,
         rules=Rules(threshold=THRESHOLD),
@@ -101,7 +101,7 @@ def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int
         model_sha256=sha256,
         zones={},
     )
-    return CameraEvents(subject, lambda: epoch)
+    return CameraEvents(profile, lambda: epoch)
 
 
 def assert_same(heard: Heard, expected: Quiet) -> None:

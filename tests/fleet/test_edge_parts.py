@@ -91,9 +91,11 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
     running.start()
     wait_until(lambda: edge.buffer.sent["yard"] >= 20)
     time.sleep(1.1)
-    (view,) = edge.board.snapshot().cameras
+    (view,) = edge.status.snapshot().cameras
     assert (view.state, view.people) == ("online", 1)
-    assert [(sink.name, sink.last_error) for sink in edge.board.snapshot().sinks] == [("fleet", "")]
+    assert [(sink.name, sink.last_error) for sink in edge.status.snapshot().sinks] == [
+        ("fleet", "")
+    ]
     stop.set()
     running.join(20)
     assert not running.is_alive()
@@ -110,8 +112,8 @@ def test_a_broker_that_is_away_is_told_on_the_board_with_what_was_shed(
     stop = threading.Event()
     running = threading.Thread(target=edge.run, args=(stop,))
     running.start()
-    wait_until(lambda: edge.board.snapshot().cameras[0].counts["shed"] > 0)
-    (sink,) = edge.board.snapshot().sinks
+    wait_until(lambda: edge.status.snapshot().cameras[0].counts["shed"] > 0)
+    (sink,) = edge.status.snapshot().sinks
     assert sink.lag > 0
     stop.set()
     running.join(20)
@@ -126,7 +128,7 @@ def test_poses_of_a_skeleton_that_the_bus_does_not_know_fail_their_camera_alone(
     told = settings(tmp_path, server)
     write_clip(replace(clip, skeleton=odd), tmp_path / "yard.parquet")
     edge = Edge(told)
-    (view,) = edge.board.snapshot().cameras
+    (view,) = edge.status.snapshot().cameras
     assert view.state == "failed"
     edge.store.close()
 

@@ -37,9 +37,9 @@ def command(*words: str) -> list[str]:
 
 def test_the_model_of_the_bundled_scene_needs_no_file(tmp_path: Path) -> None:
     told = load_worker(settings_in(tmp_path, "[[models]]", 'model = "demo:"'))
-    subject = FleetModels.load(told.models).subject("north/yard", 12.5)
-    assert subject is not None
-    assert subject.model_id == "walkers"
+    profile = FleetModels.load(told.models).profile("north/yard", 12.5)
+    assert profile is not None
+    assert profile.model_id == "walkers"
 
 
 @pytest.mark.slow

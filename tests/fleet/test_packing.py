@@ -20,7 +20,7 @@ from tests.site.sites import one_person
 FRAMES = [*one_person(3.0).by_frame()]
 
 
-def packer(**more: Any) -> FrameBatcher:
+def batcher(**more: Any) -> FrameBatcher:
     epochs = count(100)
     label = StreamInfo(
         site="north",
@@ -46,13 +46,13 @@ def frame(slot: int, connection: int = 0, **more: Any) -> QueuedFrame:
     )
 
 
-def batches(parcels: list[EncodedBatch]) -> list[Batch]:
-    return [decode(parcel.data) for parcel in parcels]
+def batches(batches: list[EncodedBatch]) -> list[Batch]:
+    return [decode(batch.data) for batch in batches]
 
 
 def test_frames_travel_together_and_come_out_as_they_went_in() -> None:
-    one = packer()
-    sent = [parcel for slot in range(10) for parcel in one.add(frame(slot), 0.0)]
+    one = batcher()
+    sent = [batch for slot in range(10) for batch in one.add(frame(slot), 0.0)]
     sent += one.flush()
     found = batches(sent)
     assert [batch.seq for batch in found] == [0, 4, 8]
@@ -66,22 +66,22 @@ def test_frames_travel_together_and_come_out_as_they_went_in() -> None:
         assert pose.track_id == was.track_id
         np.testing.assert_array_equal(pose.keypoints, was.keypoints)
     assert sent[0].subject == Subjects(shards=4).poses("north", "yard")
-    assert len({parcel.id for parcel in sent}) == len(sent)
-    assert [parcel.frames for parcel in sent] == [4, 4, 2]
+    assert len({batch.id for batch in sent}) == len(sent)
+    assert [batch.frames for batch in sent] == [4, 4, 2]
 
 
 def test_no_frame_waits_longer_than_it_may() -> None:
-    one = packer()
+    one = batcher()
     assert one.add(frame(0), 5.0) == []
     assert one.add(frame(1), 5.1) == []
     assert one.due(5.19) == []
-    (parcel,) = one.due(5.2)
-    assert decode(parcel.data).slots == [0, 1]
+    (batch,) = one.due(5.2)
+    assert decode(batch.data).slots == [0, 1]
     assert one.due(9.0) == []
 
 
 def test_a_camera_that_goes_says_so_once_and_comes_back_with_another_epoch() -> None:
-    one = packer()
+    one = batcher()
     assert one.lose("camera lost") == []
     one.add(frame(0), 0.0)
     kept, gone = batches(one.lose("camera lost"))
@@ -94,7 +94,7 @@ def test_a_camera_that_goes_says_so_once_and_comes_back_with_another_epoch() -> 
 
 
 def test_another_connection_ends_the_one_before() -> None:
-    one = packer()
+    one = batcher()
     one.add(frame(0), 0.0)
     kept, gone = batches(one.add(frame(3, connection=1), 0.0))
     assert kept.connection.epoch == gone.connection.epoch == 100
@@ -104,7 +104,7 @@ def test_another_connection_ends_the_one_before() -> None:
 
 
 def test_pictures_of_another_size_are_not_mixed() -> None:
-    one = packer()
+    one = batcher()
     one.add(frame(0), 0.0)
     (small,) = batches(one.add(frame(1, size=(1280, 720)), 0.0))
     (large,) = batches(one.flush())
@@ -112,7 +112,7 @@ def test_pictures_of_another_size_are_not_mixed() -> None:
 
 
 def test_people_get_tracks_and_poses_with_other_joints_are_left_out() -> None:
-    one = packer(most=1)
+    one = batcher(most=1)
     (pose,) = FRAMES[0][1]
     boxes = Boxes(np.array([box_of(pose)], np.float32), np.ones(1, np.float32))
     people = People(boxes, pose.keypoints[None], pose.confidence[None])
@@ -123,7 +123,7 @@ def test_people_get_tracks_and_poses_with_other_joints_are_left_out() -> None:
     assert batch.tracks.tolist() == [pose.track_id]
 
 
-def parcel(camera: str, number: int, size: int = 100) -> EncodedBatch:
+def batch(camera: str, number: int, size: int = 100) -> EncodedBatch:
     return EncodedBatch(camera=camera, subject="s", id=f"{number}", data=b"x" * size, frames=5)
 
 
@@ -131,7 +131,7 @@ def test_a_full_buffer_lets_the_oldest_go_and_counts_them() -> None:
     rung: list[str] = []
     buffer = Buffer(["a", "b"], 500, rung.append)
     for number in range(8):
-        buffer.put(parcel("ab"[number % 2], number))
+        buffer.put(batch("ab"[number % 2], number))
     assert (len(buffer), buffer.bytes) == (5, 500)
     assert buffer.dropped == {"a": 10, "b": 5}
     first = buffer.head("a"), buffer.head("b")
@@ -142,7 +142,7 @@ def test_a_full_buffer_lets_the_oldest_go_and_counts_them() -> None:
 def test_messages_leave_in_order_when_the_broker_has_them() -> None:
     buffer = Buffer(["a"], 500)
     for number in range(3):
-        buffer.put(parcel("a", number))
+        buffer.put(batch("a", number))
     for number in range(3):
         head = buffer.head("a")
         assert head is not None
@@ -153,11 +153,11 @@ def test_messages_leave_in_order_when_the_broker_has_them() -> None:
 
 def test_what_is_dropped_on_its_way_and_arrives_is_no_loss() -> None:
     buffer = Buffer(["a"], 200)
-    buffer.put(parcel("a", 0))
+    buffer.put(batch("a", 0))
     head = buffer.head("a")
     assert head is not None
     for number in range(1, 4):
-        buffer.put(parcel("a", number))
+        buffer.put(batch("a", number))
     assert buffer.dropped["a"] == 10
     buffer.done(head)
     assert (buffer.dropped["a"], buffer.sent["a"], len(buffer)) == (5, 5, 2)
@@ -168,11 +168,11 @@ def test_what_a_broker_took_of_late_is_sent_again_when_it_was_away() -> None:
     buffer = Buffer(["a"], 5000, again_s=3.0, clock=lambda: now)
     for number in range(5):
         now = float(number)
-        buffer.put(parcel("a", number))
+        buffer.put(batch("a", number))
         head = buffer.head("a")
         assert head is not None
         buffer.done(head)
-    buffer.put(parcel("a", 5))
+    buffer.put(batch("a", 5))
     now = 60.0  # the broker was away for a minute
     buffer.again("a")
     sent = []
@@ -189,18 +189,18 @@ def test_what_a_broker_took_of_late_is_sent_again_when_it_was_away() -> None:
 @pytest.mark.parametrize("size", [501, 10_000])
 def test_a_message_larger_than_the_buffer_is_kept_alone(size: int) -> None:
     buffer = Buffer(["a"], 500)
-    buffer.put(parcel("a", 0))
-    buffer.put(parcel("a", 1, size))
+    buffer.put(batch("a", 0))
+    buffer.put(batch("a", 1, size))
     assert (len(buffer), buffer.bytes) == (1, size)
 
 
 def test_a_crowd_waits_for_no_further_frame_and_more_than_a_crowd_is_left_out() -> None:
     (pose,) = FRAMES[0][1]
     crowd = [Pose(i, pose.keypoints, pose.confidence) for i in range(MOST_PEOPLE)]
-    one = packer(most=100)
-    sent = [parcel for slot in range(20) for parcel in one.add(frame(slot, poses=crowd), 0.0)]
+    one = batcher(most=100)
+    sent = [batch for slot in range(20) for batch in one.add(frame(slot, poses=crowd), 0.0)]
     assert [len(batch) for batch in batches(sent)] == [4] * 5
-    assert max(len(parcel.data) for parcel in sent) < MAX_BYTES / 2
+    assert max(len(batch.data) for batch in sent) < MAX_BYTES / 2
     one.add(frame(20, poses=[*crowd, pose]), 0.0)
     (batch,) = batches(one.flush())
     assert batch.people == [0]

@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
-from stepvad.fleet.events.postgres_errors import BY_SQLSTATE, Meaning, by_class, meaning
+from stepvad.fleet.events.postgres_errors import BY_SQLSTATE, PostgresMeaning, by_class, meaning
 from tests.fleet.messages import change, event
 from tests.fleet.postgres import needs_postgres
 from tests.video.servers import SLOWER
 
-SERVER: tuple[tuple[type[Exception], Meaning | None], ...] = (
+SERVER: tuple[tuple[type[Exception], PostgresMeaning | None], ...] = (
     (asyncpg.ConnectionFailureError, "retry"),
     (asyncpg.DatetimeFieldOverflowError, "data"),
     (asyncpg.NotNullViolationError, "data"),
@@ -36,7 +36,7 @@ SERVER: tuple[tuple[type[Exception], Meaning | None], ...] = (
     (asyncpg.UndefinedTableError, None),
     (asyncpg.InFailedSQLTransactionError, None),
 )
-CLIENT: tuple[tuple[Exception, Meaning | None], ...] = (
+CLIENT: tuple[tuple[Exception, PostgresMeaning | None], ...] = (
     (ConnectionRefusedError(111, "refused"), "retry"),
     (TimeoutError(), "retry"),
     (ssl.SSLCertVerificationError("not trusted"), "retry"),
@@ -51,14 +51,14 @@ CLIENT: tuple[tuple[Exception, Meaning | None], ...] = (
 
 @pytest.mark.parametrize(("kind", "wanted"), SERVER, ids=lambda one: getattr(one, "__name__", one))
 def test_an_error_of_the_server_means_what_the_table_says(
-    kind: type[Exception], wanted: Meaning | None
+    kind: type[Exception], wanted: PostgresMeaning | None
 ) -> None:
     assert meaning(kind("words")) == wanted
 
 
 @pytest.mark.parametrize(("error", "wanted"), CLIENT, ids=lambda one: type(one).__name__)
 def test_an_error_of_the_client_means_what_the_table_says(
-    error: Exception, wanted: Meaning | None
+    error: Exception, wanted: PostgresMeaning | None
 ) -> None:
     assert meaning(error) == wanted
 

@@ -22,7 +22,7 @@ from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
-from stepvad.incidents.camera_events import CameraEvents, Changed
+from stepvad.incidents.camera_events import CameraEvents, RecordChange
 from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
@@ -339,8 +339,8 @@ def test_a_camera_whose_events_cannot_be_made_costs_the_others_none(
     scripts = [script(f"s{i}/cam", scenes[1]) for i in range(3)]
     expected, see = quiet([scripts[0], scripts[2]]), CameraEvents.see
 
-    def broken(watcher: CameraEvents, slot: int, *rest: Any) -> list[Changed]:
-        if watcher.subject.camera == "s1/cam" and slot % 50 == 40:
+    def broken(watcher: CameraEvents, slot: int, *rest: Any) -> list[RecordChange]:
+        if watcher.profile.camera == "s1/cam" and slot % 50 == 40:
             raise RuntimeError("poison")
         return see(watcher, slot, *rest)
 
@@ -430,7 +430,7 @@ def test_a_camera_with_a_field_of_another_type_is_refused(
     shard = shard_of(models)
     for sent in deliveries(interleaved([script("s0/cam", scenes[0])])):
         step(shard, [sent])
-        if shard.cameras[sent.subject].told is not None:
+        if shard.cameras[sent.subject].reported is not None:
             break
     facts: Any = shard.state().to_json()
     assert ShardState.from_json(facts) == shard.state()

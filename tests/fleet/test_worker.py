@@ -40,7 +40,7 @@ async def until(happened: Callable[[], bool], limit_s: float = 10 * SLOWER) -> N
 
 
 def shares(*workers: Worker) -> list[int]:
-    return [len(worker.holdings) for worker in workers]
+    return [len(worker.owned_shards) for worker in workers]
 
 
 def test_workers_share_the_shards_and_hand_them_over_without_a_trace(
@@ -70,7 +70,7 @@ def test_workers_share_the_shards_and_hand_them_over_without_a_trace(
                 await tasks[0]
                 await until(lambda: shares(*workers) == [0, 5])
                 await playing
-                await until(lambda: not any(h.waiting for h in workers[1].holdings.values()))
+                await until(lambda: not any(h.waiting for h in workers[1].owned_shards.values()))
                 await asyncio.sleep(0.5)
                 stops[1].set()
                 await tasks[1]
@@ -177,7 +177,7 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
                             subject=SUBJECTS.events(0),
                             dead="stepvad.dead",
                             lost=lambda owned: None,
-                            announced=lambda letter: None,
+                            announced=lambda message: None,
                         ),
                         alive=lambda name: alive,
                     )

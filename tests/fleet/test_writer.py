@@ -15,7 +15,7 @@ from stepvad.fleet.events.writer import FleetEventWriter, WriterStats, checked
 from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.settings import EventsSettings
 from stepvad.fleet.wire import encode_claim
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from tests.fleet.brokers import Broker, broker, bus_settings
 from tests.fleet.messages import body, event, over, worse
@@ -137,7 +137,7 @@ async def tell(bus: NatsBus) -> None:
         await asyncio.sleep(0.01)
 
 
-async def insist(bus: NatsBus, kind: Kind, now: Record, n: int) -> None:
+async def insist(bus: NatsBus, kind: ChangeKind, now: Record, n: int) -> None:
     while True:
         try:
             await bus.publish(bus.subjects.events(n % 4), body(kind, now), id=f"{now.id}:{kind}:1")

@@ -154,7 +154,7 @@ class RefusalError(Exception):
 
 
 def _archive_scores(path: Path, shared: Path) -> None:
-    from stepvad.archive import diff, holdings
+    from stepvad.archive import diff, inventory
     from stepvad.archive.storage import Directory
     from stepvad.calibration import RULES
 
@@ -163,19 +163,19 @@ def _archive_scores(path: Path, shared: Path) -> None:
     shutil.copy(shared / "scores" / "manifest.json", root)
     shutil.copy(path, root / "camera=yard" / "one.parquet")
     place = Directory.at(str(root))
-    holdings.scored(place, Directory.at(str(shared / "poses")))
+    inventory.scored(place, Directory.at(str(shared / "poses")))
     side = diff.Side(place, lambda camera: RULES)
     diff.compare(side, diff.Side(Directory.at(str(shared / "scores")), lambda camera: RULES))
 
 
 def _archive_manifest(path: Path, shared: Path) -> None:
-    from stepvad.archive import holdings
+    from stepvad.archive import inventory
     from stepvad.archive.storage import Directory
 
     root = path.parent / "manifests"
     root.mkdir(exist_ok=True)
     shutil.copy(path, root / "manifest.json")
-    holdings.scored(Directory.at(str(root)), Directory.at(str(shared / "poses")))
+    inventory.scored(Directory.at(str(root)), Directory.at(str(shared / "poses")))
 
 
 def _event_lines(path: Path, shared: Path) -> None:

@@ -204,7 +204,7 @@ def _store(directory: Path) -> None:
 
 def _fleet(directory: Path) -> None:
     from stepvad.fleet.broker.bus import Delivery
-    from stepvad.fleet.wire import CameraConnection, Precision, batch_of, encode
+    from stepvad.fleet.wire import CameraConnection, CoordinatePrecision, batch_of, encode
     from stepvad.fleet.worker.checkpoint import ShardCheckpoint
     from stepvad.poses import Pose
     from tests.fleet.messages import body, event, over
@@ -219,7 +219,7 @@ def _fleet(directory: Path) -> None:
         for slot in range(30)
     ]
     batch = batch_of(frames, connection, 0)
-    for precision in get_args(Precision):
+    for precision in get_args(CoordinatePrecision):
         _put(directory, "fleet poses", f"{precision}.msgpack", encode(batch, precision))
     _put(directory, "fleet event", "new.json", body("new", event()))
     _put(directory, "fleet event", "end.json", body("end", over(event(3))))

@@ -12,7 +12,13 @@ from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents import events
-from stepvad.incidents.camera_events import CameraEvents, CameraProfile, Changed, box_of, inside
+from stepvad.incidents.camera_events import (
+    CameraEvents,
+    CameraProfile,
+    RecordChange,
+    box_of,
+    inside,
+)
 from stepvad.incidents.camera_state import CameraEventsState
 from stepvad.incidents.events import Rules
 from stepvad.incidents.record import Record
@@ -30,7 +36,7 @@ Zones = dict[str, list[tuple[float, float]]]
 
 
 def watcher(detector: Detector, threshold: float, zones: Zones | None = None) -> Watcher:
-    subject = CameraProfile(
+    profile = CameraProfile(
         camera="door",
         rate=25.0,
         rules=Rules(threshold=threshold, min_s=0.2, gap_s=1.0),
@@ -39,7 +45,7 @@ def watcher(detector: Detector, threshold: float, zones: Zones | None = None) ->
         model_sha256="0" * 64,
         zones=zones or {},
     )
-    made = Watcher(subject, count(3).__next__)
+    made = Watcher(profile, count(3).__next__)
     made.begin(WALL0)
     return made
 
@@ -55,8 +61,10 @@ def without(clip: Clip, shed: set[int]) -> Clip:
     return Clip(clip.name, clip.fps, clip.n_frames, tuple(tracks), clip.skeleton)
 
 
-def play(live: Watcher, clip: Clip, shed: set[int], *, end: int | None = None) -> list[Changed]:
-    found: list[Changed] = []
+def play(
+    live: Watcher, clip: Clip, shed: set[int], *, end: int | None = None
+) -> list[RecordChange]:
+    found: list[RecordChange] = []
     for slot, poses in clip.by_frame():
         if slot not in shed and (end is None or slot < end):
             (windows,) = update_all([(live.stream, slot, poses)])
@@ -106,7 +114,7 @@ def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     assert np.array_equal(frame[ours], whole.frame[theirs])
     assert x[ours].tobytes() == whole.x[theirs].tobytes()
 
-    found = events.find(offline.windows, 25.0, live.subject.rules, recorded)
+    found = events.find(offline.windows, 25.0, live.profile.rules, recorded)
     ended = [record for kind, record in changes if kind == "end"]
     assert len(found) > 0
     assert [(r.start_time, r.end_time, r.tracks, r.track_id) for r in ended] == [
@@ -154,7 +162,7 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     threshold = float(np.quantile(small_model.score(clip).A, 0.9))
     whole = watcher(small_model, threshold)
     frames, states = [], []
-    expected: list[list[Changed]] = []
+    expected: list[list[RecordChange]] = []
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(whole.stream, slot, poses)])
         frames.append((slot, poses, windows))
@@ -164,7 +172,7 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     assert {kind for told in expected for kind, _ in told} == {"new", "update", "end"}
     for first in range(0, len(frames), 3):
         end = min(first + LATER, len(frames))
-        again = CameraEvents(whole.subject, count(3).__next__, kept_s=0.0)
+        again = CameraEvents(whole.profile, count(3).__next__, kept_s=0.0)
         again.restore(CameraEventsState.from_json(json.loads(states[first])))
         found = [again.see(frame[0], SIZE, *frame[1:]) for frame in frames[first:end]]
         assert found == expected[first:end]
@@ -221,7 +229,7 @@ def test_a_record_tells_where_how_sure_and_at_which_scales(
     assert np.allclose(last.box[:2], track.keypoints[at[0]].min(axis=0))
     assert np.allclose(last.box[2:], track.keypoints[at[0]].max(axis=0))
     assert last.zones == ("all",)
-    assert (first.epoch, first.threshold) == (3, live.subject.rules.threshold)
+    assert (first.epoch, first.threshold) == (3, live.profile.rules.threshold)
 
 
 def busy(live: Watcher, clip: Clip) -> int:

@@ -31,20 +31,20 @@ class Broker:
 
 
 @pytest.fixture
-def board() -> LiveStatus:
-    board = LiveStatus()
+def status() -> LiveStatus:
+    status = LiveStatus()
     for name in ("gate", "door"):
-        board.camera(name, rate=10.0, threshold=1.0, model="m", zones={})
-    return board
+        status.camera(name, rate=10.0, threshold=1.0, model="m", zones={})
+    return status
 
 
 @pytest.fixture
-def frames(board: LiveStatus) -> FrameQueues:
-    return FrameQueues(["gate", "door"], board)
+def frames(status: LiveStatus) -> FrameQueues:
+    return FrameQueues(["gate", "door"], status)
 
 
-def seen(board: LiveStatus) -> dict[str, tuple[str, str]]:
-    return {view.name: (view.state, view.reason) for view in board.snapshot().cameras}
+def seen(status: LiveStatus) -> dict[str, tuple[str, str]]:
+    return {view.name: (view.state, view.reason) for view in status.snapshot().cameras}
 
 
 ONLINE = StatusMessage("online", "4 x 4 pixels")
@@ -52,38 +52,38 @@ GONE = StatusMessage("offline", "no answer")
 
 
 def test_a_camera_that_goes_ends_what_went_on_and_counts_when_it_is_back(
-    board: LiveStatus, frames: FrameQueues
+    status: LiveStatus, frames: FrameQueues
 ) -> None:
-    states, broker = CameraStates(board, frames), Broker()
+    states, broker = CameraStates(status, frames), Broker()
     states.listeners.append(broker)
     for message in (ONLINE, GONE, ONLINE):
         states.report("gate", message)
     assert [(camera, type(item)) for camera, item in frames.next(0)] == [("gate", Lost)]
-    assert seen(board)["gate"] == ("online", "")
-    assert board.snapshot().cameras[0].counts["reconnects"] == 1
+    assert seen(status)["gate"] == ("online", "")
+    assert status.snapshot().cameras[0].counts["reconnects"] == 1
     assert broker.heard == [("gate", "online"), ("gate", "offline"), ("gate", "online")]
 
 
-def test_nothing_follows_a_failure_that_is_over(board: LiveStatus, frames: FrameQueues) -> None:
-    states = CameraStates(board, frames)
+def test_nothing_follows_a_failure_that_is_over(status: LiveStatus, frames: FrameQueues) -> None:
+    states = CameraStates(status, frames)
     states.report("gate", StatusMessage("failed", "no such file", over=True))
     states.report("gate", ONLINE)
-    assert seen(board)["gate"] == ("failed", "no such file")
+    assert seen(status)["gate"] == ("failed", "no such file")
 
 
 def test_cameras_with_pictures_fail_only_while_no_worker_has_networks(
-    board: LiveStatus, frames: FrameQueues
+    status: LiveStatus, frames: FrameQueues
 ) -> None:
-    states = CameraStates(board, frames, workers=2)
+    states = CameraStates(status, frames, workers=2)
     states.need_poses(["gate"])
     states.report("gate", ONLINE)
     states.report("door", ONLINE)
     states.refuse(0, "no network")
-    assert seen(board)["gate"][0] == "online"
+    assert seen(status)["gate"][0] == "online"
     states.refuse(1, "no network")
-    assert seen(board) == {"gate": ("failed", "no network"), "door": ("online", "")}
+    assert seen(status) == {"gate": ("failed", "no network"), "door": ("online", "")}
     states.ready(1)
-    assert seen(board)["gate"] == ("online", "")
+    assert seen(status)["gate"] == ("online", "")
 
 
 @pytest.mark.slow
@@ -99,12 +99,12 @@ def test_networks_that_come_late_are_found_without_a_restart(
     thread = threading.Thread(target=site.run, args=[stop])
     thread.start()
     try:
-        wait_until(lambda: seen(site.board)["left"][0] == "failed", 30 * SLOWER)
-        assert "movenet_tiny" in seen(site.board)["left"][1]
+        wait_until(lambda: seen(site.status)["left"][0] == "failed", 30 * SLOWER)
+        assert "movenet_tiny" in seen(site.status)["left"][1]
         time.sleep(1.0)
         (tmp_path / "later.onnx").rename(hidden)
-        wait_until(lambda: site.board.snapshot().cameras[0].counts["scored"] > 3, 30 * SLOWER)
-        assert seen(site.board)["left"][0] == "online"
+        wait_until(lambda: site.status.snapshot().cameras[0].counts["scored"] > 3, 30 * SLOWER)
+        assert seen(site.status)["left"][0] == "online"
     finally:
         stop.set()
         thread.join(40)

@@ -115,7 +115,7 @@ def test_settings_of_absurd_size_are_refused(
 @pytest.mark.parametrize("number", [1.0, "1", None, FORMAT + 1])
 def test_only_known_formats_are_read(model: Path, tmp_path: Path, number: object) -> None:
     path = rewritten(model, tmp_path / "m", lambda _, meta: meta.update(format=number))
-    with pytest.raises(ModelFileError, match=r"m: expected format 1 or older, got "):
+    with pytest.raises(ModelFileError, match=r"m: expected format 2 or older, got "):
         Detector.load(path)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad import Config, ModelFileError, StepvadError
 from stepvad.model.energy import Energy
 from stepvad.model.training import (
-    Batch,
+    TrainingBatch,
     TrainingCheckpoint,
     TrainingSet,
     TrainingState,
@@ -31,7 +31,7 @@ def gaussian(n: int = 100, *, digest: str = "gaussian") -> TrainingSet:
     """Standard normal points, all with confidence 1."""
     pi_x = np.random.default_rng(0).standard_normal((n, 3), dtype=np.float32)
 
-    def batch(rows: NDArray[np.int64]) -> Batch:
+    def batch(rows: NDArray[np.int64]) -> TrainingBatch:
         return pi_x[rows], np.ones(len(rows), np.float32)
 
     return TrainingSet(n, batch, digest)
@@ -108,7 +108,7 @@ def test_an_epoch_sees_every_window_once_and_the_last_batch_is_the_rest() -> Non
     seen: list[NDArray[np.int64]] = []
     inner = gaussian(70)
 
-    def batch(rows: NDArray[np.int64]) -> Batch:
+    def batch(rows: NDArray[np.int64]) -> TrainingBatch:
         seen.append(rows)
         return inner.batch(rows)
 

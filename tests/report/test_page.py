@@ -59,7 +59,7 @@ def test_a_look_is_the_explanation_of_the_whole_clip(
     """Also where most poses are missing and filled in."""
     clip, T = thinned(yard, every), detector.config.T
     case, n_windows = case_of(detector, clip), 0
-    looks = [(one.event, one.look) for one in case.incidents if one.look is not None]
+    looks = [(one.event, one.explained) for one in case.incidents if one.explained is not None]
     for event, look in looks:
         assert look.peak.track == event.peak_track
         assert look.peak.frames[-1] == round(event.peak_s * case.fps)
@@ -89,9 +89,9 @@ def test_the_animations_hold_the_poses_to_a_twentieth_of_a_pixel(
     tracks = {track.id: track for track in yard.tracks}
     played = motions(page)
     for incident in case.incidents:
-        if incident.look is None:
+        if incident.explained is None:
             continue
-        motion, look = played[incident.number], incident.look
+        motion, look = played[incident.number], incident.explained
         frames = np.concatenate([window.frames for window in look.windows])
         n = len(frames)
         assert motion["first"] == frames[0]
@@ -118,10 +118,10 @@ def test_words_shares_scale_and_confidence_are_told(page: Element, case: Reporte
     articles = {article.attributes["id"]: article for article in page.every("article")}
     spoken = 0
     for incident in case.incidents:
-        if incident.look is None:
+        if incident.explained is None:
             continue
-        peak, text = incident.look.peak, articles[f"event-{incident.number}"].text
-        for finding in incident.look.findings:
+        peak, text = incident.explained.peak, articles[f"event-{incident.number}"].text
+        for finding in incident.explained.findings:
             assert finding.says[1:] in text
             assert clock(finding.first_frame / case.fps, tenths=True) in text
             spoken += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError
 from stepvad.site.delivery import SinkDelivery
@@ -26,14 +26,14 @@ class Receiver:
 
     def __init__(self, name: str = "mqtt") -> None:
         self.name = name
-        self.got: list[tuple[Kind, str]] = []
+        self.got: list[tuple[ChangeKind, str]] = []
         self.tried_at: list[float] = []
         self.failures: list[Exception] = []
         self.is_down = False
         self.closed = False
         self.on_connected: Callable[[], None] = lambda: None
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         self.tried_at.append(time.monotonic())
         if self.is_down:
             raise DeliveryError("down")
@@ -155,7 +155,7 @@ def test_an_answer_that_somebody_can_mend_is_tried_for_a_day_and_then_put_aside(
     wrong = DeliveryError("403", give_up_s=86400.0)
 
     class Clocked(Receiver):
-        def send(self, kind: Kind, message: SinkMessage) -> None:
+        def send(self, kind: ChangeKind, message: SinkMessage) -> None:
             now[0] += 40_000.0
             sink.send(kind, message)
 

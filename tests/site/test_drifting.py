@@ -19,11 +19,11 @@ from stepvad.site.drifting import CameraDrift, latest_block
 from tests.site.sites import RATE, one_person
 
 
-def drifting(board: LiveStatus, looks: dict[str, BlockStats] | None = None) -> CameraDrift:
+def drifting(status: LiveStatus, looks: dict[str, BlockStats] | None = None) -> CameraDrift:
     loaded = Models().load(demo.MODEL)
     assert loaded.calibration is not None
-    board.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
-    subject = CameraProfile(
+    status.camera("demo", rate=RATE, threshold=1.0, model="m", zones={})
+    profile = CameraProfile(
         camera="demo",
         rate=RATE,
         rules=Rules(threshold=1.0),
@@ -35,7 +35,7 @@ def drifting(board: LiveStatus, looks: dict[str, BlockStats] | None = None) -> C
     calibration = replace(
         loaded.calibration, looks=loaded.calibration.looks if looks is None else looks
     )
-    return CameraDrift(subject, calibration, board)
+    return CameraDrift(profile, calibration, status)
 
 
 def walk(*, upside_down: bool = False) -> Clip:
@@ -47,41 +47,41 @@ def walk(*, upside_down: bool = False) -> Clip:
 
 
 def test_a_short_calibration_cannot_tell_a_change() -> None:
-    board = LiveStatus()
-    one = drifting(board)
+    status = LiveStatus()
+    one = drifting(status)
     one.add(walk(upside_down=True))
     one.tell()
-    view = board.snapshot().cameras[0]
+    view = status.snapshot().cameras[0]
     assert not view.drifted
     assert "expected at least 8 hours with people, got 0.2" in view.drift
-    drifting(board, {}).tell()
-    assert "does not tell how it looked" in board.snapshot().cameras[0].drift
+    drifting(status, {}).tell()
+    assert "does not tell how it looked" in status.snapshot().cameras[0].drift
 
 
 def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
-    board = LiveStatus()
-    known = drifting(board).calibration.looks["demo"]
+    status = LiveStatus()
+    known = drifting(status).calibration.looks["demo"]
     rng = np.random.default_rng(0)
     days = known.values[rng.integers(len(known), size=24 * 120)]
-    one = drifting(board, {"demo": BlockStats(known.names, days)})
+    one = drifting(status, {"demo": BlockStats(known.names, days)})
     monitor = one.monitor
     assert monitor is not None
     one.tell()
-    assert "too early to tell: 0 of 60 looks" in board.snapshot().cameras[0].drift
+    assert "too early to tell: 0 of 60 looks" in status.snapshot().cameras[0].drift
     monitor.add(BlockStats(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
     one.tell()
-    assert board.snapshot().cameras[0].drift == "looks as it did at its calibration"
+    assert status.snapshot().cameras[0].drift == "looks as it did at its calibration"
     upside_down = walk(upside_down=True)
     for span in range(monitor.needed):
         one.tell()
-        view = board.snapshot().cameras[0]
+        view = status.snapshot().cameras[0]
         assert not view.drifted
         assert span == 0 or f"{span} of {monitor.needed} spans" in view.drift
         for _ in range(SPAN_LOOKS):
             one.add(upside_down)
     one.tell()
     one.tell()
-    view = board.snapshot().cameras[0]
+    view = status.snapshot().cameras[0]
     assert view.drifted
     assert "calibrate again" in view.drift
     assert caplog.text.count("has changed since its calibration") == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.intake.status import LiveStatus
 from stepvad.site import event_writer, recorder
@@ -44,12 +44,12 @@ class Disk:
     """A store on a disk that refuses while `refuses` is set."""
 
     def __init__(self, error: Exception) -> None:
-        self.kept: list[tuple[Kind, Record]] = []
+        self.kept: list[tuple[ChangeKind, Record]] = []
         self.refuses = threading.Event()
         self.tries = 0
         self._error = error
 
-    def change(self, kind: Kind, record: Record) -> None:
+    def change(self, kind: ChangeKind, record: Record) -> None:
         self.tries += 1
         if self.refuses.is_set():
             raise self._error
@@ -67,53 +67,53 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def board() -> LiveStatus:
-    board = LiveStatus()
-    board.camera("door", rate=10.0, threshold=2.0, model="m", zones={})
-    return board
+def status() -> LiveStatus:
+    status = LiveStatus()
+    status.camera("door", rate=10.0, threshold=2.0, model="m", zones={})
+    return status
 
 
 @contextmanager
 def writing(
-    disk: Disk, board: LiveStatus, recordings: Path | None = None
+    disk: Disk, status: LiveStatus, recordings: Path | None = None
 ) -> Iterator[tuple[ChangeQueue, EventWriter]]:
     changes, supervisor = ChangeQueue(), Supervisor()
-    writer = EventWriter(changes, disk, board, TaskQueue(), recordings=recordings)
+    writer = EventWriter(changes, disk, status, TaskQueue(), recordings=recordings)
     supervisor.start(writer)
     yield changes, writer
     assert supervisor.stop([writer], 5) == []
 
 
-def change(kind: Kind, record: Record) -> PendingChange:
+def change(kind: ChangeKind, record: Record) -> PendingChange:
     return PendingChange(kind, record, time.monotonic())
 
 
-def test_a_full_disk_loses_nothing_and_needs_no_restart(board: LiveStatus) -> None:
+def test_a_full_disk_loses_nothing_and_needs_no_restart(status: LiveStatus) -> None:
     disk = Disk(FULL)
     disk.refuses.set()
-    with writing(disk, board) as (changes, _):
+    with writing(disk, status) as (changes, _):
         changes.put(change("new", NEW))
         for score in range(4, 50):
             changes.put(change("update", replace(NEW, top_score=score)))
         changes.put(change("end", NEW.ended("calm", 101.0)))
         wait_until(lambda: disk.tries > 2, 5)
-        (sink,) = board.snapshot().sinks
+        (sink,) = status.snapshot().sinks
         assert (sink.name, sink.lag) == ("store", 3)
         assert "No space left" in sink.last_error
         assert disk.kept == []
         disk.refuses.clear()
     assert [kind for kind, _ in disk.kept] == ["new", "update", "end"]
     assert disk.kept[1][1].top_score == 49
-    (sink,) = board.snapshot().sinks
+    (sink,) = status.snapshot().sinks
     assert (sink.lag, sink.failures, sink.last_error) == (0, 0, "")
-    assert board.snapshot().cameras[0].counts["events"] == 1
+    assert status.snapshot().cameras[0].counts["events"] == 1
 
 
 @pytest.mark.parametrize(
     "error", [TypeError("a bug"), READ_ONLY, OSError(errno.EIO, "Input/output error")], ids=str
 )
 def test_an_error_that_is_not_a_full_disk_deletes_no_recording(
-    board: LiveStatus, tmp_path: Path, error: Exception
+    status: LiveStatus, tmp_path: Path, error: Exception
 ) -> None:
     for number in range(5):
         path = tmp_path / "door" / f"door-{number}.parquet"
@@ -121,7 +121,7 @@ def test_an_error_that_is_not_a_full_disk_deletes_no_recording(
         path.write_bytes(b"x")
     disk = Disk(error)
     disk.refuses.set()
-    with writing(disk, board, tmp_path) as (changes, _):
+    with writing(disk, status, tmp_path) as (changes, _):
         changes.put(change("new", NEW))
         wait_until(lambda: disk.tries > 10, 5)
         assert len([*(tmp_path / "door").iterdir()]) == 5
@@ -130,7 +130,7 @@ def test_an_error_that_is_not_a_full_disk_deletes_no_recording(
 
 
 def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
-    board: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(directories: object) -> list[Path]:
         raise READ_ONLY
@@ -138,7 +138,7 @@ def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
     monkeypatch.setattr(recorder, "make_room", fails)
     disk = Disk(FULL)
     disk.refuses.set()
-    with writing(disk, board, tmp_path) as (changes, _):
+    with writing(disk, status, tmp_path) as (changes, _):
         changes.put(change("new", NEW))
         wait_until(lambda: disk.tries > 3, 5)
         disk.refuses.clear()
@@ -146,7 +146,7 @@ def test_a_writer_whose_disk_cannot_even_be_cleared_goes_on(
 
 
 def test_a_disk_that_is_really_full_loses_the_oldest_recording(
-    board: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: LiveStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=0))
@@ -154,19 +154,19 @@ def test_a_disk_that_is_really_full_loses_the_oldest_recording(
     (tmp_path / "door" / "door-0.parquet").write_bytes(b"x")
     disk = Disk(FULL)
     disk.refuses.set()
-    with writing(disk, board, tmp_path) as (changes, _):
+    with writing(disk, status, tmp_path) as (changes, _):
         changes.put(change("new", NEW))
         wait_until(lambda: not [*(tmp_path / "door").iterdir()], 5)
         disk.refuses.clear()
 
 
 def test_what_cannot_be_stored_in_the_end_is_told(
-    board: LiveStatus, caplog: pytest.LogCaptureFixture
+    status: LiveStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = Disk(FULL)
     disk.refuses.set()
     changes, supervisor = ChangeQueue(), Supervisor()
-    writer = EventWriter(changes, disk, board, TaskQueue())
+    writer = EventWriter(changes, disk, status, TaskQueue())
     supervisor.start(writer)
     changes.put(change("new", NEW))
     assert supervisor.stop([writer], 1.0) == []

@@ -78,7 +78,7 @@ def note(what: str, *seconds: float) -> None:
 
 @contextmanager
 def site_in_this_process(settings: Path) -> Iterator[Site]:
-    """A site whose board can be looked at; its children are processes of their own."""
+    """A site whose status can be inspected; its children are processes of their own."""
     site, stop = Site(load(settings)), threading.Event()
     thread = threading.Thread(target=site.run, args=[stop])
     thread.start()
@@ -95,12 +95,12 @@ Delays = dict[str, list[float]]
 
 def _delays(site: Site, seconds: float) -> Delays:
     """The delays of each camera's frames in the next seconds."""
-    seen: Delays = {view.name: [] for view in site.board.snapshot().cameras}
+    seen: Delays = {view.name: [] for view in site.status.snapshot().cameras}
     until = time.monotonic() + seconds
-    before = {view.name: view.latency.n for view in site.board.snapshot().cameras}
+    before = {view.name: view.latency.n for view in site.status.snapshot().cameras}
     while time.monotonic() < until:
         time.sleep(0.5)
-        for view in site.board.snapshot().cameras:
+        for view in site.status.snapshot().cameras:
             new = view.latency.n - before[view.name]
             before[view.name] = view.latency.n
             if new:
@@ -153,11 +153,11 @@ def _has_scored(site: Site, camera: str, more_than: int) -> bool:
 
 
 def _scored(site: Site, camera: str) -> int:
-    return next(v.counts["scored"] for v in site.board.snapshot().cameras if v.name == camera)
+    return next(v.counts["scored"] for v in site.status.snapshot().cameras if v.name == camera)
 
 
 def _restarts(site: Site, camera: str) -> int:
-    return next(v.counts["restarts"] for v in site.board.snapshot().cameras if v.name == camera)
+    return next(v.counts["restarts"] for v in site.status.snapshot().cameras if v.name == camera)
 
 
 AS_NOBODY = (

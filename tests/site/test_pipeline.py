@@ -27,11 +27,11 @@ class Pushed:
     """A pipeline in this process that is fed by hand; cameras have no source of their own."""
 
     def __init__(self, settings: SiteSettings) -> None:
-        self.board = LiveStatus()
+        self.status = LiveStatus()
         self._supervisor = Supervisor()
         self._directory = tempfile.TemporaryDirectory()
         store = Store(Path(self._directory.name) / FILE_NAME, clock=lambda: 1000.0)
-        self.pipeline = Pipeline(settings, Models(), self.board, store)
+        self.pipeline = Pipeline(settings, Models(), self.status, store)
         self._supervisor.start(self.pipeline.scorer)
 
     def put(
@@ -65,7 +65,7 @@ class Pushed:
         return ended
 
     def counts(self, camera: str) -> dict[str, int]:
-        views = {view.name: view for view in self.board.snapshot().cameras}
+        views = {view.name: view for view in self.status.snapshot().cameras}
         return {str(field): n for field, n in views[camera].counts.items()}
 
 
@@ -128,7 +128,7 @@ def test_poison_harms_only_the_camera_that_sent_it(tmp_path: Path) -> None:
     (tmp_path / "nan.json").write_text(one % (0, ", ".join(["NaN"] * 51)))
     (tmp_path / "joints.json").write_text(one % (0, ", ".join(["1.0"] * 15)))
     pushed = Pushed(load(settings))
-    states = {view.name: (view.state, view.reason) for view in pushed.board.snapshot().cameras}
+    states = {view.name: (view.state, view.reason) for view in pushed.status.snapshot().cameras}
     for name in ("cut", "nan", "joints"):
         assert states[name][0] == "failed", states
         assert states[name][1], "a reason is told"
@@ -187,7 +187,7 @@ def test_twice_too_much_is_shed_and_counted_and_memory_stays(tmp_path: Path) -> 
         assert counts["shed"] > number / 5
         assert counts["scored"] + counts["shed"] == number
     assert latest <= 2 * (8 + 1)
-    for view in pushed.board.snapshot().cameras:
+    for view in pushed.status.snapshot().cameras:
         (p99,) = view.latency.quantiles(0.99)
         assert p99 is not None
         assert p99 < 2.0 * SLOWER

@@ -83,7 +83,7 @@ def test_a_second_site_on_the_same_data_is_refused(
     monkeypatch.setattr(site, "LOCK_S", 0.3)
     with (
         site.alone(tmp_path),
-        pytest.raises(ConfigError, match="expected nobody else to use it"),
+        pytest.raises(ConfigError, match="expected it to be unused"),
         site.alone(tmp_path),
     ):
         pass

@@ -29,7 +29,7 @@ from stepvad.video.extract import (
     follow,
     video_digest,
 )
-from stepvad.video.parts import FoundPeople, Origin, Parts
+from stepvad.video.parts import FoundPeople, PartOrigin, Parts
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
@@ -48,7 +48,7 @@ from tests.video.servers import web_server
 pytest.importorskip("av")
 
 ROOT = Path(__file__).parents[2]
-ORIGIN: Origin = {"pose": "a", "min_confidence": 0.25}
+ORIGIN: PartOrigin = {"pose": "a", "min_confidence": 0.25}
 
 
 class Counting:
@@ -134,7 +134,7 @@ def test_a_stopped_extraction_goes_on_to_the_same_result(
     whole = finished(path, tmp_path / "whole")
     first = Counting(stop_at)
     assert (
-        extracted(path, tmp_path / "parts", first, looking=ExtractionOptions(stop=first.stop))
+        extracted(path, tmp_path / "parts", first, options=ExtractionOptions(stop=first.stop))
         is None
     )
     second = Counting()
@@ -157,7 +157,7 @@ def test_a_damaged_part_and_all_after_it_are_looked_at_again(
     (tmp_path / "parts" / "000002.npz").write_bytes(damage)
     first, second = Counting(stop_at=3), Counting()  # stopped before it replaces the later parts
     assert (
-        extracted(path, tmp_path / "parts", first, looking=ExtractionOptions(stop=first.stop))
+        extracted(path, tmp_path / "parts", first, options=ExtractionOptions(stop=first.stop))
         is None
     )
     assert same(finished(path, tmp_path / "parts", estimator=second).clip, whole.clip)
@@ -244,8 +244,8 @@ def test_frames_that_do_not_decode_are_counted(tmp_path: Path) -> None:
 def test_progress_tells_frames_of_all_frames(tmp_path: Path) -> None:
     reports: list[Progress] = []
     path = write_video(tmp_path / "a.avi")
-    looking = ExtractionOptions(report=reports.append)
-    extracted(path, tmp_path / "parts", frames=FrameRange(10, 25), looking=looking)
+    options = ExtractionOptions(report=reports.append)
+    extracted(path, tmp_path / "parts", frames=FrameRange(10, 25), options=options)
     assert [report.done for report in reports] == list(range(1, 16))
     assert {(report.stage, report.total) for report in reports} == {("a", 15)}
 

@@ -18,7 +18,6 @@ from stepvad.video.drawing import (
     UNSCORED,
     Colour,
     ColourScale,
-    Image,
     chip,
     ink_on,
     ramp,
@@ -35,6 +34,7 @@ from stepvad.video.overlay import (
     scale_of,
     video_size,
 )
+from stepvad.video.pixels import Image
 from stepvad.video.source import VideoFile, open_video
 from stepvad.video.timeline import ShownFrames
 from tests.video.clips import STEP, write_video

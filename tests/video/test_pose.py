@@ -13,7 +13,7 @@ import pytest
 
 from stepvad.errors import MissingExtraError, ModelFileError
 from stepvad.video.models import CARDS, ModelCard
-from stepvad.video.networks import Runtime, open_network
+from stepvad.video.networks import PoseRuntime, open_network
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator, TopDown, open_estimator
 from stepvad.video.tracker import Tracker
@@ -70,7 +70,7 @@ def test_a_missing_library_names_its_extra(
     yolox = graphs.yolox(tmp_path / "y.onnx", {})
     movenet = graphs.movenet(tmp_path / "m.onnx", np.zeros((17, 3), np.float32))
     monkeypatch.setattr(builtins, "__import__", refusing)
-    runtime: Runtime = "openvino" if module == "openvino" else "onnxruntime"
+    runtime: PoseRuntime = "openvino" if module == "openvino" else "onnxruntime"
     with pytest.raises(MissingExtraError, match=f"needs the {extra} extra"):
         open_estimator(yolox, movenet, runtime=runtime).detect([np.zeros((9, 9, 3), np.uint8)])
 
@@ -108,7 +108,7 @@ def test_both_runtimes_find_the_same_people(models: Path, street: Image) -> None
     pytest.importorskip("cv2")
     pytest.importorskip("openvino")
     found = []
-    runtimes: tuple[Runtime, ...] = ("onnxruntime", "openvino")
+    runtimes: tuple[PoseRuntime, ...] = ("onnxruntime", "openvino")
     for runtime in runtimes:
         estimator = _real(models, runtime)
         (people,) = estimator.estimate([street], estimator.detect([street]))
@@ -134,7 +134,7 @@ def test_joints_of_pedestrians_stand_upright_in_their_boxes(models: Path, street
     assert (joints < corners[:, None, 2:] + margin).mean() > 0.95
 
 
-def _real(models: Path, runtime: Runtime) -> TopDown:
+def _real(models: Path, runtime: PoseRuntime) -> TopDown:
     return open_estimator(
         models / "yolox_nano.onnx", models / "movenet-lightning.onnx", runtime=runtime
     )

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.video.drawing import LIGHT, ColourScale, Image, track_colours
+from stepvad.video.drawing import LIGHT, ColourScale, track_colours
+from stepvad.video.pixels import Image
 from stepvad.video.timeline import PAPER, TRUTH, ShownFrames, Spot, Timeline, clock
 from tests.video.scored import N_FRAMES, T, clip, scored, track
 

@@ -11,7 +11,7 @@ import pytest
 from stepvad.video.detection import PersonDetector
 from stepvad.video.motion import BoxMotion
 from stepvad.video.networks import open_network
-from stepvad.video.people import Boxes, Floats, People
+from stepvad.video.people import Boxes, Float32s, People
 from stepvad.video.tracker import Tracker, best_pairs
 
 
@@ -201,5 +201,5 @@ def ids_by_row(tracker: Tracker, boxes: Boxes) -> dict[int, int]:
     return {int(pose.keypoints[0, 0]): pose.track_id for pose in tracker.update(people)}
 
 
-def _box(x: float) -> Floats:
+def _box(x: float) -> Float32s:
     return np.array([x, 0, x + 20, 40], np.float32)

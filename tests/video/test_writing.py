@@ -9,7 +9,8 @@ import pytest
 
 from stepvad.errors import StepvadError
 from stepvad.video import writing
-from stepvad.video.drawing import RAMP, Image
+from stepvad.video.drawing import RAMP
+from stepvad.video.pixels import Image
 from stepvad.video.writing import recording, write_png
 
 av = pytest.importorskip("av")

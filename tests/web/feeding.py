@@ -31,7 +31,7 @@ class Feeder:
         scores = detector.score(clip).A
         threshold = max(float(np.quantile(scores, 0.93)), 0.1)
         self.rules = Rules(threshold=threshold, min_s=0.2, gap_s=1.0)
-        site.board.camera(
+        site.status.camera(
             camera,
             rate=FPS,
             threshold=threshold,
@@ -42,7 +42,7 @@ class Feeder:
         self.thread = threading.Thread(target=self._run, name=f"feed {camera}")
 
     def _run(self) -> None:
-        self.site.board.state(self.camera, "online", "", time.time())
+        self.site.status.state(self.camera, "online", "", time.time())
         round_ = 0
         while not self.stopped.is_set():
             round_ += 1
@@ -57,12 +57,12 @@ class Feeder:
                 break
             windows = stream.update(frame, poses)
             scores = dict(zip(windows.track_id.tolist(), windows.A.tolist(), strict=True))
-            board = self.site.board
-            board.frame(self.camera, frame, wall, PICTURE, poses, scores)
-            board.count(self.camera, "frames_in")
-            board.count(self.camera, "scored")
-            board.count(self.camera, "windows", len(windows))
-            board.observe_latency(self.camera, max(time.time() - wall, 0.0))
+            status = self.site.status
+            status.frame(self.camera, frame, wall, PICTURE, poses, scores)
+            status.count(self.camera, "frames_in")
+            status.count(self.camera, "scored")
+            status.count(self.camera, "windows", len(windows))
+            status.observe_latency(self.camera, max(time.time() - wall, 0.0))
             for change in watch.update(frame / FPS, windows, FPS):
                 self._change(change, epoch, began)
         for change in watch.finish():
@@ -77,8 +77,10 @@ class Feeder:
             record = record.ended("calm", began + event.last_s)
         self.site.store.change(change.kind, record)
         if change.kind == "new":
-            self.site.board.count(self.camera, "events")
-            self.site.board.observe_alert(self.camera, max(time.time() - began - event.last_s, 0.0))
+            self.site.status.count(self.camera, "events")
+            self.site.status.observe_alert(
+                self.camera, max(time.time() - began - event.last_s, 0.0)
+            )
         self.site.explanations[record.id] = look.explanation(FPS)
 
     def _record(self, event: Event, look: ExplainedPeak, epoch: int, began: float) -> Record:

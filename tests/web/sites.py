@@ -1,4 +1,4 @@
-"""Sites without cameras: a real store, a real board, and people made of numbers."""
+"""Sites without cameras: a real store, a real status, and people made of numbers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Site:
 
     settings: SiteSettings
     store: Store
-    board: LiveStatus
+    status: LiveStatus
     explanations: dict[str, EventExplanation] = field(default_factory=dict)
 
     def explain(self, id: str) -> EventExplanation:
@@ -72,7 +72,7 @@ class Site:
         self.store.mark(id, "normal" if normal else None, time.time())
 
     def app(self, token: str = TOKEN, **options: Any) -> FastAPI:
-        site = Running(self.settings, self.store, self.board, self.explain, self.mark)
+        site = Running(self.settings, self.store, self.status, self.explain, self.mark)
         return create_app(site, token, **options)
 
 
@@ -89,11 +89,11 @@ def site(
         web=web or Web(),
     )
     store = Store(directory / "events.db", ["mqtt"])
-    board = LiveStatus()
+    status = LiveStatus()
     for name in cameras:
-        board.camera(name, rate=10.0, threshold=THRESHOLD, model="walkers", zones=ZONES)
+        status.camera(name, rate=10.0, threshold=THRESHOLD, model="walkers", zones=ZONES)
     try:
-        yield Site(settings, store, board)
+        yield Site(settings, store, status)
     finally:
         store.close()
 

@@ -36,7 +36,7 @@ def errors_in(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 def test_a_damaged_database_is_seen_in_the_log_once(
     mill: Site, client: TestClient, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
-    mill.board.state("yard", "online", "", 1.0)
+    mill.status.state("yard", "online", "", 1.0)
     for number in range(50):
         happen(mill, number)
     damage(mill)

@@ -215,7 +215,7 @@ def test_it_fits_and_asks_nobody_else(
 
 
 def test_events_are_filtered_by_camera(page: Page, life: tuple[Site, ServerThread]) -> None:
-    life[0].board.camera("gate", rate=10.0, threshold=3.0, model="walkers", zones={})
+    life[0].status.camera("gate", rate=10.0, threshold=3.0, model="walkers", zones={})
     page.wait("document.querySelectorAll('.camera').length === 2")
     choose = (
         "var camera = document.querySelector('#filters [name=camera]'); camera.value = '{0}';"
@@ -228,8 +228,8 @@ def test_events_are_filtered_by_camera(page: Page, life: tuple[Site, ServerThrea
 
 
 def test_a_camera_that_is_gone_is_said_to_be(page: Page, life: tuple[Site, ServerThread]) -> None:
-    life[0].board.camera("roof", rate=10.0, threshold=3.0, model="walkers", zones={})
-    life[0].board.state("roof", "offline", "no route to it", time.time() - 90)
+    life[0].status.camera("roof", rate=10.0, threshold=3.0, model="walkers", zones={})
+    life[0].status.state("roof", "offline", "no route to it", time.time() - 90)
     card = "document.querySelector('[data-camera=roof]')"
     page.wait(f"{card} && {card}.querySelector('.state').textContent.startsWith('offline for 1')")
     assert page.run(f"{card}.querySelector('.veil').textContent") == "no route to it"

@@ -55,7 +55,7 @@ def ask_at_random(operation: Any, known: list[str]) -> set[int]:
 def test_nothing_that_is_asked_is_a_server_error(tmp_path: Path) -> None:
     with site(tmp_path) as mill:
         known = [record(number).id for number in range(3)]
-        mill.board.state("yard", "online", "", 1.0)
+        mill.status.state("yard", "online", "", 1.0)
         found = operations(mill)
         assert len(found) >= 14
         heard = {}

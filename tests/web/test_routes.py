@@ -11,10 +11,10 @@ from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person
 
 
 def test_cameras_tell_their_health_counts_and_drift(mill: Site, client: TestClient) -> None:
-    mill.board.state("yard", "online", "", NOW)
-    mill.board.frame("yard", 1, NOW, SIZE, [person(1), person(2)], {1: 4.0})
-    mill.board.count("yard", "shed", 5)
-    mill.board.drift("yard", "people are larger", True)
+    mill.status.state("yard", "online", "", NOW)
+    mill.status.frame("yard", 1, NOW, SIZE, [person(1), person(2)], {1: 4.0})
+    mill.status.count("yard", "shed", 5)
+    mill.status.drift("yard", "people are larger", True)
     yard, gate = client.get("/api/cameras").json()
     assert (yard["state"], yard["people"], yard["counts"]["shed"]) == ("online", 2, 5)
     assert (yard["drift"], yard["drifted"], yard["threshold"]) == ("people are larger", True, 3.0)
@@ -27,7 +27,7 @@ def test_cameras_tell_their_health_counts_and_drift(mill: Site, client: TestClie
 
 
 def test_timelines_have_scores_and_the_threshold(mill: Site, client: TestClient) -> None:
-    mill.board.frame("yard", 1, NOW, SIZE, [person(1)], {1: 4.0})
+    mill.status.frame("yard", 1, NOW, SIZE, [person(1)], {1: 4.0})
     told = client.get("/api/cameras/yard/timeline").json()
     assert told == {"camera": "yard", "threshold": 3.0, "points": [[int(NOW), 4.0]]}
     assert client.get("/api/timelines").json()[0] == told
@@ -107,7 +107,7 @@ def test_what_is_stored_is_listed_without_paths(mill: Site, client: TestClient) 
 
 
 def test_sinks_tell_their_lag(mill: Site, client: TestClient) -> None:
-    mill.board.sink("mqtt", 3, 2, "refused")
+    mill.status.sink("mqtt", 3, 2, "refused")
     assert client.get("/api/sinks").json() == [
         {"name": "mqtt", "lag": 3, "failures": 2, "last_error": "refused", "refused": 0}
     ]
@@ -119,8 +119,8 @@ def test_messages_that_were_refused_are_listed_and_sent_again(
     assert client.get("/api/undelivered").json() == {"refused": 0, "messages": []}
     mill.store.sinks = ("mqtt", "webhook:pager")
     one = happen(mill, 1)
-    for letter in mill.store.outbox.waiting():
-        mill.store.outbox.refused(letter.sink, letter.seq, "expected 2xx, got 400")
+    for message in mill.store.outbox.waiting():
+        mill.store.outbox.refused(message.sink, message.seq, "expected 2xx, got 400")
     told = client.get("/api/undelivered").json()
     assert told["refused"] == len(told["messages"]) > 1
     assert {message["sink"] for message in told["messages"]} == {"mqtt", "webhook:pager"}
@@ -128,7 +128,7 @@ def test_messages_that_were_refused_are_listed_and_sent_again(
     assert told["messages"][0]["error"] == "expected 2xx, got 400"
     first = told["messages"][0]["id"]
     assert client.post("/api/undelivered/resend", json={"ids": [first]}).json() == {"messages": 1}
-    assert [letter.seq for letter in mill.store.outbox.waiting()] == [first]
+    assert [message.seq for message in mill.store.outbox.waiting()] == [first]
     done = client.post("/api/undelivered/resend", json={"sink": "webhook:pager"}).json()
     assert done["messages"] == len(mill.store.outbox.waiting("webhook:pager"))
     client.post("/api/undelivered/resend", json={})
@@ -142,13 +142,13 @@ def test_nobody_resends_messages_without_a_token(app: FastAPI) -> None:
     assert stranger.post("/api/undelivered/resend", json={}).status_code in (401, 403)
 
 
-def test_metrics_are_those_of_the_board(mill: Site, client: TestClient) -> None:
-    mill.board.state("yard", "online", "", NOW)
-    mill.board.count("yard", "shed", 7)
-    mill.board.observe_latency("yard", 0.03)
-    mill.board.observe_latency("yard", 1000.0)
-    mill.board.sink("mqtt", 3, 2, "", refused=4)
-    mill.board.dropped_tasks({"recording": 2})
+def test_metrics_are_those_of_the_live_status(mill: Site, client: TestClient) -> None:
+    mill.status.state("yard", "online", "", NOW)
+    mill.status.count("yard", "shed", 7)
+    mill.status.observe_latency("yard", 0.03)
+    mill.status.observe_latency("yard", 1000.0)
+    mill.status.sink("mqtt", 3, 2, "", refused=4)
+    mill.status.dropped_tasks({"recording": 2})
     told = client.get("/metrics")
     assert 'stepvad_background_tasks_dropped_total{kind="recording"} 2.0' in told.text
     assert told.headers["content-type"].startswith("text/plain; version=")
@@ -171,7 +171,7 @@ def test_it_is_ready_when_a_camera_is_online_and_the_store_answers(
 ) -> None:
     assert client.get("/healthz").text == "ok\n"
     assert client.get("/readyz").status_code == 503
-    mill.board.state("yard", "online", "", NOW)
+    mill.status.state("yard", "online", "", NOW)
     assert client.get("/readyz").status_code == 200
 
     def broken(**_: object) -> None:

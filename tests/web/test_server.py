@@ -70,7 +70,7 @@ def test_a_port_that_is_taken_is_said(mill: Site, server: ServerThread) -> None:
 
 
 def test_frames_and_health_are_pushed(mill: Site, server: ServerThread) -> None:
-    mill.board.frame("yard", 1, 50.0, SIZE, [person(1), person(2)], {1: 4.5})
+    mill.status.frame("yard", 1, 50.0, SIZE, [person(1), person(2)], {1: 4.5})
     with connect(live(server), additional_headers=BEARER) as line:
         health = json.loads(line.recv(timeout=10))
         assert [one["name"] for one in health["cameras"]] == ["yard", "gate"]
@@ -104,7 +104,7 @@ def test_a_reader_that_sleeps_gets_the_latest_and_nothing_piles_up_for_it(
     ) as asleep:  # fmt: skip
         last = 300
         for number in range(last + 1):
-            mill.board.frame("yard", number, float(number), SIZE, crowd, {})
+            mill.status.frame("yard", number, float(number), SIZE, crowd, {})
             time.sleep(0.01)
         heard = [-1]
         while heard[-1] != last:

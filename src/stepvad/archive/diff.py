@@ -88,7 +88,7 @@ class Side:
             raise StepvadError(
                 f"{calibration}: expected the calibration of model {scored_by[:12]}, "
                 f"got that of {made.model_sha256[:12]}",
-                hint="give the calibration beside the model that the scores are of",
+                hint="give the calibration of the model that wrote the scores",
             )
         return cls(place, made.rules_of)
 
@@ -192,7 +192,7 @@ def _rate(clip: str, clips: Mapping[str, ClipWindows], fps: float | None, name: 
     if rate is None:
         raise DataError(
             f"{name}: clip {clip!r}: expected to know its frames per second, got none",
-            hint="say it with --fps",
+            hint="give it with --fps",
         )
     return float(rate)
 

@@ -29,7 +29,7 @@ class RowCheck:
             rows.tracks()  # raises a specific error, unless the order is wrong
             raise DataError(
                 "expected rows in the order of tracks and frames, got others",
-                hint="write the file again with: stepvad convert",
+                hint="rewrite the file with: stepvad convert",
             )
         self._measure(int(frame.max()))
         self._last = int(track[-1]), int(frame[-1])

@@ -118,14 +118,14 @@ def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOpt
     )
 
 
-Work = Callable[[ShardTask], ShardOutcome]
-Runner = Callable[[Work, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
+ScoreShard = Callable[[ShardTask], ShardOutcome]
+Runner = Callable[[ScoreShard, Sequence[ArchiveShard]], Iterator[ShardOutcome]]
 
 
 def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
     """Create a runner for shards: single-threaded processes, to keep scores bit-identical."""
 
-    def run(work: Work, several: Sequence[ArchiveShard]) -> Iterator[ShardOutcome]:
+    def run(work: ScoreShard, several: Sequence[ArchiveShard]) -> Iterator[ShardOutcome]:
         tasks = [ShardTask(job, shard) for shard in several]
         if not (job.poses.is_shared and job.scores.is_shared):
             return map(work, tasks)  # only this process sees memory://
@@ -135,7 +135,7 @@ def _runner(job: Job, jobs: int, executor: Executor) -> Runner:
 
 
 def _follow(
-    run: Runner, work: Work, several: Sequence[ArchiveShard], stage: str, report: Report
+    run: Runner, work: ScoreShard, several: Sequence[ArchiveShard], stage: str, report: Report
 ) -> Iterator[ShardOutcome]:
     """Yield outcomes as they complete; report progress in megabytes of poses."""
     total, done, windows = sum(shard.size for shard in several), 0, 0
@@ -148,8 +148,8 @@ def _follow(
             yield outcome
     except BrokenExecutor as error:
         raise StepvadError(
-            "archive: expected processes to end with their work, got one that was killed",
-            hint="give them more memory or take fewer --jobs; the same command goes on",
+            "archive: expected worker processes to finish, got one that was killed",
+            hint="add memory or lower --jobs, then repeat the command to resume",
         ) from error
 
 

@@ -254,7 +254,7 @@ def _detector(model: Path, sha256: str, engine: Engine) -> Detector:
     detector = Detector.load(model, runtime=engine, threads=1)
     if detector.model.sha256 != sha256:
         raise StepvadError(
-            f"{model}: expected the model that the run began with, got another",
-            hint="leave the file alone while scores are made of it, and run again",
+            f"{model}: expected the model that the run started with, got another",
+            hint="do not change the file during a run, and run again",
         )
     return detector

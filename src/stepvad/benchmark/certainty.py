@@ -9,7 +9,7 @@ from itertools import product
 from stepvad.benchmark import intervals, protocol
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.intervals import Interval
-from stepvad.benchmark.protocol import FrameView, Method, ScoredClip, Selection
+from stepvad.benchmark.protocol import FrameView, ScoredClip, ScorerName, Selection
 from stepvad.model.scoring import Placement
 
 SELECTIONS: tuple[Selection, ...] = ("all", "covered", "one-person")
@@ -30,7 +30,7 @@ def sure_rows(
     clips: Sequence[ScoredClip],
     dataset: Dataset,
     placements: Sequence[Placement],
-    method: Method = "detector",
+    method: ScorerName = "detector",
 ) -> list[SureRow]:
     """Rows with AUROC intervals over clips; the floor is that of the whole data set."""
     rows = []

@@ -17,8 +17,7 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
-from stepvad.benchmark.protocol import FrameView, ScoredClip, Selection
-from stepvad.benchmark.protocol import Method as Scored
+from stepvad.benchmark.protocol import FrameView, ScoredClip, ScorerName, Selection
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
@@ -64,7 +63,7 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
 }
 """All built-in methods, with the settings that distinguish them and their names in tables."""
-TRIVIAL: Mapping[Scored, str] = {
+TRIVIAL: Mapping[ScorerName, str] = {
     "persons": "number of persons",
     "confidence": "minus confidence",
     "random": "random",
@@ -156,7 +155,7 @@ def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
         return custom.load(method, CustomMethod)
     raise ConfigError(
         f"method: expected one of {', '.join(VARIANTS)}, got {method!r}",
-        hint="one of your own is named package.module:name",
+        hint="name your own method as package.module:name",
     )
 
 
@@ -167,7 +166,7 @@ def _check_distinct(titles: Sequence[str]) -> None:
     if twice or not titles:
         raise ConfigError(
             f"methods: expected different ones, got {twice[0] + ' twice' if twice else 'none'}",
-            hint="name each method once, and give one of your own a name that is free",
+            hint="name each method once, and give your own method an unused name",
         )
 
 
@@ -222,7 +221,7 @@ def table(
 ) -> list[MethodResult]:
     """One line per title, from the test clips as scored by each seed, then the trivial scores."""
 
-    def chosen(clips: Sequence[ScoredClip], method: Scored = "detector") -> FrameScores:
+    def chosen(clips: Sequence[ScoredClip], method: ScorerName = "detector") -> FrameScores:
         return protocol.frame_scores(clips, dataset, view, method=method)
 
     sets = {

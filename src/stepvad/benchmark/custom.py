@@ -22,7 +22,7 @@ from stepvad.windows import Repairs
 
 State = TypeVar("State")
 Entry = TypeVar("Entry", "CustomMethod[Any]", "CustomDataset")
-ClipScores = Scores | ArrayLike | Mapping[int, ArrayLike]
+CustomScores = Scores | ArrayLike | Mapping[int, ArrayLike]
 """Scores of a clip: one per frame `(n_frames,)`, or one per pose by track id, or a detector's."""
 LabelledClips = Iterable[tuple[Clip, FrameLabels | ArrayLike]]
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -41,7 +41,7 @@ class CustomMethod(Generic[State]):
     name: str
     """Its name in a table."""
     fit: Callable[[Iterable[Clip]], State]
-    score: Callable[[State, Clip], ClipScores]
+    score: Callable[[State, Clip], CustomScores]
 
     def __post_init__(self) -> None:
         """Reject arguments that are not callable."""
@@ -143,7 +143,7 @@ def opened(data: Dataset | CustomDataset | Path | str, *, split: Split = "full")
             return open_dataset(data, split=split)
         data = load(str(data), CustomDataset)
     if split != "full":
-        raise ConfigError(f"split: expected full of a data set of one's own, got {split!r}")
+        raise ConfigError(f"split: expected full for a custom data set, got {split!r}")
     return data.open()
 
 

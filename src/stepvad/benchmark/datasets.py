@@ -21,11 +21,11 @@ from stepvad.model.scoring import Smoothing
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17
 
-Layout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes"]
+DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes"]
 Split = Literal["full", "hr", "st", "ub", "validation"]
 Reader = Callable[[], Iterable[Clip]]
 
-SMOOTHING: Mapping[Layout, tuple[float, float, Smoothing]] = {
+SMOOTHING: Mapping[DatasetLayout, tuple[float, float, Smoothing]] = {
     "shanghaitech": (0.0, 13.0, "filled"),
     "ubnormal": (1.0, 21.0, "filled"),
     "msad": (0.0, 0.0, "filled"),
@@ -74,8 +74,8 @@ class Dataset:
         if self.validation is None:
             raise DataError(
                 f"{self.name}: expected a data set with validation clips, got one without",
-                hint="put labelled clips that are not tested on into a directory validation, laid "
-                "out as the data set; UBnormal's poses go to pose/validation",
+                hint="put labelled clips that are not in the test set into a directory validation, "
+                "in the layout of the data set; UBnormal's poses go to pose/validation",
             )
         return self.validation()
 
@@ -115,7 +115,7 @@ class Dataset:
 
 
 def open_dataset(
-    root: Path | str, *, split: Split = "full", layout: Layout | Literal["auto"] = "auto"
+    root: Path | str, *, split: Split = "full", layout: DatasetLayout | Literal["auto"] = "auto"
 ) -> Dataset:
     """Open the data set in a directory with `pose/train`, `pose/test` and `gt`, or `tracks.npz`.
 
@@ -179,7 +179,7 @@ def of_clips(
     )
 
 
-def recognise(root: Path) -> Layout:
+def recognise(root: Path) -> DatasetLayout:
     """The layout of a data set, recognised by its label files and the scores of its poses."""
     layout = _layout_of(root)
     if layout is None:
@@ -197,7 +197,7 @@ def is_dataset(path: Path) -> bool:
     return _layout_of(path) is not None
 
 
-def _layout_of(root: Path) -> Layout | None:
+def _layout_of(root: Path) -> DatasetLayout | None:
     if (root / boxtracks.FILE).is_file():
         return "boxes"
     if any((root / "gt").glob("*_tracks.txt")):
@@ -211,7 +211,7 @@ def _layout_of(root: Path) -> Layout | None:
     return "poselift" if poses and _has_null_scores(poses[0]) else "shanghaitech"
 
 
-def _readers(root: Path, layout: Layout) -> tuple[Reader, Reader]:
+def _readers(root: Path, layout: DatasetLayout) -> tuple[Reader, Reader]:
     """Readers of the training and test clips."""
     if layout == "boxes":
         boxes = partial(boxtracks.read, root / boxtracks.FILE)
@@ -227,7 +227,9 @@ def _readers(root: Path, layout: Layout) -> tuple[Reader, Reader]:
     return partial(poses, root / "pose" / "train"), partial(poses, root / "pose" / "test")
 
 
-def _validation(root: Path, layout: Layout, dataset: Dataset) -> Callable[[], Dataset] | None:
+def _validation(
+    root: Path, layout: DatasetLayout, dataset: Dataset
+) -> Callable[[], Dataset] | None:
     """A function that opens the validation clips, or None if there are none."""
     if layout == "ubnormal":
         for name in UBNORMAL_VALIDATION:
@@ -250,13 +252,13 @@ def _ubnormal_validation(root: Path, poses: Path, dataset: Dataset) -> Dataset:
     )
 
 
-def _inner_validation(directory: Path, layout: Layout, dataset: Dataset) -> Dataset:
+def _inner_validation(directory: Path, layout: DatasetLayout, dataset: Dataset) -> Dataset:
     """The validation data set nested in a data set; both share the training clips."""
     inner = open_dataset(directory, layout=layout)
     return replace(inner, name=f"{dataset.name} validation", train=dataset.train)
 
 
-def _labels(root: Path, layout: Layout, split: Split) -> dict[str, FrameLabels]:
+def _labels(root: Path, layout: DatasetLayout, split: Split) -> dict[str, FrameLabels]:
     match layout, split:
         case "shanghaitech", "full" | "hr":
             return classes.attach(

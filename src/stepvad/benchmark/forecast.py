@@ -15,7 +15,7 @@ from stepvad.config import Compute, Config
 from stepvad.errors import MissingExtraError
 from stepvad.model.folded import Weights, fold
 from stepvad.model.footage import BATCH, Footage
-from stepvad.model.runtime import Network
+from stepvad.model.runtime import EngineNetwork
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
@@ -117,7 +117,7 @@ def _part(clips: Iterable[Clip], config: Config) -> DatasetPart:
 
 def _seconds_per_window(footage: Footage, weights: Weights, config: Config) -> float:
     """Seconds to cut a window and compute its energies, median of a few batches."""
-    network, seconds = Network.of(fold(weights, config)), []
+    network, seconds = EngineNetwork.of(fold(weights, config)), []
     rng = np.random.default_rng(0)
     for _ in range(TIMED_BATCHES + 1):
         started = time.perf_counter()

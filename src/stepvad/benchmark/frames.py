@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.metrics import Name, Ranking
+from stepvad.benchmark.metrics import MetricName, Ranking
 from stepvad.errors import DataError
 
 
@@ -62,7 +62,7 @@ class FrameScores:
         if name not in self.classes:
             raise DataError(
                 f"class: expected one of {', '.join(self.classes) or 'none'}, got {name}",
-                hint="only some data sets tell which anomaly is which",
+                hint="only some data sets label the class of each anomaly",
             )
         return self.select(self.classes[name] | ~self.abnormal)
 
@@ -80,14 +80,14 @@ class FrameScores:
         """The frames ranked by each seed or draw."""
         return [Ranking.of(self.abnormal, score) for score in self.score]
 
-    def measure_each(self, metric: Name = "auroc") -> list[float]:
+    def measure_each(self, metric: MetricName = "auroc") -> list[float]:
         """The metric of each seed or draw."""
         return [ranking.count().measure(metric) for ranking in self.rankings()]
 
-    def measure(self, metric: Name = "auroc") -> float:
+    def measure(self, metric: MetricName = "auroc") -> float:
         """Mean of the metric over seeds or draws; NaN if only one class is present."""
         return float(np.mean(self.measure_each(metric)))
 
-    def by_class(self, metric: Name = "auroc") -> dict[str, float]:
+    def by_class(self, metric: MetricName = "auroc") -> dict[str, float]:
         """The metric of each class of anomaly against all normal frames."""
         return {name: self.of_class(name).measure(metric) for name in self.classes}

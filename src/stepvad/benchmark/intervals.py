@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from stepvad.benchmark.frames import FrameScores
-from stepvad.benchmark.metrics import Name, Ranking
+from stepvad.benchmark.metrics import MetricName, Ranking
 from stepvad.errors import ConfigError, DataError
 
 RESAMPLES = 1000
@@ -76,7 +76,7 @@ class Resampled:
 
 
 def resample(
-    frames: FrameScores, metric: Name = "auroc", *, resamples: int = RESAMPLES, seed: int = 0
+    frames: FrameScores, metric: MetricName = "auroc", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Resampled:
     """Bootstrap over whole clips, since the frames of one clip are not independent.
 
@@ -96,7 +96,7 @@ def resample(
 
 
 def _counted(
-    frames: FrameScores, score: NDArray[np.float32], draws: NDArray[np.int64], metric: Name
+    frames: FrameScores, score: NDArray[np.float32], draws: NDArray[np.int64], metric: MetricName
 ) -> NDArray[np.float64]:
     """The metric of every draw, by counting frames down the ranking."""
     ranking = Ranking.of(frames.abnormal, score)
@@ -125,7 +125,7 @@ def _aurocs(
 
 def over_clips(
     frames: FrameScores,
-    metric: Name = "auroc",
+    metric: MetricName = "auroc",
     *,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
@@ -138,7 +138,7 @@ def over_clips(
 def difference(
     frames: FrameScores,
     other: FrameScores,
-    metric: Name = "auroc",
+    metric: MetricName = "auroc",
     *,
     level: float = LEVEL,
     resamples: int = RESAMPLES,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from stepvad.explain.parts import BODY, LIMBS
 from stepvad.skeletons import Skeleton
 
-Kind = Literal["raised", "shaken", "displaced"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+LimbChange = Literal["raised", "shaken", "displaced"]
+KINDS: tuple[LimbChange, ...] = get_args(LimbChange)
 RAISED_DEGREES = (70.0, 170.0)
 """Rotation of a limb about its root, in either direction."""
 SHAKEN = (0.2, 0.4)
@@ -29,7 +29,7 @@ class Moved:
 
     keypoints: NDArray[np.float32]
     limb: str
-    kind: Kind
+    kind: LimbChange
 
 
 def move_limb(

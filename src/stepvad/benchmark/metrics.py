@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from stepvad.errors import DataError
 from stepvad.formats.labels import mask_of
 
-Labels = NDArray[np.bool_]
+LabelArray = NDArray[np.bool_]
 Values = NDArray[np.floating] | NDArray[np.integer]
-Name = Literal["auroc", "ap", "eer"]
+MetricName = Literal["auroc", "ap", "eer"]
 
 
 def auroc(abnormal: ArrayLike, score: ArrayLike) -> float:
@@ -50,7 +50,7 @@ class RankCounts:
     hits: NDArray[np.int64]
     alarms: NDArray[np.int64]
 
-    def measure(self, metric: Name) -> float:
+    def measure(self, metric: MetricName) -> float:
         """The metric of that name; NaN if only one class is present."""
         match metric:
             case "auroc":
@@ -97,11 +97,11 @@ class Ranking:
     """
 
     order: NDArray[np.int64]
-    abnormal: Labels
+    abnormal: LabelArray
     ends: NDArray[np.int64]
 
     @classmethod
-    def of(cls, abnormal: Labels, score: Values) -> Ranking:
+    def of(cls, abnormal: LabelArray, score: Values) -> Ranking:
         """The frames ranked by their score."""
         _check(abnormal, score)
         order = np.argsort(score, kind="stable")[::-1]
@@ -128,7 +128,7 @@ def _ranking(abnormal: ArrayLike, score: ArrayLike) -> Ranking:
     return Ranking.of(mask_of(abnormal, "abnormal"), values)
 
 
-def _check(abnormal: Labels, score: Values) -> None:
+def _check(abnormal: LabelArray, score: Values) -> None:
     """Reject labels and scores that do not match."""
     if abnormal.ndim != 1 or abnormal.dtype != np.bool_ or abnormal.shape != score.shape:
         raise DataError(

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from stepvad.benchmark.datasets import Split
-from stepvad.benchmark.metrics import Name as Metric
+from stepvad.benchmark.metrics import MetricName
 from stepvad.config import Method
 from stepvad.model.scoring import Placement
 
-Name = Literal["ubnormal", "shanghaitech", "msad"]
+PaperDataset = Literal["ubnormal", "shanghaitech", "msad"]
 """Data sets of the paper."""
-Aggregation = Literal["max", "sum", "top2", "top3", "best"]
+PaperAggregation = Literal["max", "sum", "top2", "top3", "best"]
 """Over the noise scales (Eq. 8); `best` is the single scale that is best on the test clips."""
 
 TOLERANCE = 0.5
@@ -29,11 +29,11 @@ class Cell:
     raw coordinates. `fit_on` names the data sets fitted on if they are not the one measured.
     """
 
-    dataset: Name
+    dataset: PaperDataset
     split: Split = "full"
     placement: Placement = "latest"
     smoothed: bool = True
-    metric: Metric = "auroc"
+    metric: MetricName = "auroc"
     method: Method = "step"
     T: int = 12
     K: int = 48
@@ -41,14 +41,14 @@ class Cell:
     whiten: bool = True
     sigma_low: float = 0.1
     sigma_high: float = 1.0
-    aggregation: Aggregation = "max"
+    aggregation: PaperAggregation = "max"
     drop_below: float = 0.0
     """Training poses with a lower confidence are dropped."""
     jitter: float = 0.0
     """Noise on the coordinates of test windows, σ_pixel."""
     anomalies: bool = False
     """Whether the projection also saw anomalies."""
-    fit_on: tuple[Name, ...] = ()
+    fit_on: tuple[PaperDataset, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +91,22 @@ class Figure:
         return "holds"
 
 
-Entry = tuple[Cell, Figure]
-DATASETS: tuple[Name, Name] = ("ubnormal", "shanghaitech")
+TableEntry = tuple[Cell, Figure]
+DATASETS: tuple[PaperDataset, PaperDataset] = ("ubnormal", "shanghaitech")
 """In the order of the supplement's tables."""
-METRICS: tuple[Metric, Metric] = ("auroc", "ap")
+METRICS: tuple[MetricName, MetricName] = ("auroc", "ap")
 
 
-def _row(table: str, cells: Iterable[Cell], printed: str) -> Iterator[Entry]:
+def _row(table: str, cells: Iterable[Cell], printed: str) -> Iterator[TableEntry]:
     """Yield the figures of a row or a part of it; `-` marks a missing one."""
     for cell, text in zip(cells, printed.split(), strict=True):
         if text != "-":
             yield cell, Figure(text, table)
 
 
-def _table_1() -> Iterator[Entry]:
+def _table_1() -> Iterator[TableEntry]:
     """State of the art; the only table over 20 runs, and the supplement repeats it."""
-    rows: dict[Name, tuple[str, str, float]] = {
+    rows: dict[PaperDataset, tuple[str, str, float]] = {
         "shanghaitech": ("86.2", "87.7", 0.1),
         "ubnormal": ("90.1", "90.9", 0.4),
     }
@@ -120,7 +120,7 @@ def _table_1() -> Iterator[Entry]:
     yield from _row(table, [Cell(dataset, method="knn") for dataset in DATASETS], "81.3 83.0")
 
 
-def _dimensionality() -> Iterator[Entry]:
+def _dimensionality() -> Iterator[TableEntry]:
     """Window length, dimension and confidence on UBnormal, one run."""
     rows: dict[tuple[Method, int, bool], str] = {
         ("raw", 48, False): "80.6 80.7 78.7 75.7 72.2 72.6 72.6 70.6",
@@ -138,7 +138,7 @@ def _dimensionality() -> Iterator[Entry]:
         yield from _row("tab:dimensionality_ablation", cells, printed)
 
 
-def _components() -> Iterator[Entry]:
+def _components() -> Iterator[TableEntry]:
     """One part of the method changed at a time, one run."""
     for dataset in DATASETS:
         cell = Cell(dataset)
@@ -157,9 +157,9 @@ def _components() -> Iterator[Entry]:
         yield from _row("tab:unified_ablation", cells, printed[dataset])
 
 
-def _average_precision() -> Iterator[Entry]:
+def _average_precision() -> Iterator[TableEntry]:
     """AUROC and AP on both splits; the number of runs is not stated."""
-    rows: dict[Name, str] = {
+    rows: dict[PaperDataset, str] = {
         "ubnormal": "90.3 90.9 91.6 91.7",
         "shanghaitech": "86.2 87.7 84.3 85.2",
     }
@@ -171,7 +171,7 @@ def _average_precision() -> Iterator[Entry]:
 
 def _over_dimensions(
     table: str, rows: Mapping[Cell, str], dimensions: tuple[int, ...]
-) -> Iterator[Entry]:
+) -> Iterator[TableEntry]:
     """Rows with UBnormal and then ShanghaiTech, each at several K."""
     for cell, printed in rows.items():
         cells = [
@@ -195,7 +195,7 @@ def _noise(
     )
 
 
-def _sigma_low() -> Iterator[Entry]:
+def _sigma_low() -> Iterator[TableEntry]:
     rows = {
         _noise(12, sigma_low=1e-4): "89.13 89.56 89.38 85.52 86.05 85.22",
         _noise(12, sigma_low=0.001): "89.33 89.24 89.48 85.43 85.97 85.42",
@@ -216,7 +216,7 @@ def _sigma_low() -> Iterator[Entry]:
     return _over_dimensions("tab:sigma_low_sweep", rows, (32, 48, 64))
 
 
-def _sigma_high() -> Iterator[Entry]:
+def _sigma_high() -> Iterator[TableEntry]:
     rows = {
         _noise(12, sigma_high=0.2): "89.49 89.87 90.14 86.03 86.38 85.77",
         _noise(12, sigma_high=0.5): "89.48 90.57 90.24 85.74 86.49 86.02",
@@ -234,7 +234,7 @@ def _sigma_high() -> Iterator[Entry]:
     return _over_dimensions("tab:sigma_high_sweep", rows, (32, 48, 64))
 
 
-def _dropped_poses() -> Iterator[Entry]:
+def _dropped_poses() -> Iterator[TableEntry]:
     rows = {
         _noise(8): "87.25 88.61 89.22 89.96 84.61 86.04 85.92 85.11",
         _noise(8, drop_below=0.1): "87.25 88.89 89.14 90.27 84.84 86.16 86.03 85.25",
@@ -256,9 +256,9 @@ def _dropped_poses() -> Iterator[Entry]:
     return _over_dimensions("tab:drop_pose_conf", rows, (16, 32, 48, 64))
 
 
-def _aggregations() -> Iterator[Entry]:
+def _aggregations() -> Iterator[TableEntry]:
     """The three aggregations on UBnormal at T = 12 and every K."""
-    rows: dict[Aggregation, str] = {
+    rows: dict[PaperAggregation, str] = {
         "sum": "79.7 83.3 87.2 87.2 87.1 84.8 81.5",
         "best": "81.9 86.9 89.6 90.3 90.1 89.2 85.3",
         "max": "82.3 86.4 88.9 90.4 90.1 88.8 85.7",
@@ -269,9 +269,9 @@ def _aggregations() -> Iterator[Entry]:
         yield from _row("tab:agg_ablation", cells, printed)
 
 
-def _protocols() -> Iterator[Entry]:
+def _protocols() -> Iterator[TableEntry]:
     """Aggregations, splits, placements, smoothing and both metrics; UBnormal first."""
-    rows: dict[tuple[Split, Aggregation], str] = {
+    rows: dict[tuple[Split, PaperAggregation], str] = {
         ("full", "max"): "87.73 91.31 90.99 92.28 85.03 89.84 90.59 91.90"
         " 83.93 81.08 85.39 83.20 83.55 81.41 86.32 84.52",
         ("full", "sum"): "85.76 89.58 88.17 91.41 83.53 88.45 86.92 90.64"
@@ -303,7 +303,7 @@ def _protocols() -> Iterator[Entry]:
         yield from _row("tab:aggregation_comprehensive", cells, printed)
 
 
-def _placed(dataset: Name) -> Iterator[Cell]:
+def _placed(dataset: PaperDataset) -> Iterator[Cell]:
     """BT Raw, BT Smooth, On Raw, On Smooth."""
     placements: tuple[Placement, Placement] = ("backtrack", "latest")
     for placement in placements:
@@ -311,20 +311,20 @@ def _placed(dataset: Name) -> Iterator[Cell]:
             yield Cell(dataset, placement=placement, smoothed=smoothed)
 
 
-def _across() -> Iterator[Entry]:
+def _across() -> Iterator[TableEntry]:
     """Fitted on one data set and measured on another, or fitted on both."""
-    fits: tuple[tuple[Name, ...], ...] = (
+    fits: tuple[tuple[PaperDataset, ...], ...] = (
         ("shanghaitech",),
         ("ubnormal",),
         ("shanghaitech", "ubnormal"),
     )
-    rows: dict[Name, str] = {"shanghaitech": "86.3 77.2 86.0", "ubnormal": "82.4 90.6 88.9"}
+    rows: dict[PaperDataset, str] = {"shanghaitech": "86.3 77.2 86.0", "ubnormal": "82.4 90.6 88.9"}
     for dataset, printed in rows.items():
         cells = [Cell(dataset, fit_on=() if fit == (dataset,) else fit) for fit in fits]
         yield from _row("tab:cross_dataset", cells, printed)
 
 
-def _msad() -> Iterator[Entry]:
+def _msad() -> Iterator[TableEntry]:
     """MSAD's protocol (i); `st` drops clips without people, `ub` labels their frames normal."""
     rows: dict[Split, str] = {
         "full": "57.6 59.9 56.4 59.6",
@@ -336,9 +336,9 @@ def _msad() -> Iterator[Entry]:
         yield from _row("tab:msad_hr", cells, printed)
 
 
-def _jitter() -> Iterator[Entry]:
+def _jitter() -> Iterator[TableEntry]:
     """Noise on the test windows, one model."""
-    rows: dict[tuple[Name, Aggregation], str] = {
+    rows: dict[tuple[PaperDataset, PaperAggregation], str] = {
         ("ubnormal", "max"): "90.62 90.63 90.44 89.12 82.46 74.80 68.95 64.24",
         ("ubnormal", "sum"): "87.57 87.58 87.70 87.67 86.41 82.14 72.21 62.89",
         ("ubnormal", "best"): "90.49 90.49 90.21 89.53 86.98 85.50 79.13 65.82",
@@ -354,7 +354,7 @@ def _jitter() -> Iterator[Entry]:
         )
 
 
-def _projections() -> Iterator[Entry]:
+def _projections() -> Iterator[TableEntry]:
     """PCA against autoencoders on UBnormal, without and with anomalies, one run."""
     methods: tuple[Method, ...] = ("step", "autoencoder", "vae")
     cells = [
@@ -365,7 +365,7 @@ def _projections() -> Iterator[Entry]:
     return _row("tab:ae_vs_pca", cells, "90.5 90.5 89.5 90.1 84.9 86.2")
 
 
-def _collected(*tables: Iterable[Entry]) -> Mapping[Cell, tuple[Figure, ...]]:
+def _collected(*tables: Iterable[TableEntry]) -> Mapping[Cell, tuple[Figure, ...]]:
     found: dict[Cell, tuple[Figure, ...]] = {}
     for table in tables:
         for cell, figure in table:

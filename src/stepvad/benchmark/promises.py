@@ -16,7 +16,7 @@ from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents.events import Rules, find
-from stepvad.model.scoring import frame_scores, stretches
+from stepvad.model.scoring import frame_scores, true_runs
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 
@@ -128,7 +128,7 @@ def _hits(clip: NormalClip, labels: FrameLabels, rules: Rules, T: int) -> list[b
             event.first_s * clip.fps < end + T and event.last_s * clip.fps >= first
             for event in events
         )
-        for first, end in stretches(labels.abnormal & labels.counted)
+        for first, end in true_runs(labels.abnormal & labels.counted)
     ]
 
 

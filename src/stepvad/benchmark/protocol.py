@@ -20,13 +20,13 @@ from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.windows import Repairs
 
-Method = Literal["detector", "persons", "confidence", "random"]
+ScorerName = Literal["detector", "persons", "confidence", "random"]
 Selection = Literal["all", "covered", "one-person"]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
 """Online and Backtrack, the two protocols of the paper's tables."""
-METHODS: tuple[Method, ...] = ("detector", "persons", "confidence", "random")
+METHODS: tuple[ScorerName, ...] = ("detector", "persons", "confidence", "random")
 RANDOM_DRAWS = 10
 """Draws of the random score; its metrics are their means."""
 
@@ -79,7 +79,7 @@ class ResultRow:
     number. A metric is NaN if only one class is present.
     """
 
-    method: Method
+    method: ScorerName
     placement: Placement
     smoothed: bool
     frames: Selection
@@ -113,7 +113,7 @@ class Evaluation:
     def row(
         self,
         *,
-        method: Method = "detector",
+        method: ScorerName = "detector",
         placement: Placement = "latest",
         smoothed: bool = True,
         frames: Selection = "all",
@@ -125,7 +125,7 @@ class Evaluation:
                 return row
         raise DataError(
             f"expected a row of this table, got {wanted}",
-            hint=f"it was made for the placements {', '.join(self.n_covered)}",
+            hint=f"it has the placements {', '.join(self.n_covered)}",
         )
 
 
@@ -240,7 +240,7 @@ def tabulate(
 
 
 def _row(
-    part: FrameScores, method: Method, placement: Placement, smoothed: bool, frames: Selection
+    part: FrameScores, method: ScorerName, placement: Placement, smoothed: bool, frames: Selection
 ) -> ResultRow:
     """The metrics of the given frames."""
     return ResultRow(
@@ -271,7 +271,7 @@ def frame_scores(
     dataset: Dataset,
     view: FrameView = FrameView(),  # noqa: B008  frozen
     *,
-    method: Method = "detector",
+    method: ScorerName = "detector",
 ) -> FrameScores:
     """The frames behind one row of the table of a data set, with their scores.
 
@@ -327,7 +327,7 @@ def _selections(
 
 
 def _series(
-    method: Method, clips: Sequence[ScoredClip], choice: _Choice
+    method: ScorerName, clips: Sequence[ScoredClip], choice: _Choice
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the concatenated frame scores of all clips: one series, or one per random draw."""
     match method:
@@ -362,7 +362,7 @@ def _with_scores(scores: Scores, values: NDArray[np.float32]) -> Scores:
     return replace(scores, windows=replace(scores.windows, A=values))
 
 
-def _all_frames(method: Method, clips: Sequence[ScoredClip], choice: _Choice) -> FrameScores:
+def _all_frames(method: ScorerName, clips: Sequence[ScoredClip], choice: _Choice) -> FrameScores:
     """Every frame of every clip with its score."""
     truths = [clip.labels for clip in clips]
     nowhere = [np.zeros(len(truth), dtype=np.bool_) for truth in truths]

@@ -12,7 +12,7 @@ from stepvad.benchmark import intervals, paper, protocol
 from stepvad.benchmark.datasets import UBNORMAL_VALIDATION, Dataset, Split, open_dataset, recognise
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.intervals import Spread
-from stepvad.benchmark.paper import FIGURES, Cell, Figure, Name
+from stepvad.benchmark.paper import FIGURES, Cell, Figure, PaperDataset
 from stepvad.benchmark.protocol import ScoredClip
 from stepvad.benchmark.runs import ExperimentRun
 from stepvad.config import Config
@@ -22,7 +22,7 @@ from stepvad.progress import Progress, Report, silent
 
 RUNS = 20
 """Number of trainings behind the paper's mean and deviation (Table 1)."""
-Aggregation = Literal["max", "sum", "top2", "top3"]
+ReproducedAggregation = Literal["max", "sum", "top2", "top3"]
 """Aggregations that do not depend on the test clips; they share a training."""
 TABLES = ("tab:sota_comparison", "tab:aucap", "tab:aggregation_comprehensive", "tab:msad_hr")
 """Tables with figures of the paper's own set-up, to compare with ours."""
@@ -36,13 +36,13 @@ class Setup:
     best_on_validation: bool = False
     """Early stopping by validation AUROC; otherwise the last epoch is kept."""
     splits: tuple[Split, ...] = ("full", "hr")
-    aggregations: tuple[Aggregation, ...] = get_args(Aggregation)
+    aggregations: tuple[ReproducedAggregation, ...] = get_args(ReproducedAggregation)
     """Aggregations for which the paper has figures."""
     test_clips: int
     """Number of test clips according to the paper."""
 
 
-SETUPS: Mapping[Name, Setup] = {
+SETUPS: Mapping[PaperDataset, Setup] = {
     "ubnormal": Setup(learning_rate=5e-4, best_on_validation=True, test_clips=211),
     "shanghaitech": Setup(learning_rate=2e-4, test_clips=107),
     "msad": Setup(
@@ -54,13 +54,13 @@ POSES = "*_alphapose_tracked_person.json"
 HUMAN_RELATED = Path("hr_bool_masks") / "testing" / "test_frame_mask"
 
 
-def config(name: Name, *, epochs: int | None = None, width: int | None = None) -> Config:
+def config(name: PaperDataset, *, epochs: int | None = None, width: int | None = None) -> Config:
     """The paper's settings for a data set; other epochs or width depart from the paper."""
     base = Config(learning_rate=SETUPS[name].learning_rate)
     return replace(base, epochs=epochs or base.epochs, width=width or base.width)
 
 
-def experiments(name: Name, settings: Config, runs: int) -> list[Experiment]:
+def experiments(name: PaperDataset, settings: Config, runs: int) -> list[Experiment]:
     """One experiment per run and aggregation, grouped by run."""
     if runs < 1:
         raise ConfigError(f"runs: expected at least 1, got {runs}")
@@ -75,7 +75,7 @@ def experiments(name: Name, settings: Config, runs: int) -> list[Experiment]:
     ]
 
 
-def deviations(name: Name, settings: Config, runs: int, dataset: Dataset) -> list[str]:
+def deviations(name: PaperDataset, settings: Config, runs: int, dataset: Dataset) -> list[str]:
     """Descriptions of the settings that differ from the paper."""
     own, found = config(name), []
     for setting in ("epochs", "width"):
@@ -89,7 +89,7 @@ def deviations(name: Name, settings: Config, runs: int, dataset: Dataset) -> lis
     return found
 
 
-def check(name: Name, root: Path) -> None:
+def check(name: PaperDataset, root: Path) -> None:
     """Reject a directory with missing parts of the data set, and name them."""
     missing = [words for present, words in _needed(name, root) if not present]
     if missing:
@@ -114,7 +114,7 @@ def check(name: Name, root: Path) -> None:
         )
 
 
-def _needed(name: Name, root: Path) -> Iterator[tuple[bool, str]]:
+def _needed(name: PaperDataset, root: Path) -> Iterator[tuple[bool, str]]:
     """Yield whether each required part is present, and its description."""
     poses = root / "pose"
     for part, what in (("train", "clips to fit on"), ("test", "test clips")):
@@ -132,7 +132,7 @@ def _holds(directory: Path) -> bool:
     return directory.is_dir() and any(directory.iterdir())
 
 
-def open_splits(name: Name, root: Path) -> dict[Split, Dataset]:
+def open_splits(name: PaperDataset, root: Path) -> dict[Split, Dataset]:
     """Open every split of the data set; UBnormal has no human-related one without its masks."""
     splits = SETUPS[name].splits
     if name == "ubnormal" and not (root / HUMAN_RELATED).is_dir():
@@ -155,7 +155,7 @@ class ReproducedFigure:
 
 
 def lines(
-    name: Name,
+    name: PaperDataset,
     runs: Sequence[ExperimentRun],
     splits: Mapping[Split, Dataset],
     report: Report = silent,

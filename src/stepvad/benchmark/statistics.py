@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad import skeletons, windows
 from stepvad.config import Config
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 from stepvad.poses import Clip, Track
 
 CONFIDENCE_BINS = 10
@@ -101,7 +101,7 @@ def _classes(truths: Sequence[FrameLabels]) -> dict[str, ClassStatistics]:
     found = {}
     for name in dict.fromkeys(name for truth in truths for name in truth.classes):
         shown = [truth.classes[name] for truth in truths if name in truth.classes]
-        frames = np.array([end - first for mask in shown for first, end in stretches(mask)])
+        frames = np.array([end - first for mask in shown for first, end in true_runs(mask)])
         found[name] = ClassStatistics(
             events=len(frames),
             frames=int(frames.sum()),

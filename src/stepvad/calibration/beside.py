@@ -35,7 +35,7 @@ def needed(model: Path, sha256: str | None = None, *, otherwise: str = "") -> Ca
     if made is None:
         raise StepvadError(
             f"{file.beside(model)}: expected a calibration beside the model, got none",
-            hint="make one with: stepvad calibrate MODEL NORMAL_POSES --alerts-per-hour 0.5"
+            hint="create one with: stepvad calibrate MODEL NORMAL_POSES --alerts-per-hour 0.5"
             + otherwise,
         )
     return made

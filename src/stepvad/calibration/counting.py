@@ -118,7 +118,7 @@ def levels_of(scores: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
         raise DataError(
             f"expected footage with people who are scored above 0, got {len(every):,} windows "
             "and none above",
-            hint="calibrate with footage of the camera, in which people move as they always do",
+            hint="calibrate with footage of the camera in which people move normally",
         )
     lowest = max(float(np.quantile(every, LOWEST)), 0.01 * highest)
     return np.geomspace(lowest, highest, LEVELS)

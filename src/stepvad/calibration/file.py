@@ -27,7 +27,7 @@ MAX_BYTES = 1 << 27
 MAX_LEVELS = 10_000
 MAX_CELLS = 20_000_000
 """Largest number of event counts: 100 levels of 16,000 hours."""
-MAKE_ONE = "make one with: stepvad calibrate MODEL NORMAL_POSES"
+MAKE_ONE = "create one with: stepvad calibrate MODEL NORMAL_POSES"
 
 
 def beside(model: Path) -> Path:

@@ -40,7 +40,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the version.")) -> None:
-    """Learn how people normally move, and say when someone does not.
+    """Learn how people normally move, and detect when someone does not.
 
     A first run, on synthetic people:
 

@@ -9,19 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.engine import RuntimeName
-from stepvad.cli.options import ExecutorName, Fps
+from stepvad.cli.options import ExecutorName, FpsOption
 from stepvad.cli.terminal import AsJson, print_json, print_table, progress_bars, say
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.archive.diff import Changed, Difference, Side
-    from stepvad.archive.holdings import CameraFootage, ScoreCoverage
+    from stepvad.archive.inventory import CameraFootage, ScoreCoverage
 
-archive = typer.Typer(no_args_is_help=True, help="Stored poses: score, compare models, count.")
+archive = typer.Typer(
+    no_args_is_help=True, help="Score stored poses, compare models, show contents."
+)
 
-Scores = Annotated[str, typer.Argument(help="Scores that archive score wrote: a path or URL.")]
-Threshold = Annotated[float | None, typer.Option(help="A threshold for all cameras.")]
-Calibration = Annotated[Path | None, typer.Option(help="The calibration beside its model.")]
+ScoresArgument = Annotated[
+    str, typer.Argument(help="Scores written by `archive score`: a path or URL.")
+]
+ThresholdOption = Annotated[float | None, typer.Option(help="Threshold for all cameras.")]
+CalibrationOption = Annotated[Path | None, typer.Option(help="Calibration file of the model.")]
 
 POSES = ("camera", "from", "to", "files", "MB")
 SCORES = ("scores", "model", "runtime", "last run", "shards", "windows", "files failed")
@@ -36,31 +40,34 @@ def _group() -> None:
 @archive.command(no_args_is_help=True)
 def score(
     poses: Annotated[str, typer.Argument(help="Poses: a directory, a file or a URL.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="Where scores go: a path or URL.")],
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Output for the scores: a path or URL.")
+    ],
     model: Annotated[Path, typer.Option("-m", "--model", help="A model file.")],
     *,
-    jobs: Annotated[int, typer.Option(min=1, help="Shards at a time, one core each.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Shards to score in parallel, one core each.")
+    ] = 1,
     executor: ExecutorName = "processes",
     runtime: RuntimeName = "auto",
     energies: Annotated[
-        bool, typer.Option("--energies", help="Keep the energy at each noise scale, too.")
+        bool, typer.Option("--energies", help="Also keep the energy at each noise scale.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Take poses of the same name and size for the same.")
+        bool, typer.Option("--quick", help="Treat poses of the same name and size as unchanged.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score an archive of poses, and go on where an earlier run stopped.
+    """Score an archive of poses, resuming where an earlier run stopped.
 
         stepvad archive score poses -o scores --model model.safetensors --jobs 4
 
-    Poses are track files in directories such as date=2026-05-01/camera=yard, or in any others; a
-    file of scores stands in the same directory below SCORES. Scores of these very poses and this
-    model are kept. Poses that cannot be read do not stop the others: they are told of at the end,
-    and the command fails.
+    Poses are track files in directories like date=2026-05-01/camera=yard, or any others; each score
+    file goes to the same directory below SCORES. Existing scores of the same poses and model are
+    kept. Unreadable poses do not stop the run: they are listed at the end, and the command fails.
 
-    Executor ray takes the cluster that RAY_ADDRESS names, or else this machine alone. All machines
-    of a cluster have to see POSES, SCORES and MODEL in the same place.
+    The ray executor uses the cluster that RAY_ADDRESS names, otherwise this machine only. All
+    machines of a cluster must see POSES, SCORES and MODEL in the same place.
     """
     from stepvad.archive import scoring
 
@@ -76,7 +83,7 @@ def score(
                 report=report,
             )
     except KeyboardInterrupt:
-        say("interrupted: what is scored is kept, and the same command goes on from there")
+        say("interrupted: finished scores are kept; repeat the command to resume")
         raise typer.Exit(130) from None
     if as_json:
         print_json(asdict(summary))
@@ -92,30 +99,30 @@ def score(
 
 @archive.command(no_args_is_help=True)
 def diff(
-    old: Scores,
-    new: Scores,
+    old: ScoresArgument,
+    new: ScoresArgument,
     *,
-    old_threshold: Threshold = None,
-    new_threshold: Threshold = None,
-    old_calibration: Calibration = None,
-    new_calibration: Calibration = None,
-    fps: Fps = None,
+    old_threshold: ThresholdOption = None,
+    new_threshold: ThresholdOption = None,
+    old_calibration: CalibrationOption = None,
+    new_calibration: CalibrationOption = None,
+    fps: FpsOption = None,
     within: Annotated[
-        float, typer.Option(min=0, help="Seconds apart at which events are the same.")
+        float, typer.Option(min=0, help="Largest distance in seconds between matching events.")
     ] = 3.0,
     as_json: AsJson = False,
 ) -> None:
-    """Show which events another model gains and loses over an archive.
+    """Show which events a new model gains and loses on an archive.
 
-    Each model has its own threshold, or its calibration, which has one for each camera:
+    Give each model a threshold, or a calibration, which has one per camera:
 
         stepvad archive diff scores-a scores-b --old-threshold 4 --new-threshold 3.5
 
         stepvad archive diff scores-a scores-b --old-calibration a.calibration.json
         --new-calibration b.calibration.json
 
-    Events of the same clip no farther apart than --within are the same. Clips that only one model
-    scored are not compared.
+    Events of the same clip no farther apart than --within count as the same. Clips that only one
+    model scored are not compared.
     """
     from stepvad.archive.diff import compare
 
@@ -133,17 +140,17 @@ def diff(
 
 @archive.command(no_args_is_help=True)
 def info(
-    places: Annotated[list[str], typer.Argument(help="Poses, and scores of them, in any order.")],
+    places: Annotated[list[str], typer.Argument(help="Poses and their scores, in any order.")],
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is there: poses by camera, scores by model, and how much is scored.
+    """Show the contents of an archive: poses by camera, scores by model, and how much is scored.
 
     stepvad archive info poses scores-a scores-b
     """
-    from stepvad.archive import holdings
+    from stepvad.archive import inventory
 
-    found = holdings.look(places)
+    found = inventory.read(places)
     if as_json:
         print_json(asdict(found))
         return
@@ -181,7 +188,7 @@ def _side(name: str, scores: str, threshold: float | None, calibration: Path | N
     raise StepvadError(
         f"expected either --{name}-threshold or --{name}-calibration, got "
         + ("neither" if threshold is None else "both"),
-        hint="stepvad calibrate finds a threshold and writes it beside the model",
+        hint="run stepvad calibrate to write a threshold beside the model",
     )
 
 

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 COUNTS = ("clips", "frames", "tracks", "poses", "windows")
 
-benchmark = typer.Typer(no_args_is_help=True, help="Data to measure on, and methods side by side.")
+benchmark = typer.Typer(
+    no_args_is_help=True, help="Build data sets, compare methods and reproduce the paper."
+)
 
 
 @benchmark.callback()
 def _group() -> None:
-    """Data to measure on, and methods side by side."""
+    """Build data sets, compare methods and reproduce the paper."""
 
 
 benchmark.command()(speed)
@@ -38,22 +40,22 @@ benchmark.command()(runtimes)
 
 @benchmark.command()
 def walkers(
-    directory: Annotated[Path, typer.Argument(help="Where to write the data set.")],
+    directory: Annotated[Path, typer.Argument(help="Directory to write the data set to.")],
     *,
     train_clips: Annotated[int, typer.Option(min=0, help="Clips of normal motion to fit on.")] = 20,
     test_clips: Annotated[int, typer.Option(min=0, help="Clips with anomalies to measure.")] = 14,
     seed: DataSeed = 0,
     contact_sheet: ContactSheet = None,
 ) -> None:
-    """Write a small synthetic data set: people who walk and stand, and some who do not.
+    """Write a small synthetic data set: people who walk and stand, and some who act abnormally.
 
-    To fit and measure on at once:
+    Ready to fit and evaluate:
 
         stepvad benchmark walkers people
 
-    In six of seven test clips somebody runs, falls, cycles, walks backwards, crouches or fights.
-    It is laid out as ShanghaiTech is: pose/train, pose/test, gt/test_frame_mask; gt/classes.csv
-    says which anomaly is which.
+    In six of seven test clips someone runs, falls, cycles, walks backwards, crouches or fights.
+    The layout is that of ShanghaiTech: pose/train, pose/test, gt/test_frame_mask; gt/classes.csv
+    lists the class of each anomaly.
     """
     from stepvad.benchmark.walkers import write_dataset
 
@@ -72,27 +74,28 @@ def walkers(
 
 @benchmark.command()
 def mocap(
-    directory: Annotated[Path, typer.Argument(help="Where to write the data set.")],
+    directory: Annotated[Path, typer.Argument(help="Directory to write the data set to.")],
     *,
-    split: Annotated[int, typer.Option(min=1, max=2, help="Whose motions are tested on.")] = 1,
+    split: Annotated[int, typer.Option(min=1, max=2, help="Which people are tested on.")] = 1,
     seed: DataSeed = 0,
-    size: Annotated[Literal["full", "small"], typer.Option(help="How many clips.")] = "full",
+    size: Annotated[Literal["full", "small"], typer.Option(help="Number of clips.")] = "full",
     train_clips: Annotated[
-        int | None, typer.Option(min=1, help="More or fewer clips of normal motion.")
+        int | None,
+        typer.Option(min=1, help="Number of clips of normal motion; defaults to that of --size."),
     ] = None,
     archive: Annotated[
-        Path | None, typer.Option(help="CMU's motions, if not below STEPVAD_DATA.")
+        Path | None, typer.Option(help="CMU's motions, if not under STEPVAD_DATA.")
     ] = None,
     contact_sheet: ContactSheet = None,
 ) -> None:
-    """Write CMU's motion capture as virtual cameras see it, with known truth.
+    """Write CMU motion capture as seen by virtual cameras, with ground truth.
 
-    Nobody who is fitted on is tested on; the two splits swap them:
+    No person is in both the training and the test clips; the two splits swap them:
 
         stepvad benchmark mocap mocap1 --split 1
 
-    It is laid out as ShanghaiTech is, with the class of each event in gt/classes.csv; clips to
-    choose settings with are in DIRECTORY/validation.
+    The layout is that of ShanghaiTech, with the class of each event in gt/classes.csv; clips for
+    tuning are in DIRECTORY/validation.
     """
     from stepvad.benchmark.mocap.dataset import SIZES, make
     from stepvad.benchmark.mocap.sheet import draw_sheet
@@ -129,13 +132,13 @@ benchmark.command()(reproduce)
 def statistics(
     data: Annotated[
         Path,
-        typer.Argument(help="A data set: poses under pose and labels under gt, or box tracks."),
+        typer.Argument(help="Data set: poses under pose and labels under gt, or box tracks."),
     ],
     *,
     window: Annotated[int, typer.Option(min=1, help="Frames in a window.")] = 12,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a data set holds: people, tracks, confidence, covered frames, anomalies.
+    """Describe a data set: people, tracks, confidence, covered frames, anomalies.
 
     stepvad benchmark statistics people
     """

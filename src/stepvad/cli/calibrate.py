@@ -12,8 +12,8 @@ import typer
 from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, Poses, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, PosesArgument, read_poses
 from stepvad.cli.terminal import AsJson, ModelFile, check_output, print_json, progress_bars, say
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ class PromiseOptions:
     """Options of the promise."""
 
     alerts_per_hour: Annotated[
-        float, typer.Option(help="False events allowed per hour of a camera; one a day is 0.04.")
+        float, typer.Option(help="False events allowed per camera and hour; one a day is 0.04.")
     ]
-    confidence: Annotated[float, typer.Option(help="How sure the promise has to be.")] = 0.95
+    confidence: Annotated[float, typer.Option(help="Confidence level of the promise.")] = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class EventOptions:
     """Options that define an event."""
 
     min_seconds: Annotated[
-        float, typer.Option(help="How long a person stays above before it counts.")
+        float, typer.Option(help="Time a person must stay above the threshold to count.")
     ] = 0.4
-    gap_seconds: Annotated[float, typer.Option(help="Silence after which an event is over.")] = 3.0
+    gap_seconds: Annotated[float, typer.Option(help="Quiet time after which an event ends.")] = 3.0
 
 
 USUAL_EVENTS = EventOptions()
@@ -46,35 +46,37 @@ USUAL_EVENTS = EventOptions()
 @grouped
 def calibrate(
     model: ModelFile,
-    poses: Poses,
+    poses: PosesArgument,
     *,
     promise: PromiseOptions,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where it is kept; else beside the model."),
+        typer.Option(
+            "-o", "--output", help="Calibration file; written beside the model by default."
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Events per hour against the threshold, as .png.")
+        Path | None, typer.Option(help="Plot events per hour against the threshold, as .png.")
     ] = None,
-    fps: Fps = None,
+    fps: FpsOption = None,
     events: EventOptions = USUAL_EVENTS,
-    format: Format = "auto",
+    format: FormatOption = "auto",
     runtime: RuntimeName = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Find the threshold that promises few false alerts, from normal footage alone.
+    """Find a threshold that promises a low false alert rate, from normal footage alone.
 
-    The footage must not be what the model was fitted on:
+    Use footage that the model was not fitted on:
 
         stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
 
-    An event is what an alert tells of: somebody stays above the threshold for a while, and all
-    that follows soon is part of it. Directories are cameras, those of one name the same camera,
-    each with a threshold of its own where its footage carries one:
+    An event starts when someone stays above the threshold for a while; whatever follows soon after
+    belongs to it. Each directory is a camera, directories of one name are the same camera, and each
+    camera gets its own threshold if it has enough footage:
 
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
 
-    It promises nothing that the footage cannot carry, and says how much more is needed.
+    If there is too little footage for the promise, the command says how much more it needs.
     """
     from stepvad.calibration import RULES, file
     from stepvad.calibration.footage import ScoredFootage

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Threshold
     from stepvad.incidents.events import Rules
 
-Camera = Annotated[
-    str | None, typer.Option(help="The camera of the clip, if the calibration has several.")
+CalibratedCameraOption = Annotated[
+    str | None, typer.Option(help="Camera of the clip, if the calibration has several.")
 ]
 
 

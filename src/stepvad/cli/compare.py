@@ -12,8 +12,8 @@ import typer
 from stepvad.cli.engine import RuntimeName
 from stepvad.cli.options import (
     ExecutorName,
+    FitJobsOption,
     FrameNames,
-    Jobs,
     LearningRate,
     MaxSteps,
     PlacementName,
@@ -35,11 +35,9 @@ METHODS = "step,raw,vanilla,knn,mahalanobis"
 def compare(
     data: Annotated[
         str,
-        typer.Argument(
-            help="A data set: poses under pose, labels under gt; or package.module:name."
-        ),
+        typer.Argument(help="Data set: poses under pose, labels under gt; or package.module:name."),
     ],
-    results: Annotated[Path, typer.Argument(help="Where results are kept, a file for each fit.")],
+    results: Annotated[Path, typer.Argument(help="Directory for the results, one file per fit.")],
     *,
     methods: Annotated[
         str, typer.Option(help="Names from the list above, `all`, or package.module:name.")
@@ -47,40 +45,42 @@ def compare(
     seeds: Seeds = 3,
     split: SplitName = "full",
     T: Annotated[int, typer.Option("--T", help="Frames in a window.")] = 12,
-    K: Annotated[int, typer.Option("--K", help="Components kept.")] = 48,
+    K: Annotated[int, typer.Option("--K", help="Principal components to keep.")] = 48,
     width: Width = 256,
     max_steps: MaxSteps = 1000,
     learning_rate: LearningRate = 2e-3,
-    jitter: Annotated[float, typer.Option(min=0, help="Noise on the test windows.")] = 0.0,
+    jitter: Annotated[float, typer.Option(min=0, help="Noise added to the test windows.")] = 0.0,
     placement: PlacementName = "latest",
     smoothed: Smoothed = False,
     frames: FrameNames = "all",
-    jobs: Jobs = 1,
+    jobs: FitJobsOption = 1,
     executor: ExecutorName = "processes",
     runtime: RuntimeName = "auto",
-    table: Annotated[Path | None, typer.Option(help="The table as .csv, or else Markdown.")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="Table file: .csv, otherwise Markdown.")
+    ] = None,
 ) -> None:
-    """Fit methods on a data set's training clips and measure them on its test clips.
+    """Fit methods on a data set's training clips and evaluate them on its test clips.
 
-    Beside STEP (step): step-unweighted, step-unwhitened, vanilla, raw, raw-unweighted,
+    Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw, raw-unweighted,
     autoencoder, autoencoder-anomalies, vae, vae-anomalies, pca-anomalies, knn, knn-5,
-    knn-unweighted, knn-unwhitened, mahalanobis. The number of persons, minus the confidence and a
-    random score always stand beside them.
+    knn-unweighted, knn-unwhitened, mahalanobis. The number of people, the negative
+    confidence and a random score are always listed for comparison.
 
         stepvad benchmark compare people results --methods step,raw,knn --seeds 1
 
-    A method of your own is a CustomMethod in a module of yours, a data set a CustomDataset; the
-    module is found in this directory, or where Python finds modules:
+    Your own method is a CustomMethod in one of your modules, your own data set a CustomDataset; the
+    module is imported from this directory or from Python's path:
 
         stepvad benchmark compare people results --methods step,mine:speed
 
-    A method of your own runs once, after the others, and its scores are not kept.
+    Your own method runs once, after the others, and its scores are not kept.
 
     Mean and deviation are over seeds, the interval is over clips, and the lead is that of the
-    first method, paired over clips. What is already in RESULTS is not run again.
+    first method, paired over clips. Results already in RESULTS are reused.
 
-    Executor ray takes the cluster that RAY_ADDRESS names, or else this machine alone. All machines
-    of a cluster have to see DATA and RESULTS in the same place.
+    The ray executor uses the cluster that RAY_ADDRESS names, otherwise this machine only. All
+    machines of a cluster must see DATA and RESULTS in the same place.
     """
     from stepvad.benchmark import comparison, custom
     from stepvad.benchmark.sweep import SweepPlace

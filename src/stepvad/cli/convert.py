@@ -8,31 +8,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, read_poses
 from stepvad.cli.terminal import AsJson, print_json, progress_bars
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.poses import Clip
 
-Source = Annotated[Path, typer.Argument(help="A pose file, or a directory of them.")]
-Target = Annotated[
+SourceArgument = Annotated[Path, typer.Argument(help="Pose file, or a directory of pose files.")]
+TargetArgument = Annotated[
     Path, typer.Argument(help="A .parquet file, a .json file for one clip, or a directory.")
 ]
 
 
 def convert(
-    source: Source,
-    target: Target,
+    source: SourceArgument,
+    target: TargetArgument,
     *,
-    format: Format = "auto",
-    fps: Fps = None,
+    format: FormatOption = "auto",
+    fps: FpsOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rewrite poses, most often as Parquet tracks: small, quick, readable by any Parquet tool.
+    """Convert pose files, usually to Parquet tracks: small, fast, readable by any Parquet tool.
 
-    Many clips into one file, one clip into AlphaPose's layout, one file per clip:
+    Many clips to one file, one clip to AlphaPose's format, one file per clip:
 
         stepvad convert PoseLift/pose/train train.parquet --fps 15
 

@@ -11,7 +11,7 @@ import typer
 
 from stepvad.cli.engine import RuntimeName, load_detector
 from stepvad.cli.options import ModelOutput
-from stepvad.cli.poses import Format, TrainingPoses, read_training_poses
+from stepvad.cli.poses import FormatOption, TrainingPoses, read_training_poses
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import MissingExtraError
 
@@ -24,18 +24,20 @@ def distill(
     profile: Annotated[
         Literal["tiny", "small"], typer.Option(help="`tiny`: fastest; `small`: closest.")
     ] = "tiny",
-    width: Annotated[int | None, typer.Option(help="Hidden units, if not the profile's.")] = None,
-    blocks: Annotated[int | None, typer.Option(help="Layers, if not the profile's.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of training.")] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Hidden units; defaults to the profile's.")
+    ] = None,
+    blocks: Annotated[int | None, typer.Option(help="Layers; defaults to the profile's.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights, windows and noise.")] = 0,
     runtime: RuntimeName = "fastest",
-    format: Format = "auto",
+    format: FormatOption = "auto",
 ) -> None:
-    """Teach a small network the scores of a model, on the poses the model was fitted on.
+    """Distill a model into a small network, on the poses the model was fitted on.
 
         stepvad distill model.safetensors poses/ -o tiny.safetensors
 
-    The student is a model like any other: score, evaluate and export take it.
+    The student is a model like any other: score, evaluate and export accept it.
     """
     try:
         from stepvad import distillation
@@ -61,5 +63,5 @@ def distill(
         )
     made.save(output)
     share = made.network.folded.work / teacher.network.folded.work
-    say(f"a student of {share:.2%} of the work, in {time.monotonic() - started:.0f} s")
+    say(f"student with {share:.2%} of the work, fitted in {time.monotonic() - started:.0f} s")
     typer.echo(output)

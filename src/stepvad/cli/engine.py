@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 RuntimeName = Annotated[
     Runtime,
     typer.Option(
-        help="What computes the energies. `auto`: the same scores on every machine; "
-        "`fastest`: bfloat16 where the processor has it."
+        help="Inference engine. `auto`: the same scores on every machine; "
+        "`fastest`: bfloat16 if the CPU supports it."
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads; else OMP_NUM_THREADS, or all cores.")
+    int | None,
+    typer.Option(min=1, help="Number of threads; defaults to OMP_NUM_THREADS, or all cores."),
 ]
 
 

@@ -18,7 +18,7 @@ from stepvad.errors import StepvadError
 if TYPE_CHECKING:
     from stepvad.benchmark.certainty import SureRow
     from stepvad.benchmark.datasets import Dataset
-    from stepvad.benchmark.protocol import Evaluation, Method, ResultRow
+    from stepvad.benchmark.protocol import Evaluation, ResultRow, ScorerName
     from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -28,21 +28,23 @@ NAMES: dict[Placement, str] = {
     "backtrack_max": "backtrack max",
 }
 
-TRIVIAL: tuple[Method, ...] = ("persons", "confidence", "random")
+TRIVIAL: tuple[ScorerName, ...] = ("persons", "confidence", "random")
 
-Data = Annotated[
+DatasetArgument = Annotated[
     Path,
-    typer.Argument(help="A data set: poses under pose/test and labels under gt, or box tracks."),
+    typer.Argument(help="Data set: poses under pose/test and labels under gt, or box tracks."),
 ]
-Layout = Annotated[
+LayoutOption = Annotated[
     Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift", "boxes"],
     typer.Option(help="Layout of the data set."),
 ]
 Placements = Annotated[
     str,
-    typer.Option(help="Frames a score goes to: `latest`, `center`, `backtrack`, `backtrack_max`."),
+    typer.Option(
+        help="Frames that get a window's score: `latest`, `center`, `backtrack`, `backtrack_max`."
+    ),
 ]
-Floor = Annotated[
+FloorOption = Annotated[
     Literal["global", "per_clip"], typer.Option(help="Score of frames without a person.")
 ]
 AggregationName = Annotated[
@@ -50,20 +52,20 @@ AggregationName = Annotated[
 ]
 FrameSigma = Annotated[
     float | None,
-    typer.Option(min=0, max=1e4, help="Smoothing in frames; the data set's own by default."),
+    typer.Option(min=0, max=1e4, help="Smoothing in frames; defaults to the data set's own."),
 ]
-Scored = Annotated[
+ScoredFramesOption = Annotated[
     Literal["model", "persons", "confidence", "random"],
     typer.Option(
-        "--method", help="Whose figures: the model's, or those of a trivial score on its windows."
+        "--method", help="Score to evaluate: the model's, or a trivial score on its windows."
     ),
 ]
 Intervals = Annotated[
-    bool, typer.Option(help="Bootstrap intervals over the clips, and each anomaly by itself.")
+    bool, typer.Option(help="Add bootstrap intervals over clips, and results per anomaly.")
 ]
-Smoothing = Annotated[
+SmoothingOption = Annotated[
     Literal["filled", "scored"] | None,
-    typer.Option(help="Smooth after filling in the floor, or the scored frames alone."),
+    typer.Option(help="Smooth after filling in the floor, or only the scored frames."),
 ]
 
 
@@ -72,10 +74,10 @@ class ProtocolOptions:
     """How window scores become frame scores."""
 
     placements: Placements = "latest,backtrack"
-    floor: Floor = "global"
+    floor: FloorOption = "global"
     aggregation: AggregationName = None
     frame_sigma: FrameSigma = None
-    smoothing: Smoothing = None
+    smoothing: SmoothingOption = None
 
 
 AS_THE_PAPER = ProtocolOptions()
@@ -84,26 +86,26 @@ AS_THE_PAPER = ProtocolOptions()
 @grouped
 def evaluate(
     model: ModelFile,
-    data: Data,
+    data: DatasetArgument,
     *,
     split: SplitName = "full",
-    layout: Layout = "auto",
+    layout: LayoutOption = "auto",
     protocol: ProtocolOptions = AS_THE_PAPER,
-    method: Scored = "model",
+    method: ScoredFramesOption = "model",
     intervals: Intervals = False,
     engine: EngineOptions = DEFAULT_ENGINE,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a model on labelled clips: AUROC, AP and EER, frames of all clips together.
+    """Evaluate a model on labelled clips: AUROC, AP and EER over the frames of all clips.
 
-    Trivial scores stand beside it (the number of persons in a frame, minus the confidence of a
-    window, a random number): what they reach is not the model's merit.
+    Trivial scores are listed for comparison (the number of people in a frame, the negative
+    confidence of a window, a random number): what they reach is no merit of the model.
 
         stepvad evaluate model.safetensors PoseLift
 
         stepvad evaluate ub.safetensors UBnormal --split hr --json
 
-    How sure the figures are, and which anomalies are found:
+    Confidence intervals, and which anomalies are found:
 
         stepvad evaluate model.safetensors people --intervals
     """
@@ -127,7 +129,7 @@ def evaluate(
     result, beside = (
         tabulate_dataset(clips, dataset, placements=places, floor=each) for each in (floor, other)
     )
-    scored: Method = "detector" if method == "model" else method
+    scored: ScorerName = "detector" if method == "model" else method
     sure = sure_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
@@ -158,7 +160,7 @@ def _print_intervals(lines: list[SureRow]) -> None:
 
 
 def _print_rows(
-    name: str, result: Evaluation, beside: Evaluation, other_floor: str, method: Method
+    name: str, result: Evaluation, beside: Evaluation, other_floor: str, method: ScorerName
 ) -> None:
     """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
     trivial = {_key(row, row.method): row.auroc for row in result.rows}
@@ -201,7 +203,7 @@ def _placements(text: str) -> list[Placement]:
     if len(chosen) != len(text.split(",")):
         raise StepvadError(
             f"--placements: expected some of {', '.join(NAMES)}, got {text}",
-            hint="separate them by commas, without spaces",
+            hint="separate them with commas, without spaces",
         )
     return chosen
 

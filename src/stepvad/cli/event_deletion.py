@@ -10,11 +10,11 @@ import typer
 
 from stepvad.cli.event_options import (
     AnyCamera,
-    Data,
     Fleet,
     Here,
     Scrub,
     Since,
+    SiteDataOption,
     Until,
     Yes,
     ask,
@@ -28,44 +28,44 @@ if TYPE_CHECKING:
 
 
 def delete(
-    ids: Annotated[list[str] | None, typer.Argument(help="The ids of events.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Event ids.")] = None,
     *,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     fleet: Fleet = None,
     camera: AnyCamera = None,
     since: Since = None,
     until: Until = None,
     all: Annotated[bool, typer.Option("--all", help="All events of all cameras.")] = False,
     include_open: Annotated[
-        bool, typer.Option("--include-open", help="Those that go on as well.")
+        bool, typer.Option("--include-open", help="Include ongoing events.")
     ] = False,
     scrub: Scrub = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete events with their poses, explanations and waiting messages, for good.
+    """Permanently delete events with their poses, explanations and pending messages.
 
-    An event goes if any part of it lies between --since and --until. The files of the store keep
-    no trace of what was deleted. Backups, exports and what was sent elsewhere are not touched.
+    An event is deleted if any part of it lies between --since and --until. The files of the store
+    keep no trace of it. Backups, exports and messages already sent are not affected.
 
-    An hour of one camera, and everything without a question:
+    An hour of one camera, and everything without confirmation:
 
         stepvad events delete --camera yard --since 2026-05-01T14:00 --until 2026-05-01T15:00
 
         stepvad events delete --all --yes
 
-    Everything of one camera of a fleet, from its database:
+    All events of one fleet camera, from the fleet's database:
 
         stepvad events delete --fleet fleet.toml --camera north/yard --scrub
     """
     if not (ids or camera or since or until or all):
         raise ConfigError(
             "delete: expected ids, --camera, --since, --until or --all, got none of them",
-            hint="say which events to delete",
+            hint="choose the events, for example: --camera yard --since 2d",
         )
     if scrub and fleet is None:
         raise ConfigError(
-            "--scrub: expected --fleet beside it, got a site",
+            "--scrub: expected --fleet with it, got a site",
             hint="leave it out: the files of a site keep no trace anyway",
         )
     span = time_of(since, "--since"), time_of(until, "--until")
@@ -80,7 +80,7 @@ def delete(
         return
     say(f"events deleted: {done.events}")
     if done.kept_open:
-        say(f"{done.kept_open} go on and stay; --include-open deletes them too")
+        say(f"ongoing events kept: {done.kept_open}; add --include-open to delete them too")
 
 
 class Chosen(NamedTuple):
@@ -100,7 +100,7 @@ def _delete_from_site(data: Path, chosen: Chosen, *, asked: bool) -> Deleted:
         known = store.stored().cameras
         if chosen.camera is not None and chosen.camera not in known:
             raise DataError(
-                f"camera {chosen.camera}: expected one that has events, got another name",
+                f"camera {chosen.camera}: expected a camera that has events, got an unknown name",
                 hint=f"these have: {', '.join(known) or 'none'}",
             )
         if not asked:

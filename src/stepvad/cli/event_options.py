@@ -13,32 +13,33 @@ from stepvad.errors import ConfigError
 AGO = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 """Units of relative times, in seconds."""
 
-Data = Annotated[Path, typer.Option("--data", "-d", help="The data directory of the site.")]
+SiteDataOption = Annotated[Path, typer.Option("--data", "-d", help="Data directory of the site.")]
 Here = Path("site-data")
 Fleet = Annotated[
     Path | None,
-    typer.Option("--fleet", metavar="FLEET.toml", help="In the database of a fleet instead."),
+    typer.Option("--fleet", metavar="FLEET.toml", help="Use the database of a fleet instead."),
 ]
-Camera = Annotated[str | None, typer.Option(help="Only of this camera.")]
+CameraOption = Annotated[str | None, typer.Option(help="Only events of this camera.")]
 AnyCamera = Annotated[
     str | None,
     typer.Option(
-        "--camera", help="Only of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it."
+        "--camera",
+        help="Only events of this camera; in a fleet SITE/CAMERA, or SITE/ for all of it.",
     ),
 ]
 Since = Annotated[
     str | None,
-    typer.Option(help="Only from this time on: 2026-05-01T14:00, or 2d, 3h, 10m, 30s before now."),
+    typer.Option(help="Only events since this time: 2026-05-01T14:00, or 2d, 3h, 10m, 30s ago."),
 ]
-Until = Annotated[str | None, typer.Option(help="Only before this time, written as for --since.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Until = Annotated[
+    str | None, typer.Option(help="Only events before this time, written as for --since.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 Scrub = Annotated[
     bool,
-    typer.Option(
-        "--scrub", help="In a fleet: write the table anew, so that its files keep no trace."
-    ),
+    typer.Option("--scrub", help="In a fleet: rewrite the table, to leave no trace in its files."),
 ]
-Id = Annotated[str, typer.Argument(help="The id of an event.")]
+EventIdArgument = Annotated[str, typer.Argument(help="Event id.")]
 
 
 def time_of(text: str | None, option: str) -> float | None:

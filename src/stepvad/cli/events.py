@@ -13,12 +13,12 @@ import typer
 
 from stepvad.cli.event_deletion import delete
 from stepvad.cli.event_options import (
-    Camera,
-    Data,
+    CameraOption,
+    EventIdArgument,
     Fleet,
     Here,
-    Id,
     Since,
+    SiteDataOption,
     Until,
     Yes,
     ask,
@@ -28,28 +28,30 @@ from stepvad.cli.terminal import AsJson, check_fleet, check_output, print_json, 
 from stepvad.cli.undelivered import resend, undelivered
 from stepvad.errors import DataError
 
-events = typer.Typer(no_args_is_help=True, help="What a site has stored: look, export, delete.")
+events = typer.Typer(
+    no_args_is_help=True, help="Manage the events of a site: list, export, delete."
+)
 
 
 @events.callback()
 def _group() -> None:
-    """What a site has stored: look, export, delete. All of it works while the site runs."""
+    """Manage the events of a site: list, export, delete. All of it works while the site runs."""
 
 
 @events.command("list")
 def list_(
     *,
-    data: Data = Here,
-    camera: Camera = None,
+    data: SiteDataOption = Here,
+    camera: CameraOption = None,
     since: Since = None,
     until: Until = None,
-    open: Annotated[bool, typer.Option("--open", help="Only those that go on.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 20,
+    open: Annotated[bool, typer.Option("--open", help="Only ongoing events.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of events, newest first.")] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List events, the newest first.
+    """List events, newest first.
 
-    Those of one camera in the last two days:
+    Events of one camera in the last two days:
 
         stepvad events list --camera yard --since 2d
     """
@@ -85,7 +87,7 @@ def list_(
 
 
 @events.command()
-def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
+def show(id: EventIdArgument, *, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
     """Show everything about one event."""
     from stepvad.formats import eventtable
     from stepvad.site.store.access import open_store
@@ -94,8 +96,8 @@ def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
         record = store.event(id)
         if record is None:
             raise DataError(
-                f"event {id}: expected the id of a stored event, got none like it",
-                hint="stepvad events list shows the ids",
+                f"event {id}: expected the id of a stored event, got an unknown id",
+                hint="run stepvad events list to see the ids",
             )
         facts = eventtable.facts(record, store.marked().get(id))
         poses, explanation = store.poses(id), store.explained(id)
@@ -113,20 +115,20 @@ def show(id: Id, *, data: Data = Here, as_json: AsJson = False) -> None:
 @events.command()
 def export(
     *,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; stdout if none is named.")
+        Path | None, typer.Option("--output", "-o", help="Output file; defaults to stdout.")
     ] = None,
     format: Annotated[
-        Literal["jsonl", "csv"], typer.Option(help="A line of JSON or of CSV for each event.")
+        Literal["jsonl", "csv"], typer.Option(help="One line of JSON or CSV per event.")
     ] = "jsonl",
-    camera: Camera = None,
+    camera: CameraOption = None,
     since: Since = None,
     until: Until = None,
 ) -> None:
-    """Write all events, or some, the oldest first.
+    """Export all events or a selection, oldest first.
 
-    As lines of JSON, and a week of one camera as CSV:
+    Everything as JSON lines, and a week of one camera as CSV:
 
         stepvad events export -o events.jsonl
 
@@ -155,8 +157,8 @@ events.command()(delete)
 
 
 @events.command()
-def stored(*, data: Data = Here, as_json: AsJson = False) -> None:
-    """List everything that the site stores about people, with its size. It holds no pixels."""
+def stored(*, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
+    """List everything the site stores about people, with sizes. It stores no pixels."""
     from stepvad.site.store.access import file_sizes, open_store
 
     with open_store(data) as store:
@@ -182,14 +184,16 @@ def stored(*, data: Data = Here, as_json: AsJson = False) -> None:
     rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
     print_table("\nFiles", ("file", "bytes"), rows_of_files)
     typer.echo("\nNo pixels are stored. Joint coordinates can identify people: they are not")
-    typer.echo("anonymous, and go after the days that the settings say.")
+    typer.echo("anonymous, and are deleted after the days in the settings.")
 
 
 @events.command()
 def backup(
-    file: Annotated[Path, typer.Argument(help="Where to write the copy.")], *, data: Data = Here
+    file: Annotated[Path, typer.Argument(help="Backup file to write.")],
+    *,
+    data: SiteDataOption = Here,
 ) -> None:
-    """Copy the event store to one file, while the site goes on.
+    """Back up the event store to one file, while the site runs.
 
     To another disk:
 
@@ -205,39 +209,39 @@ def backup(
 
 @events.command()
 def restore(
-    file: Annotated[Path, typer.Argument(help="A file that backup wrote.")],
+    file: Annotated[Path, typer.Argument(help="Backup file, written by `events backup`.")],
     *,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     yes: Yes = False,
 ) -> None:
-    """Put a backup in the place of the event store. Stop the site first.
+    """Replace the event store with a backup. Stop the site first.
 
-    The backup is checked before anything changes. What the store holds now is kept beside it in
-    one file, events.db.before-restore, which takes the place of an earlier one. Events deleted
-    since the backup was made are there again.
+    The backup is checked before anything changes. The current store is kept beside it in one file,
+    events.db.before-restore, which replaces an earlier one. Events deleted since the backup was
+    made come back.
     """
     from stepvad.site.store.eventstore import FILE_NAME
     from stepvad.site.store.restore import restore as put_back
 
     if (data / FILE_NAME).exists() and not yes:
-        ask(f"Replace all events in {data} by those of {file}?")
+        ask(f"Replace all events in {data} with those of {file}?")
     before = put_back(file, data / FILE_NAME)
-    say(f"{data} holds what {file} held")
+    say(f"restored {data} from {file}")
     if before is not None:
-        say(f"the store before that is kept as {before}; delete it when you no longer need it")
+        say(f"the previous store is kept as {before}; delete it when you no longer need it")
 
 
 @events.command()
 def mark(
-    id: Id,
+    id: EventIdArgument,
     *,
     normal: Annotated[
-        bool, typer.Option("--normal/--not-normal", help="Normal, or not after all.")
+        bool, typer.Option("--normal/--not-normal", help="Mark as normal, or remove the mark.")
     ] = True,
-    data: Data = Here,
+    data: SiteDataOption = Here,
     fleet: Fleet = None,
 ) -> None:
-    """Say that an event was normal, or take that back; `stepvad recalibrate` heeds it.
+    """Mark an event as normal, or remove the mark; `stepvad recalibrate` uses it.
 
     At a site, and in the database of a fleet:
 

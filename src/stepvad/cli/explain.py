@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.poses import Format, Poses, read_poses
+from stepvad.cli.poses import FormatOption, PosesArgument, read_poses
 from stepvad.cli.terminal import (
     AsJson,
     ModelFile,
@@ -25,32 +25,36 @@ if TYPE_CHECKING:
     from stepvad.explain import Explanation
     from stepvad.poses import Clip
 
-Picture = Annotated[
+PictureOption = Annotated[
     Path | None, typer.Option("-o", "--output", help="Film strips of the windows, as .png.")
 ]
-TrackId = Annotated[int | None, typer.Option(help="The person to explain, with --frame.")]
+TrackId = Annotated[
+    int | None, typer.Option(help="Track id of the person to explain, with --frame.")
+]
 FrameNumber = Annotated[int | None, typer.Option(help="Last frame of the window to explain.")]
-Top = Annotated[int, typer.Option(min=1, max=20, help="People to explain, by their highest score.")]
+Top = Annotated[
+    int, typer.Option(min=1, max=20, help="Number of people to explain, highest score first.")
+]
 
 
 def explain(
     model: ModelFile,
-    poses: Poses,
-    output: Picture = None,
+    poses: PosesArgument,
+    output: PictureOption = None,
     *,
     track: TrackId = None,
     frame: FrameNumber = None,
     top: Top = 1,
-    format: Format = "auto",
+    format: FormatOption = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Say why a window scores high: which parts of the body, when, and what would be normal.
+    """Explain why a window scores high: which body parts, when, and what would be normal.
 
-    The window with the highest score of all clips, as a picture too:
+    The highest-scoring window of all clips, also as a picture:
 
         stepvad explain model.safetensors poses/ -o why.png
 
-    The three people with the highest scores, each at their worst:
+    The three people with the highest scores, each at their peak:
 
         stepvad explain model.safetensors poses/ --top 3
 
@@ -58,7 +62,7 @@ def explain(
 
         stepvad explain model.safetensors clip.json --track 3 --frame 120
 
-    What all parts of the body contribute, the base included, adds up to the score.
+    The contributions of all body parts, plus the base, add up to the score.
     """
     from stepvad import baselines
     from stepvad.detector import Detector

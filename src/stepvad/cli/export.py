@@ -20,9 +20,9 @@ def export(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model as one graph: windows in pixels and their confidence in, scores out.
+    """Export a model as one graph: windows in pixels and their confidence in, scores out.
 
-    For ONNX Runtime and all that reads ONNX:
+    For ONNX Runtime and other ONNX tools:
 
         stepvad export model.safetensors -o model.onnx
 
@@ -30,7 +30,7 @@ def export(
 
         stepvad export model.safetensors -o model.xml
 
-    The file is tried on synthetic windows before it is written, and its deviation is printed.
+    The graph is tested on synthetic windows before it is written, and its deviation is printed.
     """
     check_output(output)
     fitted = load_detector(model)

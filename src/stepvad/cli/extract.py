@@ -26,43 +26,43 @@ if TYPE_CHECKING:
 
 Videos = Annotated[
     list[str],
-    typer.Argument(help="Video files, and cameras as rtsp:// addresses or NAME=rtsp://…"),
+    typer.Argument(help="Video files, and cameras as rtsp:// URLs or NAME=rtsp://…"),
 ]
-Output = Annotated[
-    Path, typer.Option("-o", "--output", help="Directory that gets a .parquet file per video.")
+PosesOutput = Annotated[
+    Path, typer.Option("-o", "--output", help="Output directory; one .parquet file per video.")
 ]
-DetectorName = Annotated[str, typer.Option(help="Finds people: a known name, or an ONNX file.")]
-PoseName = Annotated[str, typer.Option(help="Places joints: a known name, or an ONNX file.")]
-Engine = Annotated[
-    Literal["onnxruntime", "openvino"], typer.Option(help="What computes the networks.")
-]
+DetectorName = Annotated[str, typer.Option(help="Person detector: a known name or an ONNX file.")]
+PoseName = Annotated[str, typer.Option(help="Pose estimator: a known name or an ONNX file.")]
+EngineOption = Annotated[Literal["onnxruntime", "openvino"], typer.Option(help="Inference engine.")]
 MinConfidence = Annotated[
     float,
     typer.Option(
         min=0.0,
         max=1.0,
-        help="People whose joints have a lower mean confidence are left out: most are no people.",
+        help="Drop people with a lower mean joint confidence; most are false detections.",
     ),
 ]
-Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Videos at a time; else as many as there are cores.")
+VideoJobsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
 ]
 Duration = Annotated[
-    float | None, typer.Option(min=0.0, help="Seconds after which cameras end; else at Ctrl-C.")
+    float | None,
+    typer.Option(min=0.0, help="Stop cameras after this many seconds; otherwise at Ctrl-C."),
 ]
 Credentials = Annotated[
     Path | None,
-    typer.Option(help="A file with one line user:password for the cameras, read by nobody else."),
+    typer.Option(help="File with one line user:password for the cameras, not readable by others."),
 ]
 TlsCa = Annotated[
     Path | None,
-    typer.Option(
-        help="For rtsps:// and https://: a PEM file with the cameras' authority or certificate."
-    ),
+    typer.Option(help="PEM file with the cameras' CA or certificate, for rtsps:// and https://."),
 ]
 TlsInsecure = Annotated[
     bool,
-    typer.Option("--tls-insecure", help="Take any certificate: whoever answers gets the password."),
+    typer.Option(
+        "--tls-insecure", help="Accept any certificate; an impostor would get the password."
+    ),
 ]
 
 
@@ -72,7 +72,7 @@ class NetworkOptions:
 
     detector: DetectorName = "yolox-nano"
     pose: PoseName = "rtmpose-s"
-    engine: Engine = "onnxruntime"
+    engine: EngineOption = "onnxruntime"
     min_confidence: MinConfidence = 0.25
 
 
@@ -92,33 +92,33 @@ USUAL_NETWORKS, USUAL_CAMERAS = NetworkOptions(), CameraOptions()
 @grouped
 def extract(
     videos: Videos,
-    output: Output,
+    output: PosesOutput,
     *,
     networks: NetworkOptions = USUAL_NETWORKS,
     frames: FramePart = ":",
-    jobs: Jobs = None,
+    jobs: VideoJobsOption = None,
     threads: Threads = None,
     cameras: CameraOptions = USUAL_CAMERAS,
     as_json: AsJson = False,
 ) -> None:
-    """Find the people of videos, their joints and who is who; no picture is kept.
+    """Extract tracked poses from videos and cameras; no image is stored.
 
-    All videos, with networks that are fetched once and kept:
+    Several videos, with networks that are downloaded once and cached:
 
         stepvad extract monday.mp4 tuesday.mp4 -o poses/
 
-    The first 500 frames and the rest, with networks of your own:
+    The first 500 frames, then the rest, with your own networks:
 
         stepvad extract lobby.mp4 -o poses/ --detector d.onnx --pose p.onnx --frames :500
 
         stepvad extract lobby.mp4 -o poses/ --detector d.onnx --pose p.onnx --frames 500:
 
-    A camera for ten minutes, its user:password from the environment:
+    A camera for ten minutes, with user:password from the environment:
 
         stepvad extract 'door=rtsp://${LOGIN}@10.0.0.5/live' -o poses/ --duration 600
 
-    Repeat a command that was stopped: finished videos are skipped, an unfinished one goes on where
-    it was. Ctrl-C ends cameras and keeps what they saw.
+    To resume after a stop, repeat the command: finished videos are skipped, and an unfinished one
+    continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
     """
     from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
     from stepvad.video.extract import FrameRange
@@ -149,7 +149,7 @@ def extract(
     if errors:
         raise errors[-1]
     if any(outcome.state == "unfinished" for outcome in outcomes):
-        say("stopped; the same command goes on from here")
+        say("stopped; repeat the command to resume")
         raise typer.Exit(130)
 
 

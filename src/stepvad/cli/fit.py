@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
 import typer
 
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Device, Fps, ModelOutput
-from stepvad.cli.poses import Format, FormatName, TrainingPoses, read_poses, read_training_poses
+from stepvad.cli.options import Device, FpsOption, ModelOutput
+from stepvad.cli.poses import (
+    FormatName,
+    FormatOption,
+    TrainingPoses,
+    read_poses,
+    read_training_poses,
+)
 from stepvad.cli.terminal import (
     AsJson,
     check_output,
@@ -34,25 +40,25 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 Preset = Annotated[
     Literal["footage", "paper"],
-    typer.Option(help="`footage`: minutes on two cores; `paper`: its full 400 epochs, hours."),
+    typer.Option(help="`footage`: minutes on two cores; `paper`: the full 400 epochs, hours."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from an interrupted fit.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted fit.")]
 Validation = Annotated[
     Path | None,
     typer.Option(
-        help="A labelled data set; the epoch with the best AUROC on its validation clips, or if it "
-        "has none on its test clips, is kept."
+        help="Labelled data set; keep the epoch with the best AUROC on its validation clips, "
+        "or on its test clips if it has none."
     ),
 ]
 MethodName = Annotated[
     Method,
-    typer.Option(help="STEP, or what it is measured against."),
+    typer.Option(help="STEP, or a baseline."),
 ]
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
 ProjectionPoses = Annotated[
     list[Path] | None,
-    typer.Option(help="Poses, abnormal ones too, that the projection alone also learns from."),
+    typer.Option(help="Extra poses, possibly abnormal, to fit the projection only."),
 ]
 
 
@@ -61,7 +67,7 @@ class ModelOptions:
     """The windows, the projection and the network."""
 
     T: Annotated[int | None, typer.Option("--T", help="Frames in a window.")] = None
-    K: Annotated[int | None, typer.Option("--K", help="Principal components kept.")] = None
+    K: Annotated[int | None, typer.Option("--K", help="Principal components to keep.")] = None
     clock: Annotated[
         bool | None,
         typer.Option(
@@ -71,7 +77,9 @@ class ModelOptions:
         ),
     ] = None
     width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
-    block_jitter: Annotated[float | None, typer.Option(help="Noise before every block.")] = None
+    block_jitter: Annotated[float | None, typer.Option(help="Noise added before every block.")] = (
+        None
+    )
     profile: Annotated[
         Literal["step", "stgnf"] | None, typer.Option(help="Preprocessing profile.")
     ] = None
@@ -84,11 +92,15 @@ class TrainingOptions:
     """Length of training, and which epoch to keep."""
 
     epochs: Annotated[int | None, typer.Option(help="Passes over the training windows.")] = None
-    max_steps: Annotated[int | None, typer.Option(help="Steps, whatever the epochs.")] = None
+    max_steps: Annotated[
+        int | None, typer.Option(help="Maximum training steps, regardless of epochs.")
+    ] = None
     learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None
     projection_poses: ProjectionPoses = None
     validation: Validation = None
-    patience: Annotated[int | None, typer.Option(help="Validations without a better one.")] = None
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after this many validations without improvement.")
+    ] = None
     seed: Annotated[int, typer.Option(help="The same seed and poses give the same file.")] = 0
     resume: Resume = False
 
@@ -99,11 +111,15 @@ class ComputeOptions:
 
     device: Device = "cpu"
     precision: Annotated[
-        Literal["auto", "float32", "bfloat16"], typer.Option(help="Of the large products.")
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="Precision of the large matrix products."),
     ] = "auto"
     compiled: Annotated[
         bool | None,
-        typer.Option("--compile/--no-compile", help="Compile the step; else when it pays off."),
+        typer.Option(
+            "--compile/--no-compile",
+            help="Compile the training step; by default only when it pays off.",
+        ),
     ] = None
 
 
@@ -118,15 +134,15 @@ def fit(
     *,
     preset: Preset = "footage",
     method: MethodName = "step",
-    format: Format = "auto",
-    fps: Fps = None,
+    format: FormatOption = "auto",
+    fps: FpsOption = None,
     model: ModelOptions = USUAL_MODEL,
     neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1,
     training: TrainingOptions = USUAL_TRAINING,
     compute: ComputeOptions = USUAL_COMPUTE,
     as_json: AsJson = False,
 ) -> None:
-    """Learn normal motion from pose files that show nothing else.
+    """Fit a model on pose files that show only normal motion.
 
     Your own footage, in minutes:
 
@@ -138,16 +154,16 @@ def fit(
 
         stepvad fit UBnormal/pose/train -o ub.safetensors --preset paper --learning-rate 5e-4
 
-    Something to compare it with:
+    A baseline to compare it with:
 
         stepvad fit poses/ -o knn.safetensors --method knn
 
-    Ctrl-C keeps the training so far; the same command with --resume goes on from there.
+    Ctrl-C keeps the last checkpoint; repeat the command with --resume to continue.
     """
     config = _config(preset, model, training)
     if training.patience is not None and training.validation is None:
         raise StepvadError(
-            "--patience: expected --validation beside it, got none",
+            "--patience: expected --validation with it, got none",
             hint="name a labelled data set to validate on",
         )
     _refuse_idle(
@@ -200,7 +216,7 @@ def _refuse_idle(method: str, given: dict[str, bool]) -> None:
     for option, idle in given.items():
         if idle:
             raise StepvadError(
-                f"{option}: expected a method that it matters to, got --method {method}",
+                f"{option}: expected a method that uses it, got --method {method}",
                 hint="leave it out, or choose another method",
             )
 
@@ -253,7 +269,7 @@ def _train(
     if training.resume and not checkpoint.exists():
         raise StepvadError(
             f"{checkpoint}: expected the checkpoint of an interrupted fit, got no such file",
-            hint="start anew without --resume",
+            hint="start over without --resume",
         )
     also, rating = training.projection_poses or None, None
     if training.validation is not None:
@@ -275,9 +291,9 @@ def _train(
             )
     except KeyboardInterrupt:
         if checkpoint.exists():
-            say(f"stopped; {checkpoint} keeps the training so far; --resume goes on from there")
+            say(f"stopped; {checkpoint} holds the last checkpoint; add --resume to continue")
         else:
-            say("stopped before the first checkpoint; nothing was kept")
+            say("stopped before the first checkpoint; nothing was saved")
         raise typer.Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)

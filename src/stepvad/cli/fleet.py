@@ -15,22 +15,22 @@ from stepvad.cli.terminal import AsJson, check_fleet, say
 if TYPE_CHECKING:
     from stepvad.fleet.settings import FleetSettings
 
-fleet = typer.Typer(no_args_is_help=True, help="Many sites on one bus: a role in each process.")
+fleet = typer.Typer(no_args_is_help=True, help="Run many sites on one bus, one role per process.")
 
 for verb in (edge, events):
     fleet.command(verb.__name__, no_args_is_help=True)(verb)
 fleet.command(hidden=True, no_args_is_help=True)(forget)
 
-File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="The settings of the role.")]
+File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="Settings file of the role.")]
 
 
 @fleet.command()
 def setup(settings: File) -> None:
-    """Make the streams and buckets on the broker, and see that the settings fit them.
+    """Create the streams and buckets on the broker, and check that the settings match them.
 
         stepvad fleet setup fleet.toml
 
-    Workers do the same when they begin; run it once with a user who may, if theirs may not.
+    Workers do the same at startup; if their user may not, run it once as a user who may.
     """
     import asyncio
 
@@ -43,11 +43,11 @@ def setup(settings: File) -> None:
 
 @fleet.command()
 def worker(settings: File) -> None:
-    """Score cameras until SIGTERM or Ctrl-C: a share of them, whatever others leave.
+    """Score this worker's share of the cameras until SIGTERM or Ctrl-C.
 
         stepvad fleet worker fleet.toml
 
-    Start it as often as there are cores; when one ends or dies, the others take its cameras.
+    Start one per core; when a worker stops or dies, the others take over its cameras.
     """
     import asyncio
     import os
@@ -68,7 +68,7 @@ def lag(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Messages that wait to be scored, by shard.
+    """Show the messages waiting to be scored, by shard.
 
     stepvad fleet lag fleet.toml
     """

@@ -12,12 +12,12 @@ from stepvad.cli.terminal import check_fleet
 
 def edge(
     settings: Annotated[
-        Path, typer.Argument(metavar="SITE.toml", help="The settings of the site, with [fleet].")
+        Path, typer.Argument(metavar="SITE.toml", help="Settings file of the site, with [fleet].")
     ],
 ) -> None:
-    """Send the poses of a site to a fleet, or its events.
+    """Send a site's poses or events to a fleet.
 
-    The settings are those of a site, with a section [fleet] that says where the broker is:
+    The settings are those of a site, plus a [fleet] section with the address of the broker:
 
         stepvad fleet edge site.toml
 

@@ -14,7 +14,7 @@ from stepvad.cli.terminal import check_fleet, say
 from stepvad.errors import ConfigError
 
 FleetFile = Annotated[
-    Path, typer.Argument(metavar="FLEET.toml", help="The settings, with [bus] and [events].")
+    Path, typer.Argument(metavar="FLEET.toml", help="Settings file, with [bus] and [events].")
 ]
 
 
@@ -22,21 +22,21 @@ def events(
     settings: FleetFile,
     *,
     migrate: Annotated[
-        bool, typer.Option("--migrate", help="Make the tables or bring them up to date, and end.")
+        bool, typer.Option("--migrate", help="Create or upgrade the tables, then exit.")
     ] = False,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Show the page of the events instead of writing them.")
+        bool, typer.Option("--serve", help="Serve the web page instead of writing events.")
     ] = False,
 ) -> None:
-    """Keep the events of a fleet in PostgreSQL.
+    """Store the events of a fleet in PostgreSQL.
 
-    Once, as the role that owns the tables; then for ever, as the one that writes:
+    Migrate once as the role that owns the tables, then run as the role that writes:
 
         stepvad fleet events fleet.toml --migrate
 
         stepvad fleet events fleet.toml
 
-    The page, which needs a token under [web]:
+    Serve the web page, which needs a token under [web]:
 
         stepvad fleet events fleet.toml --serve
     """

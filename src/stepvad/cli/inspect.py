@@ -10,8 +10,8 @@ import typer
 
 from stepvad.cli.calibrated import camera_of
 from stepvad.cli.engine import engine_words, load_detector
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, FormatName, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatName, FormatOption, read_poses
 from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, progress_bars
 from stepvad.config import Config
 
@@ -45,21 +45,21 @@ def inspect(
     *,
     drift: Annotated[
         Path | None,
-        typer.Option(help="Recent normal footage: has it changed since the calibration?"),
+        typer.Option(help="Recent normal footage, to test for drift since the calibration."),
     ] = None,
-    fps: Fps = None,
-    format: Format = "auto",
+    fps: FpsOption = None,
+    format: FormatOption = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Say what a file holds: a model's settings and origin, or the people in pose files.
+    """Show what a file contains: a model's settings and origin, or the people in pose files.
 
-    Which of them, its name tells:
+    The file name decides which:
 
         stepvad inspect model.safetensors
 
         stepvad inspect poses/
 
-    Whether a calibration still fits, by the footage of the last minutes or hours:
+    Check whether a calibration still fits the footage of the last minutes or hours:
 
         stepvad inspect model.safetensors --drift today/door
     """

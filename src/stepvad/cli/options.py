@@ -14,43 +14,44 @@ from stepvad.config import Config
 from stepvad.errors import StepvadError
 
 PlacementName = Annotated[
-    Literal["latest", "center", "backtrack"], typer.Option(help="As evaluate.")
+    Literal["latest", "center", "backtrack"], typer.Option(help="As in `evaluate`.")
 ]
-Smoothed = Annotated[bool, typer.Option(help="Smooth as the data set does.")]
+Smoothed = Annotated[bool, typer.Option(help="Apply the data set's smoothing.")]
 FrameNames = Annotated[
-    Literal["all", "covered", "one-person"], typer.Option(help="Frames measured on.")
+    Literal["all", "covered", "one-person"], typer.Option(help="Frames to measure.")
 ]
 SplitName = Annotated[
     Literal["full", "hr", "st", "ub", "validation"],
     typer.Option(
         help="`hr`: human-related anomalies only; `st`, `ub`: the same on MSAD; "
-        "`validation`: the clips to choose settings with."
+        "`validation`: the clips for tuning."
     ),
 ]
-Fps = Annotated[
+FpsOption = Annotated[
     float | None,
-    typer.Option(min=0.1, max=1000, help="Frames per second; needed if pose files do not tell."),
+    typer.Option(
+        min=0.1, max=1000, help="Frames per second; required if the pose files do not state it."
+    ),
 ]
 FramePart = Annotated[
-    str, typer.Option(metavar="A:B", help="Frames from A up to B only; `:500` are the first 500.")
+    str, typer.Option(metavar="A:B", help="Only frames A up to B; `:500` is the first 500.")
 ]
-Components = Annotated[int, typer.Option("--K", min=2, help="Components kept.")]
+Components = Annotated[int, typer.Option("--K", min=2, help="Principal components to keep.")]
 DataSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
-Device = Annotated[str, typer.Option(help="Where torch computes: `cpu` or `cuda`.")]
+Device = Annotated[str, typer.Option(help="Torch device: `cpu` or `cuda`.")]
 ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
 TableFile = Annotated[
-    Path | None, typer.Option("--table", help="The table as .csv, or else Markdown.")
+    Path | None, typer.Option("--table", help="Table file: .csv, otherwise Markdown.")
 ]
-ContactSheet = Annotated[
-    Path | None, typer.Option(help="Draw what these people do, as a picture that ends in .png.")
-]
+ContactSheet = Annotated[Path | None, typer.Option(help="Draw sample motions to this .png file.")]
 Width = Annotated[int, typer.Option(help="Hidden units of the network.")]
-MaxSteps = Annotated[int, typer.Option(help="Steps of training.")]
+MaxSteps = Annotated[int, typer.Option(help="Training steps.")]
 LearningRate = Annotated[float, typer.Option(help="Peak learning rate.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Fits of each method that learns.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Fits at a time.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Fits per trained method.")]
+FitJobsOption = Annotated[int, typer.Option(min=1, help="Fits to run in parallel.")]
 ExecutorName = Annotated[
-    Literal["processes", "ray"], typer.Option(help="Where the work runs: here, or on a cluster.")
+    Literal["processes", "ray"],
+    typer.Option(help="Where to run: local processes, or a Ray cluster."),
 ]
 
 
@@ -83,7 +84,7 @@ class SweepOptions:
     """Number of fits, and where they run."""
 
     seeds: Seeds = 5
-    jobs: Jobs = 1
+    jobs: FitJobsOption = 1
     executor: ExecutorName = "processes"
     runtime: RuntimeName = "auto"
 
@@ -109,7 +110,7 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
         found = (0.0,)
     if not all(0 < number < float("inf") for number in found):
         raise StepvadError(
-            f"{option}: expected numbers above 0, got {text}", hint="separate them by commas"
+            f"{option}: expected numbers above 0, got {text}", hint="separate them with commas"
         )
     return found
 
@@ -119,7 +120,7 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
     words = text.split(",")
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise StepvadError(
-            f"{option}: expected whole numbers from 1 on, got {text}",
-            hint="separate them by commas, without spaces",
+            f"{option}: expected whole numbers of at least 1, got {text}",
+            hint="separate them with commas, without spaces",
         )
     return tuple(map(int, words))

@@ -13,42 +13,40 @@ from stepvad.cli.calibrated import calibration_of
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
 from stepvad.cli.options import FramePart, frame_range
-from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
+from stepvad.cli.poses import FormatOption, LabelsOption, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, notes_of, progress_bars, say
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.video.overlay import Size
+    from stepvad.video.overlay import PixelSize
 
-Output = Annotated[
+OverlayOutput = Annotated[
     Path,
-    typer.Option("-o", "--output", help="The video, as .mp4; or a directory for stills alone."),
+    typer.Option("-o", "--output", help="Output video as .mp4, or a directory for stills only."),
 ]
 Video = Annotated[
-    Path | None, typer.Option(help="The video that the poses are of; black without it.")
+    Path | None, typer.Option(help="Source video of the poses; without it, drawn on black.")
 ]
-Stills = Annotated[
-    int, typer.Option(min=0, help="Pictures as .png of the moments of the highest scores.")
+StillsOption = Annotated[
+    int, typer.Option(min=0, help="Number of stills to save as .png, at the highest scores.")
 ]
-At = Annotated[
-    list[int] | None, typer.Option(min=0, help="A frame to keep as .png; may be given often.")
-]
-Threshold = Annotated[
+At = Annotated[list[int] | None, typer.Option(min=0, help="Frame to save as .png; repeatable.")]
+OverlayThresholdOption = Annotated[
     float | None,
     typer.Option(
-        help="Score from which on skeletons are red; else that of the calibration beside the "
-        "model, or the clip's 99.9 % quantile, but at least 3."
+        help="Score at which skeletons are red; defaults to the calibration beside the model, "
+        "or the clip's 99.9 % quantile, but at least 3."
     ),
 ]
 Pixels = Annotated[
-    str | None, typer.Option("--size", help="Size of the black picture as WIDTHxHEIGHT.")
+    str | None, typer.Option("--size", help="Size of the black background as WIDTHxHEIGHT.")
 ]
-Fps = Annotated[
+OutputFpsOption = Annotated[
     float | None,
     typer.Option(
         min=0.1,
         max=1000,
-        help="Frames a second; by default those of the video or the poses, or else 25.",
+        help="Frames per second; defaults to those of the video or the poses, otherwise 25.",
     ),
 ]
 
@@ -62,14 +60,14 @@ class CanvasOptions:
 
     video: Video = None
     size: Pixels = None
-    fps: Fps = None
+    fps: OutputFpsOption = None
 
 
 @dataclass(frozen=True, slots=True)
 class StillOptions:
     """Frames to save as images."""
 
-    stills: Stills = 0
+    stills: StillsOption = 0
     at: At = None
 
 
@@ -80,29 +78,29 @@ ON_BLACK, NO_STILLS = CanvasOptions(), StillOptions()
 def overlay(
     model: ModelFile,
     poses: PoseFile,
-    output: Output,
+    output: OverlayOutput,
     *,
     canvas: CanvasOptions = ON_BLACK,
-    labels: Labels = None,
+    labels: LabelsOption = None,
     frames: FramePart = ":",
     kept: StillOptions = NO_STILLS,
-    threshold: Threshold = None,
-    format: Format = "auto",
+    threshold: OverlayThresholdOption = None,
+    format: FormatOption = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
 ) -> None:
-    """Draw everybody in the colour of their score, with all scores over time below.
+    """Draw every person in the colour of their score, with a timeline of all scores below.
 
-    A skeleton is green up to score 0, the mean of training, and turns red and thicker; grey has no
-    score yet. The box has the colour of the track. Above it stands the mean confidence of the
-    window, below it the score. Drawn on black, so no pixel of a camera is kept:
+    A skeleton is green up to score 0, the training mean, and turns red and thicker above it; grey
+    means no score yet. The box has the colour of the track, with the mean confidence of the window
+    above it and the score below. Drawn on black, so no camera pixel is kept:
 
         stepvad overlay model.safetensors clip.parquet -o clip.mp4
 
-    On the video, with the three strangest moments as pictures beside it:
+    On the video, with stills of the three highest scores:
 
         stepvad overlay model.safetensors clip.parquet -o clip.mp4 --video clip.avi --stills 3
 
-    With the truth shaded; pictures alone:
+    With the ground truth shaded; stills only:
 
         stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
     """
@@ -148,21 +146,21 @@ def _check_output(output: Path, kept: StillOptions) -> None:
         if not kept.stills and not kept.at:
             raise StepvadError(
                 f"{output}: expected stills to put into a directory, got none",
-                hint="ask for --stills 3 or --at 120, or name a video that ends in .mp4",
+                hint="add --stills 3 or --at 120, or name an .mp4 file",
             )
         return
     check_output(output)
     if output.suffix.lower() != ".mp4":
         raise StepvadError(
             f"{output}: expected a name that ends in .mp4, or a directory that exists",
-            hint="name the video, or make the directory first",
+            hint="name an .mp4 file, or create the directory first",
         )
     from stepvad.video.writing import check_encoder
 
     check_encoder()
 
 
-def _size(canvas: CanvasOptions) -> Size | None:
+def _size(canvas: CanvasOptions) -> PixelSize | None:
     """The size of the black canvas, if given."""
     text = canvas.size
     if text is None:
@@ -170,7 +168,7 @@ def _size(canvas: CanvasOptions) -> Size | None:
     if canvas.video is not None or not re.fullmatch("[0-9]+x[0-9]+", text):
         raise StepvadError(
             f"--size: expected a size like 1280x720, without --video, got {text}",
-            hint="a video has a size of its own",
+            hint="drop --size: a video has its own",
         )
     width, _, height = text.partition("x")
     return int(width), int(height)

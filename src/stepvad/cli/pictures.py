@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Data = Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")]
-Picture = Annotated[Path, typer.Option("-o", "--output", help="The picture, as .png.")]
+PictureDatasetArgument = Annotated[
+    Path, typer.Argument(help="Data set: poses under pose, labels under gt.")
+]
+PictureOutput = Annotated[Path, typer.Option("-o", "--output", help="Output picture, as .png.")]
 Frames = Annotated[int, typer.Option("--T", min=2, help="Frames in a window.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the noise.")]
 BOTTLENECKS = (8, 48, 256)
@@ -37,16 +39,16 @@ SHOWN_K = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384)
 
 
 def traversal(
-    data: Data,
-    output: Picture = Path("traversal.png"),
+    data: PictureDatasetArgument,
+    output: PictureOutput = Path("traversal.png"),
     *,
     T: Frames = 12,
     K: Components = 48,
 ) -> None:
-    """Draw what the first two principal components do to a person who stands and one who moves.
+    """Draw what the first two principal components do to a standing and to a moving person.
 
-    The components are those of the training clips, the people are in normal frames of the test
-    clips. Grey is the person without any change.
+    The components come from the training clips, the people from normal frames of the test clips.
+    The unchanged person is grey.
 
         stepvad benchmark traversal people -o traversal.png
     """
@@ -79,18 +81,18 @@ def traversal(
 
 
 def lowpass(
-    data: Data,
-    output: Picture = Path("lowpass.png"),
+    data: PictureDatasetArgument,
+    output: PictureOutput = Path("lowpass.png"),
     *,
     T: Frames = 12,
     K: Annotated[
-        list[int] | None, typer.Option("--K", min=1, help="Components; may be given often.")
+        list[int] | None, typer.Option("--K", min=1, help="Components; repeatable.")
     ] = None,
     seed: Seed = 0,
 ) -> None:
-    """Draw how components that are few enough take noise out of a moving person.
+    """Draw how a small number of components removes noise from a moving person.
 
-    The noise is Gaussian, on coordinates of which the spread in y is 1.
+    The noise is Gaussian, on coordinates whose spread in y is 1.
 
         stepvad benchmark lowpass people -o lowpass.png --K 8 --K 48 --K 256
     """
@@ -122,16 +124,16 @@ def lowpass(
 
 
 def reconstruction(
-    data: Data,
-    output: Picture = Path("reconstruction.png"),
+    data: PictureDatasetArgument,
+    output: PictureOutput = Path("reconstruction.png"),
     *,
     T: Frames = 12,
     seed: Seed = 0,
     table: TableFile = None,
 ) -> None:
-    """Draw how well K components give a window back, for noise of several sizes.
+    """Draw how well K components reconstruct a window, at several noise levels.
 
-    The error is the mean over all test windows, between what comes back from the noisy window and
+    The error is the mean over all test windows, between the reconstruction of the noisy window and
     the clean one.
 
         stepvad benchmark reconstruction people -o reconstruction.png --table reconstruction.csv
@@ -164,16 +166,16 @@ def reconstruction(
 
 def timelines(
     model: ModelFile,
-    data: Data,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where the pictures go.")],
+    data: PictureDatasetArgument,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Directory for the pictures.")],
     *,
     clips: Annotated[int, typer.Option(min=1, help="Clips to draw.")] = 6,
 ) -> None:
-    """Draw the scores of test clips over time: those told apart best, and those told worst.
+    """Draw the scores of test clips over time: the best and the worst separated clips.
 
         stepvad benchmark timelines model.safetensors people -o timelines
 
-    A clip is told apart well if its abnormal frames score above its normal ones.
+    A clip is separated well if its abnormal frames score above its normal ones.
     """
     from stepvad import baselines
     from stepvad.benchmark import pictures, protocol

@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from stepvad.poses import Clip
 
 FormatName = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
-Format = Annotated[FormatName, typer.Option("--format", help="Layout of the pose files.")]
-Poses = Annotated[list[Path], typer.Argument(help="Pose files, or directories of them.")]
+FormatOption = Annotated[FormatName, typer.Option("--format", help="Format of the pose files.")]
+PosesArgument = Annotated[
+    list[Path], typer.Argument(help="Pose files, or directories of pose files.")
+]
 PoseFile = Annotated[Path, typer.Argument(help="A pose file with one clip.")]
-Labels = Annotated[
+LabelsOption = Annotated[
     Path | None,
-    typer.Option(help="The truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
+    typer.Option(help="Ground truth: a mask of the clip as .npy (1 = abnormal), or its data set."),
 ]
 TrainingPoses = Annotated[
     list[Path],
-    typer.Argument(help="Pose files, directories of them, or data sets for their training clips."),
+    typer.Argument(
+        help="Pose files, directories of them, or data sets, whose training clips are used."
+    ),
 ]
 
 

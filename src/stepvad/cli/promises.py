@@ -10,7 +10,7 @@ import typer
 
 from stepvad.cli.engine import RuntimeName
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Components, FitOptions, Fps, numbers
+from stepvad.cli.options import Components, FitOptions, FpsOption, numbers
 from stepvad.cli.poses import read_poses
 from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
@@ -26,31 +26,31 @@ SMALL_FIT = FitOptions()
 
 @grouped
 def promises(
-    data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
+    data: Annotated[Path, typer.Argument(help="Data set: poses under pose, labels under gt.")],
     *,
     normal: Annotated[
         list[Path] | None,
-        typer.Option(help="Normal footage; else half of the training clips are not fitted on."),
+        typer.Option(help="Normal footage; by default half of the training clips are held out."),
     ] = None,
     rates: Annotated[
-        str, typer.Option(help="False events per hour to promise, by commas.")
+        str, typer.Option(help="False events per hour to promise, comma-separated.")
     ] = "2,1,0.5,0.2,0.1",
-    splits: Annotated[int, typer.Option(min=1, help="Times that the footage is split.")] = 40,
+    splits: Annotated[int, typer.Option(min=1, help="Number of random splits.")] = 40,
     share: Annotated[
-        float, typer.Option(min=0.01, max=0.99, help="Of the footage to calibrate with.")
+        float, typer.Option(min=0.01, max=0.99, help="Share of the footage to calibrate on.")
     ] = 0.3,
-    fps: Fps = None,
+    fps: FpsOption = None,
     K: Components = 48,
     fitted: FitOptions = SMALL_FIT,
     runtime: RuntimeName = "auto",
 ) -> None:
-    """Split normal footage at random, calibrate on a part and count false events on the rest.
+    """Split normal footage at random, calibrate on one part and count false events on the rest.
 
         stepvad benchmark promises people --fps 25 --splits 30
 
-    A promise is kept if the unseen part has no more events per hour than promised. Beside it, how
-    many of the true events of the test clips are found at the thresholds, and at two that people
-    choose: the highest score of the training clips, and the 99th percentile of normal frames.
+    A promise is kept if the unseen part has no more events per hour than promised. Also lists how
+    many true events of the test clips are found at these thresholds and at two common choices: the
+    highest score of the training clips, and the 99th percentile of normal frames.
     """
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.benchmark.promises import keep_promises, measure

@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from stepvad.calibration.marks import Marks
     from stepvad.detector import Detector
 
-Ids = Annotated[
-    list[str] | None, typer.Option(help="An event that was normal; as often as needed.")
+Ids = Annotated[list[str] | None, typer.Option(help="Id of an event that was normal; repeatable.")]
+Unmarked = Annotated[
+    list[str] | None, typer.Option(help="Id of an event that was not normal after all; repeatable.")
 ]
-Unmarked = Annotated[list[str] | None, typer.Option(help="An event that was not normal after all.")]
-Site = Annotated[
+RecalibratedSite = Annotated[
     Path | None,
     typer.Option(
-        "--site", metavar="SITE.toml|DATA", help="Take the marks of a site: its settings or data."
+        "--site",
+        metavar="SITE.toml|DATA",
+        help="Use the marks of a site, given by its settings or data.",
     ),
 ]
 
@@ -36,39 +38,41 @@ def recalibrate(
         Path,
         typer.Argument(
             metavar="EVENTS|MODEL",
-            help="Events as JSON lines, of `score --events`; with --site the model.",
+            help="Events as JSON lines, from `score --events`; with --site, the model.",
         ),
     ],
     *,
-    site: Site = None,
+    site: RecalibratedSite = None,
     normal: Ids = None,
     not_normal: Unmarked = None,
-    model: Annotated[Path | None, typer.Option(help="The model, if it has moved.")] = None,
-    poses: Annotated[list[Path] | None, typer.Option(help="The poses, if they have moved.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Model file, if it has moved.")] = None,
+    poses: Annotated[
+        list[Path] | None, typer.Option(help="Pose files, if they have moved.")
+    ] = None,
     refit: Annotated[
         list[Path] | None,
-        typer.Option(help="Training poses: fit a model anew on them and the marked events."),
+        typer.Option(help="Training poses: fit a new model on them and the marked events."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="With --refit: the model to write.")
+        Path | None, typer.Option("-o", "--output", help="With --refit: the model file to write.")
     ] = None,
 ) -> None:
-    """Let thresholds follow the events that were normal; their poses join the normal set.
+    """Update thresholds from events marked as normal; their poses join the normal set.
 
-    What operators marked on the page of a site, or with `stepvad events mark`:
+    Events that operators marked on a site's page, or with `stepvad events mark`:
 
         stepvad recalibrate model.safetensors --site site.toml
 
-    Events of pose files, by the ids in the file of events:
+    Events of pose files, by their ids in the event file:
 
         stepvad score model.safetensors tuesday/ --events events.jsonl
 
         stepvad recalibrate events.jsonl --normal tuesday-4-1200 --normal tuesday-9-3310
 
-    The calibration beside the model counts them from now on, and its thresholds rise where they
-    must. Their poses are kept beside the model, in model.normal/, one file for each event.
+    The calibration beside the model counts them from now on and raises its thresholds where
+    needed. Their poses are kept beside the model, in model.normal/, one file per event.
 
-    Where one kind of motion alerts again and again, let a model learn it:
+    If one kind of motion keeps raising alerts, refit a model on it:
 
         stepvad recalibrate events.jsonl --refit monday/ -o better.safetensors
     """
@@ -81,7 +85,7 @@ def recalibrate(
         where, detector, marks = _of_file(events, model, poses, normal or (), not_normal or ())
     elif normal or not_normal or poses or model:
         raise StepvadError(
-            "--site: expected the marks and poses of the site, got others beside them",
+            "--site: expected no other marks or poses with it, got some",
             hint="mark events with: stepvad events mark ID, or on the page",
         )
     else:
@@ -162,4 +166,4 @@ def _refit(detector: Detector, training: Sequence[Path], kept: Path, output: Pat
         clips = read_training_poses(training, "auto", report)
         made = refit(detector, clips, marked, report=report)
     made.save(output)
-    say(f"written: {output}; its scores are others: calibrate it with normal footage")
+    say(f"written: {output}; its scores differ: calibrate it with normal footage")

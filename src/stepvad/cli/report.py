@@ -8,21 +8,24 @@ from typing import Annotated
 
 import typer
 
-from stepvad.cli.calibrated import Camera, rules_for
+from stepvad.cli.calibrated import CalibratedCameraOption, rules_for
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, load_detector, on_engine
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, Labels, PoseFile, read_clip
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, LabelsOption, PoseFile, read_clip
 from stepvad.cli.terminal import ModelFile, check_output, progress_bars, say
 from stepvad.errors import StepvadError
 
-Output = Annotated[Path, typer.Option("-o", "--output", help="The page, as .html.")]
+ReportOutput = Annotated[Path, typer.Option("-o", "--output", help="The report, as .html.")]
 ByHand = Annotated[
     float | None,
-    typer.Option("--threshold", help="Score of an event, in place of the calibration's."),
+    typer.Option("--threshold", help="Event threshold, instead of the calibration's."),
 ]
-Events = Annotated[
-    int, typer.Option(min=0, max=200, help="Events to explain and animate, by their peak.")
+ReportEventsOption = Annotated[
+    int,
+    typer.Option(
+        min=0, max=200, help="Number of events to explain and animate, highest peak first."
+    ),
 ]
 
 
@@ -30,28 +33,28 @@ Events = Annotated[
 def report(
     model: ModelFile,
     poses: PoseFile,
-    output: Output,
+    output: ReportOutput,
     *,
     threshold: ByHand = None,
-    camera: Camera = None,
-    labels: Labels = None,
-    events: Events = 20,
-    fps: Fps = None,
-    format: Format = "auto",
+    camera: CalibratedCameraOption = None,
+    labels: LabelsOption = None,
+    events: ReportEventsOption = 20,
+    fps: FpsOption = None,
+    format: FormatOption = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
 ) -> None:
-    """Write a page on the events of a clip: when, who, what was unusual, and how it looked.
+    """Write an HTML report of a clip's events: when, who, what was unusual, and how it looked.
 
-    By the threshold of the calibration beside the model:
+    With the threshold of the calibration beside the model:
 
         stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
 
         stepvad report model.safetensors tuesday.parquet -o tuesday.html
 
-    The page is one file without pictures, which a browser opens as it is: skeletons move, with
-    the joints that raise the score and the nearest normal motion. It prints, too.
+    The report is one self-contained file without images. It animates the skeletons, with the joints
+    that raise the score and the nearest normal motion, and can be printed.
 
-    With the truth beside it, by a threshold of one's own:
+    With the ground truth, at your own threshold:
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
@@ -96,4 +99,7 @@ def _check_page(output: Path) -> None:
     """Before the work starts, reject a page that cannot be written."""
     check_output(output)
     if output.suffix.lower() not in (".html", ".htm"):
-        raise StepvadError(f"{output}: expected a name that ends in .html", hint="name the page so")
+        raise StepvadError(
+            f"{output}: expected a name that ends in .html",
+            hint="choose a name such as report.html",
+        )

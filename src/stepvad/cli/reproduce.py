@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.options import Device, ExecutorName, Jobs, TableFile
+from stepvad.cli.options import Device, ExecutorName, FitJobsOption, TableFile
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stepvad.benchmark.reproduction import ReproducedFigure
     from stepvad.benchmark.sweep import SweepPlace
 
-Name = Literal["ubnormal", "shanghaitech", "msad"]
+PaperDatasetName = Literal["ubnormal", "shanghaitech", "msad"]
 COLUMNS = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
 NOT_THE_PAPERS = "not the paper's settings"
 """Note on figures computed with other settings than the paper's."""
@@ -29,37 +29,43 @@ PROTOCOLS = {"latest": "online", "backtrack": "backtrack"}
 
 
 def reproduce(
-    name: Annotated[Name, typer.Argument(help="Which data set of the paper.")],
+    name: Annotated[PaperDatasetName, typer.Argument(help="Data set of the paper.")],
     *,
-    data: Annotated[Path, typer.Option(help="Where it is: poses under pose, labels under gt.")],
+    data: Annotated[
+        Path, typer.Option(help="Directory of the data set: poses under pose, labels under gt.")
+    ],
     results: Annotated[
-        Path | None, typer.Option(help="Where results are kept; else NAME-results.")
+        Path | None, typer.Option(help="Directory for the results; defaults to NAME-results.")
     ] = None,
-    runs: Annotated[int, typer.Option(min=1, help="Trainings; the paper has 20.")] = 20,
-    jobs: Jobs = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Training runs; the paper has 20.")] = 20,
+    jobs: FitJobsOption = 1,
     executor: ExecutorName = "processes",
     device: Device = "cpu",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and for how long, and stop.")
+        bool, typer.Option("--dry-run", help="Print what would run and for how long, then exit.")
     ] = False,
     table: TableFile = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Fewer than the paper's 400.")] = None,
-    width: Annotated[int | None, typer.Option(min=1, help="Less than the paper's 1024.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs, if fewer than the paper's 400.")
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(min=1, help="Hidden units, if fewer than the paper's 1024.")
+    ] = None,
 ) -> None:
-    """Train and measure as the paper does, and say which of its figures hold.
+    """Train and evaluate as the paper does, and report which of its figures hold.
 
-    What it will do, and how long it takes on this machine:
+    Show the plan, and how long it takes on this machine:
 
         stepvad benchmark reproduce ubnormal --data UBnormal --dry-run
 
-    All of it, which may be stopped and started again:
+    Run all of it; you can stop it and start it again:
 
         stepvad benchmark reproduce ubnormal --data UBnormal --table ubnormal.md
 
     400 epochs with the data set's learning rate, early stopping by validation AUROC on UBnormal,
     20 runs; every split, online and backtrack, raw and smoothed, four aggregations, AUROC and AP.
-    A figure holds if ours is within 0.5 points or within the paper's standard deviation. What is
-    already in RESULTS is not run again.
+    A figure holds if ours is within 0.5 points or within the paper's standard deviation. Results
+    already in RESULTS are reused.
     """
     from stepvad.benchmark import reproduction
     from stepvad.benchmark.sweep import SweepPlace, sweep
@@ -88,7 +94,9 @@ def reproduce(
     _show(name, lines, runs, table, "verdict" if not differs else f"verdict, {NOT_THE_PAPERS}")
 
 
-def _say_what_differs(name: Name, splits: Mapping[Split, Dataset], differs: list[str]) -> None:
+def _say_what_differs(
+    name: PaperDatasetName, splits: Mapping[Split, Dataset], differs: list[str]
+) -> None:
     """Report all differences from the paper's experiment."""
     from stepvad.benchmark.reproduction import HUMAN_RELATED, SETUPS
 
@@ -101,7 +109,11 @@ def _say_what_differs(name: Name, splits: Mapping[Split, Dataset], differs: list
 
 
 def _show(
-    name: Name, lines: list[ReproducedFigure], runs: int, table: Path | None, verdict: str
+    name: PaperDatasetName,
+    lines: list[ReproducedFigure],
+    runs: int,
+    table: Path | None,
+    verdict: str,
 ) -> None:
     """Print the table, write it to a file if asked, and report how many figures hold."""
     rows, columns = [_cells(line) for line in lines], [*COLUMNS, verdict]
@@ -130,7 +142,9 @@ def _cells(line: ReproducedFigure) -> list[str]:
     ]
 
 
-def _foretell(name: Name, place: SweepPlace, experiments: list[Experiment], runs: int) -> None:
+def _foretell(
+    name: PaperDatasetName, place: SweepPlace, experiments: list[Experiment], runs: int
+) -> None:
     """Print what would run and how long it takes; reads the data and trains a few steps."""
     from stepvad.benchmark.forecast import forecast
     from stepvad.benchmark.reproduction import SETUPS
@@ -156,7 +170,7 @@ def _foretell(name: Name, place: SweepPlace, experiments: list[Experiment], runs
         typer.echo(line)
 
 
-def _plan(name: Name, experiment: Experiment, expected: Forecast) -> list[str]:
+def _plan(name: PaperDatasetName, experiment: Experiment, expected: Forecast) -> list[str]:
     """Describe one run."""
     config = experiment.config
     parts = [f"to fit on {_words(expected.train)}", f"to test on {_words(expected.test)}"]

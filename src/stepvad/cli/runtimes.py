@@ -19,19 +19,19 @@ COLUMNS = ("runtime", "AUROC", "moved", "rank corr.", "top 1 %", "deviation", "s
 
 def runtimes(
     model: ModelFile,
-    data: Annotated[Path, typer.Argument(help="A data set: poses under pose, labels under gt.")],
+    data: Annotated[Path, typer.Argument(help="Data set: poses under pose, labels under gt.")],
     *,
     names: Annotated[
-        str, typer.Option("--runtimes", help="Names, separated by commas, or `all` there are.")
+        str, typer.Option("--runtimes", help="Comma-separated names, or `all`.")
     ] = "all",
     as_json: AsJson = False,
 ) -> None:
-    """Score a data set on every runtime of this machine, and compare with numpy in float32.
+    """Score a data set on every runtime of this machine and compare with numpy in float32.
 
         stepvad benchmark runtimes model.safetensors people
 
-    AUROC is over all frames, online and not smoothed, and `moved` how far it moves, in points.
-    `top 1 %` is the share of the windows with the highest scores that are the same.
+    AUROC is over all frames, online and not smoothed; `moved` is its change in points. `top 1 %` is
+    the share of the highest-scoring windows that are the same.
     """
     from stepvad.benchmark.agreement import agreement
     from stepvad.benchmark.datasets import open_dataset

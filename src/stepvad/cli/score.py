@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrated import Camera, rules_for
+from stepvad.cli.calibrated import CalibratedCameraOption, rules_for
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Fps
-from stepvad.cli.poses import Format, Poses, read_poses
+from stepvad.cli.options import FpsOption
+from stepvad.cli.poses import FormatOption, PosesArgument, read_poses
 from stepvad.cli.terminal import (
     AsJson,
     ModelFile,
@@ -28,49 +28,49 @@ if TYPE_CHECKING:
     from stepvad.formats.eventlines import FoundEvent
     from stepvad.model.scoring import Scores
 
-Events = Annotated[
+EventsOption = Annotated[
     Path | None,
-    typer.Option(help="Events as JSON lines, by the threshold of the calibration."),
+    typer.Option(help="Events as JSON lines, at the calibrated threshold."),
 ]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
+ScoresOutput = Annotated[Path | None, typer.Option("-o", "--output", help="Frame scores as CSV.")]
 Plot = Annotated[
     Path | None,
-    typer.Option(help="A timeline as .png; for several clips a directory that gets one each."),
+    typer.Option(help="Timeline as .png; for several clips, a directory for one per clip."),
 ]
 
 
 @grouped
 def score(
     model: ModelFile,
-    poses: Poses,
-    output: Output = None,
+    poses: PosesArgument,
+    output: ScoresOutput = None,
     *,
     plot: Plot = None,
-    events: Events = None,
-    camera: Camera = None,
-    fps: Fps = None,
-    format: Format = "auto",
+    events: EventsOption = None,
+    camera: CalibratedCameraOption = None,
+    fps: FpsOption = None,
+    format: FormatOption = "auto",
     engine: EngineOptions = DEFAULT_ENGINE,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Say what computes the energies.")
+        bool, typer.Option("-v", "--verbose", help="Print the inference engine in use.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Score every frame: how far from normal its most unusual person moves. Higher is stranger.
+    """Score every frame by its most unusual person; higher is more abnormal.
 
-    The strangest moment of every clip:
+    The highest score of every clip:
 
         stepvad score model.safetensors poses/
 
-    Every frame as CSV, and a picture:
+    Every frame as CSV, and a plot:
 
         stepvad score model.safetensors clip.json -o scores.csv --plot scores.png
 
-    What an alert would tell of, after calibrate:
+    The events that would raise alerts, after calibrate:
 
         stepvad score model.safetensors poses/ --events events.jsonl
 
-    Much footage, with products in bfloat16 where the processor has them:
+    A lot of footage, in bfloat16 if the CPU supports it:
 
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest -v
     """
@@ -144,7 +144,7 @@ def _check_plot(path: Path) -> None:
     if path.suffix.lower() != ".png":
         raise StepvadError(
             f"{path}: expected a name that ends in .png, or a directory that exists",
-            hint="name the picture, or make the directory first",
+            hint="name a .png file, or create the directory first",
         )
 
 
@@ -159,5 +159,5 @@ def _plot(scores: Scores, path: Path, number: int) -> None:
     else:
         raise StepvadError(
             f"{path}: expected a directory for the plots of several clips, got a file name",
-            hint="make a directory and give its name",
+            hint="create a directory and pass its name",
         )

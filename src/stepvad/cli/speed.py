@@ -33,31 +33,31 @@ def speed(
     *,
     model: Annotated[
         Path | None,
-        typer.Option(help="A model file; without it one of the paper's size is fitted."),
+        typer.Option(help="Model file; by default one of the paper's size is fitted."),
     ] = None,
     people: Annotated[
-        list[int] | None, typer.Option(min=1, help="Windows scored at once; may be given often.")
+        list[int] | None, typer.Option(min=1, help="Windows scored at once; repeatable.")
     ] = None,
     threads: Annotated[
-        list[int] | None, typer.Option(min=1, help="Threads; may be given often.")
+        list[int] | None, typer.Option(min=1, help="Number of threads; repeatable.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Readings of each figure.")] = 9,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The lines as CSV.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="A picture of them as .png.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Readings per figure.")] = 9,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Results as CSV.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot of the results as .png.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time every way to score, beside the bare matrix products of the network.
+    """Time every scoring engine against the bare matrix products of the network.
 
-    Everything, in some ten minutes:
+    Everything, in about ten minutes:
 
         stepvad benchmark speed --model model.safetensors -o speed.csv --plot speed.png
 
-    One question:
+    A single case:
 
         stepvad benchmark speed --model model.safetensors --people 100 --threads 1
 
-    Raw windows in pixels go in, aggregated scores come out. All ways take turns, so that a busy
-    machine is unfair to none; read the ratios. The limit is the fastest library's bare products in
+    Timed from raw windows in pixels to aggregated scores. The engines take turns, so a busy machine
+    slows all of them alike; compare the ratios. The limit is the fastest library's bare products in
     the same precision.
     """
     from stepvad.benchmark.speed import PEOPLE, THREADS, run

@@ -21,10 +21,10 @@ NAMES = {
     "grid": "STEP, raw coordinates and kNN over T and K.",
     "components": "STEP with one part changed at a time.",
     "training": "Shorter and longer trainings.",
-    "aggregations": "Ways to make one score of the noise scales, under every protocol.",
-    "confidence": "Methods weighted by confidence, and not.",
-    "jitter": "Methods on test windows with noise on their coordinates.",
-    "projections": "PCA beside an autoencoder and a VAE.",
+    "aggregations": "Aggregations of the noise scales into one score, under every protocol.",
+    "confidence": "Methods with and without confidence weights.",
+    "jitter": "Methods on test windows with noisy coordinates.",
+    "projections": "PCA against an autoencoder and a VAE.",
     "transfer": "Fitted on one data set, measured on another; and fitted on all.",
 }
 StudyName = Literal[
@@ -43,22 +43,22 @@ SMALL_FIT, ONLINE, FIVE_SEEDS = FitOptions(), ViewOptions(), SweepOptions()
 
 
 def study(
-    name: Annotated[StudyName, typer.Argument(metavar="NAME", help="Which study.")],
+    name: Annotated[StudyName, typer.Argument(metavar="NAME", help="Name of the study.")],
     data: Annotated[
         list[Path], typer.Argument(help="Data sets: poses under pose, labels under gt.")
     ],
     *,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="Directory for table and figure.")
+        Path, typer.Option("-o", "--output", help="Directory for the table and the figure.")
     ] = Path(),
     results: Annotated[
-        Path, typer.Option(help="Where results are kept, a file for each experiment.")
+        Path, typer.Option(help="Directory for the results, one file per experiment.")
     ] = Path("results"),
     methods: Annotated[
-        str, typer.Option(help="Of a study of several methods, these alone; by commas.")
+        str, typer.Option(help="For studies of several methods: only these, comma-separated.")
     ] = "step,raw,knn",
-    T: Annotated[str, typer.Option("--T", help="Frames in a window; several by commas.")] = "12",
-    K: Annotated[str, typer.Option("--K", help="Components; several by commas.")] = "48",
+    T: Annotated[str, typer.Option("--T", help="Frames in a window, comma-separated.")] = "12",
+    K: Annotated[str, typer.Option("--K", help="Components, comma-separated.")] = "48",
     fitted: FitOptions = SMALL_FIT,
     view: ViewOptions = ONLINE,
     split: SplitName = "full",
@@ -72,7 +72,7 @@ def study(
 
     Writes NAME.md, NAME.csv and NAME.png into the directory of -o. Mean and deviation are over
     seeds, intervals over clips; the difference is to the case that each is compared with, paired
-    over clips. What is already in the directory of --results is not run again.
+    over clips. Results already in the directory of --results are reused.
     """
     from stepvad.benchmark import studies
     from stepvad.benchmark.protocol import FrameView

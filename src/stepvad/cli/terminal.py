@@ -133,7 +133,7 @@ def check_output(path: Path) -> None:
     if not parent.is_dir() or path.is_dir() or not os.access(parent, os.W_OK):
         raise StepvadError(
             f"{path}: expected a file name in a directory that exists and can be written",
-            hint="make the directory first, or choose another name",
+            hint="create the directory first, or choose another name",
         )
 
 
@@ -142,7 +142,9 @@ def check_picture(path: Path) -> None:
     check_matplotlib()
     check_output(path)
     if path.suffix.lower() != ".png":
-        raise StepvadError(f"{path}: expected a name that ends in .png", hint="name the picture so")
+        raise StepvadError(
+            f"{path}: expected a name that ends in .png", hint="choose a name such as scores.png"
+        )
 
 
 def check_matplotlib() -> None:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 MOST = 1000
 """Most queued messages listed; a sink that is down for days has more."""
 
-Site = Annotated[
-    Path, typer.Argument(metavar="SITE.toml|DATA", help="The site: its settings, or its data.")
+SiteArgument = Annotated[
+    Path, typer.Argument(metavar="SITE.toml|DATA", help="The site, given by its settings or data.")
 ]
-SinkName = Annotated[str | None, typer.Option("--sink", help="Only of this sink.")]
+SinkName = Annotated[str | None, typer.Option("--sink", help="Only messages to this sink.")]
 
 
-def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -> None:
-    """List messages that a sink refused for good, and those that still wait, with the last error.
+def undelivered(site: SiteArgument, *, sink: SinkName = None, as_json: AsJson = False) -> None:
+    """List dead letters, which a sink refused for good, and pending messages, with the last error.
 
-    What waits is tried again by itself. What was refused waits for you:
+    Pending messages are retried automatically. Dead letters are not; resend them yourself:
 
         stepvad events undelivered site.toml
 
@@ -42,31 +42,31 @@ def undelivered(site: Site, *, sink: SinkName = None, as_json: AsJson = False) -
             for name, (waits, gone) in store.outbox.counts().items()
             if sink in (None, name)
         }
-    letters: list[OutboxMessage | DeadLetter] = [*refused, *waiting]
+    messages: list[OutboxMessage | DeadLetter] = [*refused, *waiting]
     if as_json:
-        print_json({"sinks": counts, "messages": [_facts(one) for one in letters]})
+        print_json({"sinks": counts, "messages": [_facts(one) for one in messages]})
         return
     rows = [(name, str(one["waiting"]), str(one["refused"])) for name, one in counts.items()]
     print_table("messages that did not arrive", ("sink", "waiting", "refused"), rows)
-    if letters:
+    if messages:
         columns = ("id", "sink", "state", "event", "change", "tries", "last error")
-        facts = [_facts(one) for one in letters]
+        facts = [_facts(one) for one in messages]
         names = ("id", "sink", "state", "event_id", "kind", "tries", "error")
         print_table("", columns, [[_word(one[name]) for name in names] for one in facts])
 
 
 def resend(
-    site: Site,
+    site: SiteArgument,
     ids: Annotated[
-        list[int] | None, typer.Argument(help="Ids of refused messages, of `undelivered`.")
+        list[int] | None, typer.Argument(help="Ids of dead letters, from `undelivered`.")
     ] = None,
     *,
     sink: SinkName = None,
-    all: Annotated[bool, typer.Option("--all", help="All that were refused.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
 ) -> None:
-    """Queue refused messages again, in their place among those that wait.
+    """Requeue dead letters, in their place among the pending messages.
 
-    A running site sends them within seconds, another one when it starts. All of one sink:
+    A running site sends them within seconds, a stopped one when it starts. All of one sink:
 
         stepvad events resend site.toml --sink webhook:pager --all
     """
@@ -76,18 +76,18 @@ def resend(
     if bool(ids) == all:
         raise ConfigError(
             "resend: expected ids of messages or --all, got " + ("both" if all else "neither"),
-            hint="stepvad events undelivered lists the ids",
+            hint="run stepvad events undelivered to see the ids",
         )
     with open_store(data_of(site)) as store:
         known = {one.seq for one in store.dead_letters(sink)}
         for id in ids or ():
             if id not in known:
                 raise DataError(
-                    f"message {id}: expected one that was refused, got none like it",
-                    hint="stepvad events undelivered lists the ids",
+                    f"message {id}: expected the id of a dead letter, got an unknown id",
+                    hint="run stepvad events undelivered to see the ids",
                 )
         count = store.outbox.resend(sink=sink, seqs=ids or None)
-    say(f"messages queued again: {count}")
+    say(f"messages requeued: {count}")
 
 
 def _facts(one: OutboxMessage | DeadLetter) -> dict[str, Any]:

@@ -16,32 +16,33 @@ DEMO_PORT = 8080
 
 def watch(
     settings: Annotated[
-        Path | None, typer.Argument(metavar="SITE.toml", help="The settings of the site.")
+        Path | None, typer.Argument(metavar="SITE.toml", help="Settings file of the site.")
     ] = None,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Explain the settings in words, try them, and end.")
+        bool, typer.Option("--check", help="Explain and test the settings, then exit.")
     ] = False,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Watch a bundled scene; no settings, no camera.")
+        bool, typer.Option("--demo", help="Watch a bundled scene; needs no settings and no camera.")
     ] = False,
     port: Annotated[
-        int | None, typer.Option(help="With --demo: port of the page; else 8080 or a free one.")
+        int | None,
+        typer.Option(help="With --demo: port of the web page; defaults to 8080 or a free port."),
     ] = None,
 ) -> None:
-    """Watch cameras and tell when somebody moves as nobody should.
+    """Watch cameras and report events when someone moves abnormally.
 
-    At once, without a camera:
+    Try it without a camera:
 
         stepvad watch --demo
 
-    See what settings mean, then run them until Ctrl-C:
+    Check the settings, then run until Ctrl-C:
 
         stepvad watch site.toml --check
 
         stepvad watch site.toml
 
-    Events are kept in the data directory, shown on a page, and sent to where the settings say.
+    Events are stored in the data directory, shown on the web page and sent to the configured sinks.
     """
     if demo == (settings is not None):
         raise ConfigError(
@@ -62,9 +63,7 @@ def _demo(port: int, *, exact: bool) -> int:
     from stepvad.services.site import watch_demo
 
     with tempfile.TemporaryDirectory(prefix="stepvad-demo-") as data:
-        say(
-            "a synthetic scene: people walk, and every half a minute somebody falls; Ctrl-C ends it"
-        )
+        say("synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it")
         return watch_demo(Path(data), port if exact or _is_free(port) else 0)
 
 

@@ -11,7 +11,7 @@ from stepvad.payload import LOWEST, Fields, JsonObject
 SCHEMA = 1
 """Version of the format; explanations stored without a version have the same."""
 
-Rows = tuple[tuple[int, ...], ...]
+IntegerRows = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class MotionFrames:
     fps: float
     peak: int
     size: int
-    bones: Rows
-    camera: Rows
-    observed: Rows
-    ghost: Rows
-    heat: Rows
+    bones: IntegerRows
+    camera: IntegerRows
+    observed: IntegerRows
+    ghost: IntegerRows
+    heat: IntegerRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def _motion(own: Fields) -> MotionFrames:
     )
 
 
-def _rows(own: Fields, name: str) -> Rows:
+def _rows(own: Fields, name: str) -> IntegerRows:
     return tuple(
         Fields(own.what, {name: row}).wholes(name, least=LOWEST) for row in own.items(name)
     )

@@ -67,12 +67,12 @@ def rank(
     for name, part in over_time.items():
         total = float(part.sum())
         share = max(total, 0.0) / raising if raising > 0 else 0.0
-        first, last = stretch(part)
+        first, last = strong_span(part)
         found.append(BodyPart(name, total, share, int(frames[first]), int(frames[last])))
     return tuple(sorted(found, key=lambda part: -part.contribution))
 
 
-def stretch(over_time: NDArray[np.float64]) -> tuple[int, int]:
+def strong_span(over_time: NDArray[np.float64]) -> tuple[int, int]:
     """First and last frame that contribute at least a third of the strongest one."""
     if over_time.max() <= 0:
         return 0, len(over_time) - 1

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepvad.explain.parts import LIMBS, BodyPart
 from stepvad.skeletons import Skeleton
 
-Motion = NDArray[np.float32]
+MotionArray = NDArray[np.float32]
 """Joints over time, `(T, V, 2)` in pixels; y grows downwards."""
 
 BODY = "whole body"
@@ -70,8 +70,8 @@ class Finding:
 
 
 def describe(
-    observed: Motion,
-    ghost: Motion,
+    observed: MotionArray,
+    ghost: MotionArray,
     parts: Sequence[BodyPart],
     frames: NDArray[np.int64],
     skeleton: Skeleton,
@@ -125,11 +125,11 @@ def join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 class _View:
     """A motion with access to the joints that phrases mention, if the skeleton has them."""
 
-    motion: Motion
+    motion: MotionArray
     joints: tuple[str, ...]
 
     @classmethod
-    def of(cls, motion: Motion, skeleton: Skeleton) -> _View:
+    def of(cls, motion: MotionArray, skeleton: Skeleton) -> _View:
         return cls(motion, skeleton.joints)
 
     def has(self, *joints: str) -> bool:

@@ -9,10 +9,10 @@ from typing import get_args
 from stepvad.errors import DataError
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.wire import decode_event
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record, camera_key, event_id
 
-RANKS: Mapping[Kind, int] = {kind: rank for rank, kind in enumerate(get_args(Kind))}
+RANKS: Mapping[ChangeKind, int] = {kind: rank for rank, kind in enumerate(get_args(ChangeKind))}
 MAX_BYTES = 1 << 20
 LONGEST = 300
 """Most characters of a name or an id."""
@@ -26,7 +26,7 @@ class FleetChange:
     site: str
     camera: str
     """Without the site."""
-    kind: Kind
+    kind: ChangeKind
     record: Record
     """The event; its camera is `site/camera`."""
     turn: int

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record, SinkMessage, message
 from stepvad.payload import Fields
 from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
@@ -32,8 +32,8 @@ MAX_NAME = 128
 ABSENT = np.finfo(np.float16).min
 """Marks a joint that was not detected, at (0, 0), in half precision."""
 
-Precision = Literal["f4", "f2"]
-PRECISIONS = {name: np.dtype(f"<{name}") for name in get_args(Precision)}
+CoordinatePrecision = Literal["f4", "f2"]
+PRECISIONS = {name: np.dtype(f"<{name}") for name in get_args(CoordinatePrecision)}
 
 
 class UnreadableError(DataError):
@@ -131,7 +131,7 @@ def batch_of(
     )
 
 
-def encode(batch: Batch, precision: Precision = "f4") -> bytes:
+def encode(batch: Batch, precision: CoordinatePrecision = "f4") -> bytes:
     """Encode the batch; raise `DataError` if it exceeds the limits of `decode`."""
     import msgpack
 
@@ -293,7 +293,7 @@ def _is_within(flat: NDArray[np.float32], most: float) -> bool:
     return square <= most**2 or bool(np.abs(flat).max(initial=0) <= most)
 
 
-def _sure(confidence: NDArray[np.float32], precision: Precision) -> bytes:
+def _sure(confidence: NDArray[np.float32], precision: CoordinatePrecision) -> bytes:
     """Encode confidences: NaN becomes 0, and values are clipped to the precision's range."""
     most = np.float32(np.finfo(np.float16).max if precision == "f2" else MAX_CONFIDENCE / 10)
     some = np.clip(np.nan_to_num(confidence, nan=0.0), -most, most)
@@ -354,12 +354,12 @@ class EventMessage:
     """A change of an event, as sent on the bus."""
 
     site: str
-    kind: Kind
+    kind: ChangeKind
     before: Record
     after: Record
 
 
-def encode_event(site: str, kind: Kind, before: Record | None, after: Record) -> bytes:
+def encode_event(site: str, kind: ChangeKind, before: Record | None, after: Record) -> bytes:
     """Encode a change of an event together with its site."""
     facts = message(kind, before, after).to_json() | {"site": site, "version": EVENT_VERSION}
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()

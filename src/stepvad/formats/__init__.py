@@ -141,7 +141,7 @@ def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
     if format == "auto" and path.suffix.lower() != ".json":
         raise DataError(
             f"{path}: expected a file that ends in .json or .parquet, got {path.suffix or 'none'}",
-            hint="say which format it is",
+            hint="name the format",
         )
     document = jsonfile.load(path)
     try:

@@ -20,7 +20,7 @@ from stepvad.formats.jsonfile import Repeated, shown, whole_number
 from stepvad.formats.triplets import Order, PersonPoses, clip_of
 from stepvad.poses import MAX_FRAME, Clip, Track
 
-Layout = Literal["auto", "alphapose", "poselift"]
+AlphaPoseLayout = Literal["auto", "alphapose", "poselift"]
 SUFFIX = "_alphapose_tracked_person"
 """Suffix that the public releases put between a clip's name and `.json`."""
 
@@ -36,7 +36,9 @@ def clip_name(path: Path) -> str:
     return path.stem.removesuffix(SUFFIX)
 
 
-def parse(document: object, path: Path, *, layout: Layout = "auto", fps: float | None) -> Clip:
+def parse(
+    document: object, path: Path, *, layout: AlphaPoseLayout = "auto", fps: float | None
+) -> Clip:
     """Build the clip from the parsed JSON of a file.
 
     Under `auto`, a file in which every score is null is read as PoseLift, and this is logged.
@@ -71,14 +73,14 @@ def _people(document: object) -> Iterator[PersonPoses]:
         got = f"{document.key!r} twice" if isinstance(document, Repeated) else shown(document)
         raise DataError(
             f"expected an object of tracked persons, each with its own id, got {got}",
-            hint="give AlphaPose's tracked-person JSON, or say which format it is",
+            hint="give AlphaPose's tracked-person JSON, or name the format",
         )
     for key, value in document.items():
         track_id = whole_number(key)
         if track_id is None:
             raise DataError(
                 f"expected whole numbers as track ids, got {shown(key)}",
-                hint="give AlphaPose's tracked-person JSON, or say which format it is",
+                hint="give AlphaPose's tracked-person JSON, or name the format",
             )
         yield _person(track_id, value if isinstance(value, list) else [value])
 
@@ -152,7 +154,7 @@ def _key(track: Track) -> str:
     if track.id < 0:
         raise DataError(
             f"track {track.id}: expected a track id from 0 up, got {track.id}",
-            hint="number the tracks anew, or write Parquet",
+            hint="renumber the tracks, or write Parquet",
         )
     return str(track.id)
 

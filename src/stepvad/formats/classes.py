@@ -16,7 +16,7 @@ from stepvad.files.atomic import replacing
 from stepvad.formats import files, limits
 from stepvad.formats.jsonfile import whole_number
 from stepvad.formats.labels import FrameLabels, find
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 
 COLUMNS = ("clip", "class", "first", "last")
 """Clip, anomaly class, and first and last frame of the event."""
@@ -29,7 +29,7 @@ def write(labels: Mapping[str, FrameLabels], path: Path) -> None:
     lines.writerow(COLUMNS)
     for clip, truth in labels.items():
         for name, frames in truth.classes.items():
-            lines.writerows([clip, name, first, end - 1] for first, end in stretches(frames))
+            lines.writerows([clip, name, first, end - 1] for first, end in true_runs(frames))
     with replacing(path, DataError) as temporary:
         temporary.write_text(text.getvalue(), encoding="utf-8")
 

@@ -26,7 +26,7 @@ def parse(document: object, path: Path, *, fps: float | None) -> Clip:
     if not isinstance(document, list):
         raise DataError(
             f"expected a list of keypoint results, got {shown(document)}",
-            hint="give COCO keypoint results, or say which format it is",
+            hint="give COCO keypoint results, or name the format",
         )
     people: dict[int, PersonPoses] = {}
     for at, result in enumerate(document):

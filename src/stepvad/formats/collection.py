@@ -53,7 +53,7 @@ def read_people(path: Path, *, format: Format = "auto", report: Report = silent)
     if len(clips) != 1:
         raise DataError(
             f"{path}: expected one clip, got {len(clips)}",
-            hint="write each into a file of its own with: stepvad convert",
+            hint="write one file per clip with: stepvad convert",
         )
     if clips[0].n_poses == 0:
         raise DataError(

@@ -115,7 +115,7 @@ def chosen(found: Mapping[str, FoundEvent], ids: Sequence[str], path: Path) -> l
             some = ", ".join([*found][:3]) or "none"
             raise DataError(
                 f"{path}: expected an event {id}, got others, as {some}",
-                hint="copy the id from the file of events",
+                hint="copy the id from the event file",
             )
     return [found[id] for id in ids]
 
@@ -188,5 +188,5 @@ def _event(line: str, place: str) -> FoundEvent:
         raise DataError(
             f"{place}: expected an event of schema {SCHEMA}, got something else "
             f"({str(error)[:200]})",
-            hint="such lines are written by: stepvad score MODEL POSES --events events.jsonl",
+            hint="write the lines with: stepvad score MODEL POSES --events events.jsonl",
         ) from error

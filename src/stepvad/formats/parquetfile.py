@@ -33,7 +33,7 @@ DELTA_BYTE_ARRAY = 7
 DATA, DICTIONARY, DATA_V2 = 5, 7, 8  # fields of a page header
 _DEEPEST = 8
 
-Fields = dict[int, Any]
+ThriftFields = dict[int, Any]
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Checked:
             at += length + packed
         return unpacked, values
 
-    def _header(self, at: int) -> tuple[Fields, int]:
+    def _header(self, at: int) -> tuple[ThriftFields, int]:
         """The header of the page at byte `at`, and its length."""
         length = 256
         while True:
@@ -208,7 +208,7 @@ def _parquet(parquet: Any, source: Path | BinaryIO, texts: Sequence[str]) -> Any
     return parquet.ParquetFile(source, metadata=about, read_dictionary=there, **options)
 
 
-def _values(header: Fields, size: int, *, is_text: bool) -> int:
+def _values(header: ThriftFields, size: int, *, is_text: bool) -> int:
     """The number of values in a data page; 0 for a dictionary page."""
     kind = next((kind for kind in (DICTIONARY, DATA, DATA_V2) if kind in header), DATA)
     about = header.get(kind)
@@ -227,7 +227,7 @@ def _values(header: Fields, size: int, *, is_text: bool) -> int:
     return values
 
 
-def _number(fields: Fields, at: int) -> int:
+def _number(fields: ThriftFields, at: int) -> int:
     """An integer field of a struct; -1 if missing."""
     value = fields.get(at)
     return value if type(value) is int else -1
@@ -235,16 +235,16 @@ def _number(fields: Fields, at: int) -> int:
 
 def _damaged(got: str) -> DataError:
     return DataError(
-        f"expected pages as the file's footer tells, got {got}",
+        f"expected pages as in the file's footer, got {got}",
         hint="the file is damaged; write or copy it again",
     )
 
 
-def _struct(data: bytes, at: int, depth: int = 0) -> tuple[Fields, int]:
+def _struct(data: bytes, at: int, depth: int = 0) -> tuple[ThriftFields, int]:
     """The integers and nested structs of a struct by field number, and its end offset."""
     if depth > _DEEPEST:
         raise ValueError("too deep")
-    fields: Fields = {}
+    fields: ThriftFields = {}
     number = 0
     while True:
         head = data[at]

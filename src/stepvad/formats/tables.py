@@ -91,7 +91,7 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
         raise DataError(
             "expected scores of distinct clips by one model, got clips "
             f"{', '.join(names[:5]) or 'none'} and {len(widths)} numbers of noise scales",
-            hint="make a table for each model, and rename clips that share a name",
+            hint="write one table per model, and rename clips that share a name",
         )
     (L,) = widths
     windows = WindowScores.join([one.windows for one in several], L)
@@ -159,8 +159,7 @@ def _scores(
         len(part) and not 0 <= part.frame.min() <= part.frame.max() < told.n_frames
     ):
         raise DataError(
-            f"clip {name!r}: expected a clip and frames that the table's metadata tell of, "
-            "got others",
+            f"clip {name!r}: expected a clip and frames listed in the table's metadata, got others",
             hint="leave the metadata out, and give T",
         )
     return Scores(name, told.n_frames, told.T, part, told.counts, told.flat_windows)
@@ -193,7 +192,8 @@ def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
         lengths.add(lists.type.list_size)
     if len(lengths) > 1 or None in lengths:
         raise DataError(
-            f"column {ENERGIES}: expected as many numbers in every row, got others",
+            f"column {ENERGIES}: expected the same number of values in every row, "
+            "got different numbers",
             hint="leave the column out",
         )
     values = pyarrow.compute.list_flatten(lists).cast(pyarrow.float32(), safe=False)
@@ -202,7 +202,7 @@ def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
 
 def _check_columns(schema: Any, types: Any) -> None:
     """Reject a table unless it has each score column exactly once, with a suitable type."""
-    kinds: dict[str, trackrows.Kind] = {"clip": ("text", trackrows.is_text)}
+    kinds: dict[str, trackrows.ColumnType] = {"clip": ("text", trackrows.is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", trackrows.is_whole))
     kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
     trackrows.check_kinds(schema, types, kinds)

@@ -21,7 +21,7 @@ from stepvad.formats import limits
 from stepvad.formats.parquetfile import Checked
 from stepvad.poses import PoseRows, Track
 
-Kind = tuple[str, Callable[[Any, Any], bool]]
+ColumnType = tuple[str, Callable[[Any, Any], bool]]
 """Description of a column's type, and the test for it."""
 JOINT_COLUMNS = ("x", "y", "confidence")
 COLUMNS = ("clip", "track", "frame", *JOINT_COLUMNS)
@@ -59,13 +59,13 @@ def check_columns(schema: Any, types: Any) -> None:
     Other widths are accepted: any integer, any float or integer in lists, text stored as
     categories. Additional columns are ignored.
     """
-    kinds: dict[str, Kind] = {"clip": ("text", is_text)}
+    kinds: dict[str, ColumnType] = {"clip": ("text", is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", is_whole))
     kinds |= dict.fromkeys(JOINT_COLUMNS, ("a list of V numbers in each row", is_joints))
     check_kinds(schema, types, kinds)
 
 
-def check_kinds(schema: Any, types: Any, kinds: Mapping[str, Kind]) -> None:
+def check_kinds(schema: Any, types: Any, kinds: Mapping[str, ColumnType]) -> None:
     """Reject columns that are missing, duplicated or of the wrong type."""
     for name, (expected, fits) in kinds.items():
         found = [schema.field(at).type for at in schema.get_all_field_indices(name)]
@@ -123,8 +123,8 @@ def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str
         _joints(batch.column(name), name, n_joints, where, pyarrow) for name in JOINT_COLUMNS
     )
     rows = PoseRows(track, frame, np.stack([x, y], axis=-1), confidence)
-    for stretch in _stretches(codes):
-        yield names[codes[stretch.start]], rows[stretch]
+    for run in _runs(codes):
+        yield names[codes[run.start]], rows[run]
 
 
 def named(column: Any) -> tuple[list[str], NDArray[np.int64]]:
@@ -156,7 +156,7 @@ def _joints(
     return values.to_numpy().reshape(len(column), n_joints)
 
 
-def _stretches(keys: NDArray[np.int64]) -> Iterator[slice]:
+def _runs(keys: NDArray[np.int64]) -> Iterator[slice]:
     """Slices of consecutive rows with the same key."""
     changes = np.flatnonzero(np.diff(keys)) + 1
     bounds = [0, *changes.tolist(), len(keys)] if len(keys) else []

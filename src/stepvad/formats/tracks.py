@@ -90,7 +90,7 @@ def check_new(name: str, seen: set[str]) -> None:
     """Record a clip whose rows start; raise if it was seen before."""
     if name in seen:
         raise DataError(
-            f"clip {name!r}: expected its rows to stand together, got other clips between",
+            f"clip {name!r}: expected its rows to be contiguous, got other clips in between",
             hint="sort the rows by clip, track and frame",
         )
     seen.add(name)

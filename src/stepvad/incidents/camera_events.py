@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.incidents.camera_state import CameraEventsState, PeakState
-from stepvad.incidents.events import Change, Event, EventDetector, Kind, Rules
+from stepvad.incidents.events import Change, ChangeKind, Event, EventDetector, Rules
 from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
@@ -25,7 +25,7 @@ KEPT_S = 45.0
 MOST_PEOPLE = 256
 """More people than an image shows; a sender of more would delay the other cameras."""
 
-Changed = tuple[Kind, Record]
+RecordChange = tuple[ChangeKind, Record]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +71,13 @@ class CameraEvents:
 
     def __init__(
         self,
-        subject: CameraProfile,
+        profile: CameraProfile,
         next_epoch: Callable[[], int],
         skeleton: Skeleton = COCO17,
         *,
         kept_s: float = KEPT_S,
     ) -> None:
-        self.subject = subject
+        self.profile = profile
         self._kept_s = kept_s
         self.skeleton = skeleton
         self.open: Record | None = None
@@ -86,44 +86,44 @@ class CameraEvents:
         self.epoch = -1
         self._next_epoch = next_epoch
         self._wall0 = 0.0
-        self._told = 0.0
-        self._is_told = True
+        self._reported_s = 0.0
+        self._is_reported = True
         self.peak_slot = 0
         """The last slot of the window with the peak of the latest event."""
         self._size = (0, 0)
         self._peaks: dict[tuple[int, int], _Peak] = {}
-        self._watch = EventDetector(subject.rules)
+        self._detector = EventDetector(profile.rules)
 
     def begin(self, wall0: float) -> None:
         """Start a connection whose slot 0 is at this wall-clock time."""
         if self.open is not None:
             raise DataError(
-                f"camera {self.subject.camera}: expected the event {self.open.id} to be over, "
+                f"camera {self.profile.camera}: expected the event {self.open.id} to be over, "
                 "got a new connection",
                 hint="end the one before it first",
             )
         self.epoch = self._next_epoch()
         self._wall0 = wall0
-        self._watch = EventDetector(self.subject.rules)
+        self._detector = EventDetector(self.profile.rules)
         self._peaks.clear()
         self.kept.clear()
 
     @property
     def is_idle(self) -> bool:
         """Whether no event is open and nobody is above the threshold: low scores change nothing."""
-        return self.open is None and self._watch.is_idle
+        return self.open is None and self._detector.is_idle
 
     def state(self) -> CameraEventsState:
         """The state of its events, without the kept poses and the windows in progress."""
-        at = [(e.peak_track, round(e.peak_s * self.subject.rate)) for e in self._watch.peaks()]
+        at = [(e.peak_track, round(e.peak_s * self.profile.rate)) for e in self._detector.peaks()]
         peaks = {key: self._peaks[key] for key in at if key in self._peaks}
         return CameraEventsState(
             epoch=self.epoch,
             wall0=self._wall0,
-            told=self._told,
-            is_told=self._is_told,
+            reported_s=self._reported_s,
+            is_reported=self._is_reported,
             open=self.open,
-            watch=self._watch.state(),
+            detector=self._detector.state(),
             peaks=tuple(
                 PeakState(*key, tuple(peak.E.tolist()), peak.c, peak.box)
                 for key, peak in peaks.items()
@@ -133,9 +133,9 @@ class CameraEvents:
     def restore(self, state: CameraEventsState) -> None:
         """Resume from `state`; the same scores then give the same changes."""
         self.epoch, self._wall0 = state.epoch, state.wall0
-        self._told, self._is_told = state.told, state.is_told
+        self._reported_s, self._is_reported = state.reported_s, state.is_reported
         self.open = state.open
-        self._watch.restore(state.watch)
+        self._detector.restore(state.detector)
         self._peaks = {
             (one.track, one.slot): _Peak(one.slot, np.array(one.E, np.float32), one.c, one.box)
             for one in state.peaks
@@ -143,35 +143,39 @@ class CameraEvents:
 
     def wall(self, slot: int) -> float:
         """Wall-clock time of a slot, by the clock at the start of the connection."""
-        return self._wall0 + slot / self.subject.rate
+        return self._wall0 + slot / self.profile.rate
 
     def see(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
-    ) -> list[Changed]:
+    ) -> list[RecordChange]:
         """Process the scores of a slot and return the changes."""
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))
         self._forget(slot)
         self._note(windows)
-        rate = self.subject.rate
-        found: list[Changed] = []
-        for change in self._watch.update(slot / rate, windows, rate):
+        rate = self.profile.rate
+        found: list[RecordChange] = []
+        for change in self._detector.update(slot / rate, windows, rate):
             found += self._changed(change, slot, windows)
-        if self.open is not None and not self._is_told and slot / rate - self._told >= UPDATE_S:
+        if (
+            self.open is not None
+            and not self._is_reported
+            and slot / rate - self._reported_s >= UPDATE_S
+        ):
             found.append(self._tell("update", self.open, slot))
         return found
 
-    def explained(self, event: str, why: str) -> list[Changed]:
+    def explained(self, event: str, why: str) -> list[RecordChange]:
         """Add the explanation to the event if it is still open."""
         if self.open is None or self.open.id != event:
             return []
         self.open = replace(self.open, why=why)
         return [("update", self.open)]
 
-    def lose(self, by: EndedBy) -> list[Changed]:
+    def lose(self, by: EndedBy) -> list[RecordChange]:
         """End the open event because no more frames follow."""
-        found: list[Changed] = []
-        for change in self._watch.finish():
+        found: list[RecordChange] = []
+        for change in self._detector.finish():
             found += self._end(change.event, by)
         return found
 
@@ -189,9 +193,9 @@ class CameraEvents:
         columns = [np.array(column) for column in zip(*rows, strict=True)]
         n = self.kept[-1].slot - since + 1 if self.kept else 0
         people = tracks_of(columns[0], columns[1], columns[2], columns[3]) if rows else ()
-        return since, Clip(self.subject.camera, self.subject.rate, n, people, self.skeleton)
+        return since, Clip(self.profile.camera, self.profile.rate, n, people, self.skeleton)
 
-    def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[Changed]:
+    def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[RecordChange]:
         event = change.event
         match change.kind:
             case "new":
@@ -199,43 +203,43 @@ class CameraEvents:
                 return [self._tell("new", self.open, slot)]
             case "update":
                 self.open = self._record(event, windows)
-                self._is_told = False
+                self._is_reported = False
                 return []
             case "end":
                 return self._end(event, "calm")
 
-    def _end(self, event: Event, by: EndedBy) -> list[Changed]:
+    def _end(self, event: Event, by: EndedBy) -> list[RecordChange]:
         if self.open is None:
             return []
         over = self._record(event, None).ended(by, self._wall0 + event.last_s)
         self.open = None
         return [("end", over)]
 
-    def _tell(self, kind: Kind, record: Record, slot: int) -> Changed:
-        self._told, self._is_told = slot / self.subject.rate, True
+    def _tell(self, kind: ChangeKind, record: Record, slot: int) -> RecordChange:
+        self._reported_s, self._is_reported = slot / self.profile.rate, True
         return kind, record
 
     def _record(self, event: Event, windows: WindowScores | None) -> Record:
         """The event in its current state; its id and start never change."""
-        before, subject = self.open, self.subject
-        self.peak_slot = round(event.peak_s * subject.rate)
+        before, profile = self.open, self.profile
+        self.peak_slot = round(event.peak_s * profile.rate)
         peak = self._peaks.get((event.peak_track, self.peak_slot))
         score = self._latest(event, windows)
         if before is None:
-            first, track = round(event.first_s * subject.rate), event.tracks[0]
+            first, track = round(event.first_s * profile.rate), event.tracks[0]
             before = Record(
-                id=event_id(subject.camera, self.epoch, track, first),
-                camera=subject.camera,
+                id=event_id(profile.camera, self.epoch, track, first),
+                camera=profile.camera,
                 score=event.peak,
                 top_score=event.peak,
                 start_time=self._wall0 + event.first_s,
-                model_id=subject.model_id,
-                model_sha256=subject.model_sha256,
+                model_id=profile.model_id,
+                model_sha256=profile.model_sha256,
                 track_id=track,
                 epoch=self.epoch,
                 frame_seq=first,
                 confidence=0.0,
-                threshold=subject.rules.threshold,
+                threshold=profile.rules.threshold,
             )
         now = replace(
             before,
@@ -264,7 +268,7 @@ class CameraEvents:
 
     def _note(self, windows: WindowScores) -> None:
         """Keep windows that may become the peak of an event."""
-        for row in np.flatnonzero(self.subject.rules.calm <= windows.A).tolist():
+        for row in np.flatnonzero(self.profile.rules.calm <= windows.A).tolist():
             track, slot = int(windows.track_id[row]), int(windows.frame[row])
             self._peaks[track, slot] = _Peak(
                 slot, windows.E[row].copy(), float(windows.c[row]), self._box(track, slot)
@@ -284,10 +288,10 @@ class CameraEvents:
         if box is None or not all(self._size):
             return []
         foot = (box[0] + box[2]) / 2 / self._size[0], box[3] / self._size[1]
-        return [name for name, corners in self.subject.zones.items() if inside(foot, corners)]
+        return [name for name, corners in self.profile.zones.items() if inside(foot, corners)]
 
     def _forget(self, slot: int) -> None:
-        oldest = slot - self._kept_s * self.subject.rate
+        oldest = slot - self._kept_s * self.profile.rate
         while self.kept[0].slot < oldest:
             self.kept.popleft()
         if len(self._peaks) > 1024:

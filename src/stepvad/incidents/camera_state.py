@@ -41,10 +41,10 @@ class CameraEventsState:
 
     epoch: int
     wall0: float
-    told: float
-    is_told: bool
+    reported_s: float
+    is_reported: bool
     open: Record | None
-    watch: EventDetectorState
+    detector: EventDetectorState
     peaks: tuple[PeakState, ...]
 
     def to_json(self) -> JsonObject:
@@ -52,10 +52,10 @@ class CameraEventsState:
         return {
             "epoch": self.epoch,
             "wall0": self.wall0,
-            "told": self.told,
-            "is_told": self.is_told,
+            "told": self.reported_s,
+            "is_told": self.is_reported,
             "open": None if self.open is None else self.open.to_json(),
-            "watch": self.watch.to_json(),
+            "watch": self.detector.to_json(),
             "peaks": [[one.track, one.slot, list(one.E), one.c, one.box] for one in self.peaks],
         }
 
@@ -67,10 +67,10 @@ class CameraEventsState:
         return cls(
             epoch=own.whole("epoch", least=-1),
             wall0=own.number("wall0", most=LATEST_S),
-            told=own.number("told", most=LATEST_S),
-            is_told=own.flag("is_told"),
+            reported_s=own.number("told", most=LATEST_S),
+            is_reported=own.flag("is_told"),
             open=None if opened is None else Record.from_json(opened),
-            watch=EventDetectorState.from_json(own.value("watch")),
+            detector=EventDetectorState.from_json(own.value("watch")),
             peaks=tuple(map(PeakState.from_json, own.items("peaks"))),
         )
 

@@ -14,7 +14,7 @@ from stepvad.model.scoring import Scores, WindowScores
 from stepvad.payload import LOWEST, Fields, JsonObject
 from stepvad.poses import Clip
 
-Kind = Literal["new", "update", "end"]
+ChangeKind = Literal["new", "update", "end"]
 SLACK_S = 1e-6
 """Tolerance of the rules: times of frames are not exact."""
 LATE_S = 60.0
@@ -101,7 +101,7 @@ class Event:
 class Change:
     """One step in the life of an event: new, update or end."""
 
-    kind: Kind
+    kind: ChangeKind
     event: Event
 
 
@@ -110,7 +110,7 @@ class EventDetectorState:
     """State of an `EventDetector`."""
 
     alarmed: tuple[tuple[int, Event], ...]
-    """Tracks that passed the threshold and are not calm again, with their stretches."""
+    """Tracks that passed the threshold and are not calm again, each with its candidate event."""
     open: Event | None
 
     def to_json(self) -> JsonObject:
@@ -141,7 +141,7 @@ class EventDetector:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._alarmed: dict[int, Event] = {}
-        """Stretch of each person who passed the threshold and is not calm again."""
+        """Candidate event of each person who passed the threshold and is not calm again."""
         self._open: Event | None = None
 
     @property
@@ -186,16 +186,16 @@ class EventDetector:
 
     def see(self, track: int, time_s: float, score: float) -> Iterator[Change]:
         """Process one score and yield the changes."""
-        stretch = self._stretch(track, time_s, score)
-        if stretch is None or stretch.last_s - stretch.first_s < self.rules.min_s - SLACK_S:
+        candidate = self._candidate(track, time_s, score)
+        if candidate is None or candidate.last_s - candidate.first_s < self.rules.min_s - SLACK_S:
             return
         if self._open is not None:
             yield from self.pass_time(time_s)
         if self._open is None:
-            self._open = stretch
-            yield Change("new", stretch)
+            self._open = candidate
+            yield Change("new", candidate)
             return
-        before, self._open = self._open, self._open.joined(stretch)
+        before, self._open = self._open, self._open.joined(candidate)
         if (before.tracks, before.peak) != (self._open.tracks, self._open.peak):
             yield Change("update", self._open)
 
@@ -209,9 +209,9 @@ class EventDetector:
         if self._open is not None:
             over, self._open = self._open, None
             self._alarmed = {
-                track: stretch
-                for track, stretch in self._alarmed.items()
-                if track not in over.tracks or stretch.first_s > over.last_s
+                track: candidate
+                for track, candidate in self._alarmed.items()
+                if track not in over.tracks or candidate.first_s > over.last_s
             }
             yield Change("end", over)
 
@@ -219,8 +219,8 @@ class EventDetector:
         """Whether it is too late now for anything to join the event."""
         return now_s - event.last_s > self.rules.gap_s + SLACK_S
 
-    def _stretch(self, track: int, time_s: float, score: float) -> Event | None:
-        """The person's stretch since passing the threshold; None if calm."""
+    def _candidate(self, track: int, time_s: float, score: float) -> Event | None:
+        """The person's candidate event since passing the threshold; None if calm."""
         before = self._alarmed.pop(track, None)
         if before is not None and self._is_past(before, time_s):
             before = None
@@ -261,7 +261,7 @@ def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = No
     With `clip`, windows arrive when a `Stream` would return them: those of missed poses with the
     next pose. Without it, each arrives with its last frame, which occasionally merges two events.
     """
-    watch = EventDetector(rules)
+    detector = EventDetector(rules)
     changes: list[Change] = []
     some = that_matter(windows, rules)
     arrival = some.frame if clip is None else _arrivals(some, clip)
@@ -270,10 +270,10 @@ def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = No
     latest = -1
     for track, time_s, score, now in zip(*(c[order].tolist() for c in columns), strict=True):
         if now > latest:
-            changes += watch.pass_time((now - 1) / fps)
+            changes += detector.pass_time((now - 1) / fps)
             latest = now
-        changes += watch.see(track, time_s, score)
-    changes += watch.finish()
+        changes += detector.see(track, time_s, score)
+    changes += detector.finish()
     return [change.event for change in changes if change.kind == "end"]
 
 

@@ -11,7 +11,7 @@ from stepvad.errors import DataError
 from stepvad.payload import Fields, JsonObject
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
 
 Severity = Literal["alert", "detection"]
 EndedBy = Literal["calm", "camera lost", "stopped", "interrupted"]
@@ -149,7 +149,7 @@ class SinkMessage:
     Its version is the `schema` of the events in it.
     """
 
-    kind: Kind
+    kind: ChangeKind
     before: Record
     after: Record
 
@@ -160,17 +160,17 @@ class SinkMessage:
     @classmethod
     def from_json(cls, facts: object) -> SinkMessage:
         """Parse the output of `to_json`."""
-        from stepvad.incidents.events import Kind
+        from stepvad.incidents.events import ChangeKind
 
         own = Fields.of("message", facts)
         kind = own.text("type")
-        for known in get_args(Kind):
+        for known in get_args(ChangeKind):
             if kind == known:
                 before, after = (Record.from_json(own.value(name)) for name in ("before", "after"))
                 return cls(known, before, after)
         raise DataError(f"event: expected new, update or end, got {kind!r:.40}")
 
 
-def message(kind: Kind, before: Record | None, after: Record) -> SinkMessage:
+def message(kind: ChangeKind, before: Record | None, after: Record) -> SinkMessage:
     """Build the message for a change; a new event is its own `before`."""
     return SinkMessage(kind, after if before is None else before, after)

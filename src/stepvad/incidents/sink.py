@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
 
 
@@ -43,7 +43,7 @@ class Sink(Protocol):
         """Unique among sinks and stable across restarts."""
         ...
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Return when the message has arrived; else raise `DeliveryError` or `RefusedError`."""
         ...
 

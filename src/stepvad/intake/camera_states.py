@@ -31,10 +31,10 @@ class CameraStates:
     its networks.
     """
 
-    def __init__(self, board: LiveStatus, frames: FrameQueues, *, workers: int = 0) -> None:
+    def __init__(self, status: LiveStatus, frames: FrameQueues, *, workers: int = 0) -> None:
         """`workers` is the number of pose workers."""
         self.listeners: list[CameraListener] = []
-        self._board, self._frames = board, frames
+        self._status, self._frames = status, frames
         self._lock = threading.RLock()
         self._sources: dict[str, StatusMessage] = {}
         self._shown: dict[str, str] = {}
@@ -87,12 +87,12 @@ class CameraStates:
         logger.log(level, "camera %s is %s: %s", camera, state, message.reason)
         if state == "online":
             if camera in self._was_online and before != "online":
-                self._board.count(camera, "reconnects")
+                self._status.count(camera, "reconnects")
             self._was_online.add(camera)
         else:
             self._frames.lose(camera)
         self._shown[camera] = state
         reason = "" if state == "online" else message.reason
-        self._board.state(camera, state, reason, time.time())
+        self._status.state(camera, state, reason, time.time())
         for listener in self.listeners:
             listener.status(camera, "online" if state == "online" else "offline")

@@ -131,18 +131,18 @@ class Capture:
         form: Form,
         frames: FrameQueues,
         states: CameraStates,
-        board: LiveStatus,
+        status: LiveStatus,
     ) -> None:
         self.camera = camera
         self.process = SupervisedProcess(f"capture-{camera.name}", form, self, capture, camera)
-        self._frames, self._states, self._board = frames, states, board
+        self._frames, self._states, self._status = frames, states, status
         self._numbers = count()
         self._processes = 0
 
     def died(self, reason: str) -> None:
         """Report a process that exited; it is restarted."""
         name = self.camera.name
-        self._board.count(name, "restarts")
+        self._status.count(name, "restarts")
         logger.warning("camera %s: capture %s, restarted", name, reason)
         self._states.report(name, StatusMessage("offline", f"its capture process {reason}"))
 
@@ -169,8 +169,8 @@ class Capture:
 
     def _put(self, header: FrameHeader, image: Image) -> None:
         name = self.camera.name
-        self._board.count(name, "shed", header.shed)
-        self._board.count(name, "skipped", header.skipped)
+        self._status.count(name, "shed", header.shed)
+        self._status.count(name, "skipped", header.skipped)
         height, width, _ = header.shape
         self._frames.put(
             QueuedFrame(

@@ -10,22 +10,21 @@ import numpy as np
 from pydantic import Field, TypeAdapter
 
 from stepvad.errors import DataError
+from stepvad.intake.status import CaptureState
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
-
-State = Literal["offline", "online", "failed"]
 
 MOST_SIDE = 16384
 """Largest side of an image in pixels."""
 Whole = Annotated[int, Field(ge=0)]
-Side = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+ImageSide = Annotated[int, Field(ge=1, le=MOST_SIDE)]
 
 
 @dataclass(frozen=True, slots=True)
 class StatusMessage:
     """State of a camera; `over` means nothing will follow."""
 
-    state: State
+    state: CaptureState
     reason: str
     over: bool = False
     type: Literal["status"] = "status"
@@ -39,7 +38,7 @@ class FrameHeader:
     wall0: float
     slot: Whole
     arrived: float
-    shape: tuple[Side, Side, Literal[3]]
+    shape: tuple[ImageSide, ImageSide, Literal[3]]
     shed: Whole
     """Frames dropped since the last one because they were stale."""
     skipped: Whole

@@ -48,13 +48,13 @@ class Lost:
 
 
 Item = QueuedFrame | Lost
-Counted = Literal["frames_in", "shed", "skipped"]
+FrameCounterName = Literal["frames_in", "shed", "skipped"]
 
 
 class FrameCounter(Protocol):
     """Counts the outcome of frames; usually a `Board`."""
 
-    def count(self, name: str, field: Counted, n: int = 1) -> None:
+    def count(self, name: str, field: FrameCounterName, n: int = 1) -> None:
         """Add `n` frames of a camera to a counter."""
         ...
 

@@ -39,25 +39,25 @@ SOURCES_S, POSES_S = 4.0, 3.0
 class Intake:
     """All cameras of a site; `frames` queues their frames with the people in them."""
 
-    def __init__(self, settings: SiteSettings, board: LiveStatus, user: CameraUser) -> None:
-        self.frames = FrameQueues([camera.name for camera in settings.cameras], board)
-        self.states = CameraStates(board, self.frames, workers=settings.pose.workers)
+    def __init__(self, settings: SiteSettings, status: LiveStatus, user: CameraUser) -> None:
+        self.frames = FrameQueues([camera.name for camera in settings.cameras], status)
+        self.states = CameraStates(status, self.frames, workers=settings.pose.workers)
         scenes: dict[str, PlayedScene | StepvadError] = {
             c.name: _scene(c, user) for c in settings.cameras if c.kind in ("poses", "demo")
         }
         for camera in settings.cameras:
             scene = scenes.get(camera.name)
             user.register(camera, None if isinstance(scene, StepvadError) else scene)
-        self.players = self._players(settings, board, scenes)
+        self.players = self._players(settings, status, scenes)
         self.captures = [
-            Capture(camera, settings.logs, self.frames, self.states, board)
+            Capture(camera, settings.logs, self.frames, self.states, status)
             for camera in settings.cameras
             if camera.kind in ("stream", "video")
         ]
         pictures = [capture.camera.name for capture in self.captures]
         self.states.need_poses(pictures)
         self.workers = [
-            PoseWorker(n, settings, self.frames, self.states, board, pictures)
+            PoseWorker(n, settings, self.frames, self.states, status, pictures)
             for n in range(settings.pose.workers if pictures else 0)
         ]
 
@@ -79,7 +79,7 @@ class Intake:
     def _players(
         self,
         settings: SiteSettings,
-        board: LiveStatus,
+        status: LiveStatus,
         scenes: Mapping[str, PlayedScene | StepvadError],
     ) -> list[Player]:
         players = []
@@ -88,7 +88,7 @@ class Intake:
                 self.states.report(name, StatusMessage("failed", str(scene), over=True))
             else:
                 camera = settings.camera(name)
-                players.append(Player(camera, scene, self.frames, self.states, board))
+                players.append(Player(camera, scene, self.frames, self.states, status))
         return players
 
 

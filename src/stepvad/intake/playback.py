@@ -71,13 +71,13 @@ class Player:
         scene: PlayedScene,
         frames: FrameQueues,
         states: CameraStates,
-        board: LiveStatus,
+        status: LiveStatus,
     ) -> None:
         self.camera = camera
         self.name = f"player-{camera.name}"
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._scene = scene
-        self._frames, self._states, self._board = frames, states, board
+        self._frames, self._states, self._status = frames, states, status
         self._stopping = threading.Event()
 
     def stop(self, deadline: float) -> None:
@@ -127,7 +127,7 @@ class Player:
             for frame, poses in clip.by_frame():
                 slot = math.floor(frame / self._scene.fps * rate + 0.5)
                 if slot == latest:
-                    self._board.count(self.camera.name, "skipped")
+                    self._status.count(self.camera.name, "skipped")
                     continue
                 latest = slot
                 yield (

@@ -88,7 +88,7 @@ class PoseWorker:
         settings: SiteSettings,
         frames: FrameQueues,
         states: CameraStates,
-        board: LiveStatus,
+        status: LiveStatus,
         cameras: Sequence[str],
     ) -> None:
         """`cameras` are those whose images it processes."""
@@ -97,13 +97,13 @@ class PoseWorker:
             f"poses-{number}", settings.logs, self, find_people, settings.pose
         )
         self._settings, self._frames = settings.pose, frames
-        self._states, self._board, self._cameras = states, board, cameras
+        self._states, self._status, self._cameras = states, status, cameras
         self._refusals = Backoff(FIRST_REFUSAL_S, LONGEST_REFUSAL_S)
 
     def died(self, reason: str) -> None:
         """Count and log a process that exited; it is restarted."""
         for camera in self._cameras:
-            self._board.count(camera, "restarts")
+            self._status.count(camera, "restarts")
         logger.warning("%s %s, restarted", self.process.name, reason)
 
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:

@@ -34,8 +34,8 @@ from stepvad.video.extract import (
     video_digest,
 )
 from stepvad.video.models import model_file
-from stepvad.video.networks import Runtime
-from stepvad.video.parts import Origin, Parts, check_origin
+from stepvad.video.networks import PoseRuntime
+from stepvad.video.parts import PartOrigin, Parts, check_origin
 from stepvad.video.pose import PoseEstimator, open_estimator
 from stepvad.video.source import VideoFile
 from stepvad.video.tls import CameraTls
@@ -43,7 +43,7 @@ from stepvad.video.url import Url
 
 logger = logging.getLogger(__name__)
 
-State = Literal["done", "finished before", "unfinished", "failed"]
+RecordingState = Literal["done", "finished before", "unfinished", "failed"]
 
 _CAMERA = re.compile(r"(?:([\w.-]+)=)?(.*://.*)", re.DOTALL)
 """Whatever may be an address: one that is wrong must not be shown as if it were a path."""
@@ -57,7 +57,7 @@ class FileSource:
     path: Path
     frames: FrameRange = field(default_factory=FrameRange)
 
-    def origin(self) -> Origin:
+    def origin(self) -> PartOrigin:
         """What tells its poses from those of another video."""
         return {
             "video": self.path.name,
@@ -73,12 +73,12 @@ class CameraSource:
     name: str
     url: Url
 
-    def origin(self) -> Origin:
+    def origin(self) -> PartOrigin:
         """Its name: an address may tell too much."""
         return {"camera": self.name}
 
 
-Source = FileSource | CameraSource
+RecordingSource = FileSource | CameraSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class RecordingOutcome:
 
     name: str
     file: Path
-    state: State
+    state: RecordingState
     summary: ExtractionSummary | None = None
     error: StepvadError | None = None
 
@@ -99,10 +99,10 @@ class ExtractionSettings:
     output: Path
     detector: Path
     pose: Path
-    engine: Runtime
+    engine: PoseRuntime
     min_confidence: float
     duration_s: float | None
-    origin: Origin
+    origin: PartOrigin
     stop: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -112,7 +112,7 @@ class ExtractionSettings:
         detector: str,
         pose: str,
         *,
-        engine: Runtime,
+        engine: PoseRuntime,
         min_confidence: float,
         duration_s: float | None,
     ) -> ExtractionSettings:
@@ -120,7 +120,7 @@ class ExtractionSettings:
         if importlib.util.find_spec("pyarrow") is None:
             raise MissingExtraError("extract", "video")
         files = model_file(detector), model_file(pose)
-        origin: Origin = {
+        origin: PartOrigin = {
             "detector": modelfile.sha256(files[0]),
             "pose": modelfile.sha256(files[1]),
             "engine": engine,
@@ -140,9 +140,9 @@ def open_sources(
     frames: FrameRange,
     duration_s: float | None,
     tls: CameraTls | None = None,
-) -> list[Source]:
+) -> list[RecordingSource]:
     """The files and cameras that the words of a command line name, each by a name of its own."""
-    sources: list[Source] = []
+    sources: list[RecordingSource] = []
     for video in videos:
         camera = _CAMERA.fullmatch(video)
         if camera is None:
@@ -166,7 +166,7 @@ def open_sources(
 
 
 def extract_all(
-    sources: Sequence[Source],
+    sources: Sequence[RecordingSource],
     settings: ExtractionSettings,
     *,
     jobs: int | None,
@@ -194,7 +194,7 @@ def extract_all(
 
 
 def _in_threads(
-    sources: Sequence[Source],
+    sources: Sequence[RecordingSource],
     settings: ExtractionSettings,
     estimators: SimpleQueue[PoseEstimator],
     jobs: int,
@@ -202,7 +202,7 @@ def _in_threads(
 ) -> list[RecordingOutcome]:
     """Every source in a thread: the networks compute outside of Python, side by side."""
 
-    def work(source: Source) -> RecordingOutcome:
+    def work(source: RecordingSource) -> RecordingOutcome:
         estimator = estimators.get()
         try:
             return _outcome(source, settings, estimator, report)
@@ -225,7 +225,7 @@ def _in_threads(
 
 
 def _outcome(
-    source: Source, settings: ExtractionSettings, estimator: PoseEstimator, report: Report
+    source: RecordingSource, settings: ExtractionSettings, estimator: PoseEstimator, report: Report
 ) -> RecordingOutcome:
     file = settings.file(source.name)
     if settings.stop.is_set():
@@ -251,25 +251,25 @@ def _outcome(
 
 
 def _extract(
-    source: Source,
+    source: RecordingSource,
     settings: ExtractionSettings,
     estimator: PoseEstimator,
     parts: Parts,
     report: Report,
 ) -> Extraction | None:
-    looking = ExtractionOptions(
+    options = ExtractionOptions(
         min_confidence=settings.min_confidence, stop=settings.stop, report=report
     )
     match source:
         case FileSource():
             video = VideoFile(source.path, camera=source.name)
-            return extract_file(video, estimator, parts, looking, frames=source.frames)
+            return extract_file(video, estimator, parts, options, frames=source.frames)
         case CameraSource():
             camera = Camera(source.name, source.url)
-            return extract_camera(camera, estimator, parts, looking, duration_s=settings.duration_s)
+            return extract_camera(camera, estimator, parts, options, duration_s=settings.duration_s)
 
 
-def _finished(source: Source, settings: ExtractionSettings) -> RecordingOutcome | None:
+def _finished(source: RecordingSource, settings: ExtractionSettings) -> RecordingOutcome | None:
     """A video whose poses are there already, of the same origin."""
     file = settings.file(source.name)
     if not file.exists():
@@ -285,7 +285,7 @@ def _finished(source: Source, settings: ExtractionSettings) -> RecordingOutcome 
     return RecordingOutcome(source.name, file, "finished before")
 
 
-def _jobs(sources: Sequence[Source], jobs: int | None) -> int:
+def _jobs(sources: Sequence[RecordingSource], jobs: int | None) -> int:
     cameras = sum(isinstance(source, CameraSource) for source in sources)
     if jobs is None:
         affinity = getattr(os, "sched_getaffinity", None)
@@ -314,7 +314,7 @@ def _camera_name(url: Url) -> str:
     return re.sub(r"[^\w.-]+", "-", f"{parts.hostname}{path}").strip("-.")
 
 
-def _check_names(sources: Sequence[Source]) -> None:
+def _check_names(sources: Sequence[RecordingSource]) -> None:
     names = [source.name for source in sources]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

@@ -14,7 +14,7 @@ from stepvad.errors import ConfigError
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 
-State = Literal["offline", "online", "failed"]
+CaptureState = Literal["offline", "online", "failed"]
 Field = Literal[
     "frames_in",
     "scored",
@@ -86,7 +86,7 @@ class CameraView:
     model: str
     zones: Zones
     skeleton: Skeleton
-    state: State
+    state: CaptureState
     reason: str
     """Why the camera is not online; empty if it is."""
     since: float | None
@@ -239,7 +239,7 @@ class LiveStatus:
                 skeleton=skeleton,
             )
 
-    def state(self, name: str, state: State, reason: str, wall: float) -> None:
+    def state(self, name: str, state: CaptureState, reason: str, wall: float) -> None:
         """Set the state of a camera."""
         with self._lock:
             camera = self._of(name)
@@ -345,19 +345,19 @@ class LiveStatus:
             known = ", ".join(self._cameras) or "none"
             raise ConfigError(
                 f"camera {name!r}: expected a camera of the site ({known})",
-                hint="add it to the board first",
+                hint="add the camera first",
             ) from None
 
 
 class Subscription:
     """Frames for one reader: the latest unread frame of each camera."""
 
-    def __init__(self, board: LiveStatus) -> None:
-        self._board = board
+    def __init__(self, status: LiveStatus) -> None:
+        self._status = status
         self._seen: dict[str, int] = {}
 
     def take(self) -> dict[str, ScoredFrame]:
         """New frames since the last call, by camera; nothing is buffered."""
-        new = self._board.frames_after(self._seen)
+        new = self._status.frames_after(self._seen)
         self._seen.update({name: n for name, (n, _) in new.items()})
         return {name: frame for name, (_, frame) in new.items()}

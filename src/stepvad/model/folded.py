@@ -18,9 +18,9 @@ ROWS = 128
 """Windows per batch: more would not fit the caches, fewer would make the products too small."""
 
 Weights = Mapping[str, NDArray[np.float32]]
-Array = NDArray[np.float32]
+Float32Array = NDArray[np.float32]
 Float = TypeVar("Float", np.float32, np.float64)
-Blocks = Callable[[Sequence[Array]], Array]
+Blocks = Callable[[Sequence[Float32Array]], Float32Array]
 """The signature of `Folded.blocks`, which a faster engine may replace."""
 
 
@@ -33,19 +33,19 @@ class Folded:
     block 1, so both are one product with π(x).
     """
 
-    W_1z: Array
+    W_1z: Float32Array
     """Block 1's linear map after the input layer, `(width, K)`."""
-    W_z: Array | None
+    W_z: Float32Array | None
     """Columns of the input layer for π(x), `(width, K)`; None for a plain MLP, without skips."""
-    W: Array
+    W: Float32Array
     """Linear maps of the blocks after the first, `(blocks - 1, width, width)`."""
-    b: Array
+    b: Float32Array
     """Biases of the linear map of every block, `(blocks, L, width)`."""
-    head: Array
+    head: Float32Array
     """Head weights `(width,)`."""
     constant: NDArray[np.float64]
     """Constants added after the head, `(L,)`."""
-    ranges: Array | None = None
+    ranges: Float32Array | None = None
     """Largest |s| of every unit before each product over normal windows, `(blocks - 1, width)`."""
 
     @property
@@ -59,23 +59,23 @@ class Folded:
         entry = self.W_1z.size + (0 if self.W_z is None else self.W_z.size)
         return entry + self.L * (self.W.size + self.head.size)
 
-    def energies(self, pi_x: Array, blocks: Blocks | None = None) -> Array:
+    def energies(self, pi_x: Float32Array, blocks: Blocks | None = None) -> Float32Array:
         """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`; `blocks` replaces `self.blocks`."""
         run = blocks or self.blocks
         parts = [run(self.entry(pi_x[i : i + ROWS])) for i in range(0, len(pi_x), ROWS)]
         together = np.concatenate([np.empty((0, self.L), np.float32), *parts])
         return (together + self.constant).astype(np.float32)
 
-    def entry(self, pi_x: Array) -> list[Array]:
+    def entry(self, pi_x: Float32Array) -> list[Float32Array]:
         """Block 1's linear map and, unless the MLP is plain, the input layer, each `(N, width)`."""
         return [pi_x @ W.T for W in (self.W_1z, self.W_z) if W is not None]
 
-    def blocks(self, entry: Sequence[Array]) -> Array:
+    def blocks(self, entry: Sequence[Float32Array]) -> Float32Array:
         """All blocks and the head, `(N, L)`."""
         *_, s = self.states(entry)
         return (_rows(s) @ self.head).reshape(s.shape[:2])
 
-    def states(self, entry: Sequence[Array]) -> Iterator[Array]:
+    def states(self, entry: Sequence[Float32Array]) -> Iterator[Float32Array]:
         """Yield s after each block, `(N, L, width)`."""
         a, *skip = (values[:, None] for values in entry)  # (N, 1, width)
         s = gelu(a + self.b[0])
@@ -87,7 +87,9 @@ class Folded:
             s = s + y if skip else y
             yield s
 
-    def slopes(self, pi_x: Array, scale: NDArray[np.int64]) -> tuple[Array, Array]:
+    def slopes(
+        self, pi_x: Float32Array, scale: NDArray[np.int64]
+    ) -> tuple[Float32Array, Float32Array]:
         """f_θ(z, σ) `(N,)` and ∇_z f_θ(z, σ) `(N, K)` at points `(N, K)`, each at its own scale.
 
         With a_i the input of GELU in block i and g = ∂f/∂s, each block turns g into
@@ -100,7 +102,9 @@ class Folded:
         grad_f = np.concatenate([np.empty((0, pi_x.shape[1]), np.float32), *(p[1] for p in parts)])
         return f, grad_f
 
-    def _slopes(self, pi_x: Array, scale: NDArray[np.int64]) -> tuple[Array, Array]:
+    def _slopes(
+        self, pi_x: Float32Array, scale: NDArray[np.int64]
+    ) -> tuple[Float32Array, Float32Array]:
         a, *skip = self.entry(pi_x)
         s, inner = gelu_and_slope(a + self.b[0, scale])
         slopes = [inner]
@@ -119,7 +123,7 @@ class Folded:
             grad_f = grad_f + g @ self.W_z
         return (s @ self.head + self.constant[scale]).astype(np.float32), grad_f
 
-    def measure_ranges(self, pi_x: Array) -> Array:
+    def measure_ranges(self, pi_x: Float32Array) -> Float32Array:
         """Largest |s| before each product, `(blocks - 1, width)`, over windows π(x) `(N, K)`."""
         peaks = np.zeros(self.W.shape[:2], dtype=np.float32)
         for i in range(0, len(pi_x), ROWS):
@@ -129,7 +133,7 @@ class Folded:
         return peaks
 
 
-def fold(weights: Weights, config: Config, ranges: Array | None = None) -> Folded:
+def fold(weights: Weights, config: Config, ranges: Float32Array | None = None) -> Folded:
     """The trained network with σ folded into constants, computed in float64."""
     w = {name: value.astype(np.float64) for name, value in weights.items()}
     sigma = config.sigmas[:, None]  # (L, 1)
@@ -207,10 +211,10 @@ def _modulation(
     return normed * (sigma @ w[block + "alpha.weight"].T)
 
 
-def _rows(values: Array) -> Array:
+def _rows(values: Float32Array) -> Float32Array:
     """`(N, L, width)` as `(N L, width)`: one large product is faster than N small ones."""
     return values.reshape(-1, values.shape[-1])
 
 
-def _float32(values: NDArray[np.float64]) -> Array:
+def _float32(values: NDArray[np.float64]) -> Float32Array:
     return np.ascontiguousarray(values, dtype=np.float32)

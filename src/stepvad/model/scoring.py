@@ -148,7 +148,7 @@ def frame_scores(
 def person_scores(
     windows: WindowScores, T: int, *, placement: Placement = "latest"
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
-    """Frames and scores of each person, one consecutive stretch at a time.
+    """Frames and scores of each person, one run of consecutive frames at a time.
 
     `latest` and `center` give a window's score to its last or middle frame; `backtrack` to all its
     frames, each keeping the mean (`backtrack_max`: the maximum) of the windows that cover it.
@@ -209,7 +209,7 @@ def smooth_scored(scores: NDArray[np.float32], sigma: float) -> NDArray[np.float
     return np.divide(total, weight, out=np.full_like(scores, np.nan), where=scored)
 
 
-def stretches(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """First frame and end (exclusive) of every stretch of consecutive true frames."""
+def true_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """First frame and end (exclusive) of every run of consecutive true frames."""
     edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
     return [(int(first), int(end)) for first, end in edges.reshape(-1, 2)]

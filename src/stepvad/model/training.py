@@ -30,7 +30,7 @@ CHECKPOINT_S = 300.0
 """Seconds between checkpoints within an epoch."""
 WARM_STEPS, TIMED_STEPS = 3, 8
 """Untimed warm-up steps, the first of which compiles, and timed steps."""
-Batch = tuple[NDArray[np.float32], NDArray[np.float32]]
+TrainingBatch = tuple[NDArray[np.float32], NDArray[np.float32]]
 """π(x) `(n, K)` and c(x) `(n,)` of some training windows."""
 
 
@@ -39,7 +39,7 @@ class TrainingSet:
     """The training windows, loaded batch by batch: `batch(rows)` returns π(x) and c(x)."""
 
     n_windows: int
-    batch: Callable[[NDArray[np.int64]], Batch]
+    batch: Callable[[NDArray[np.int64]], TrainingBatch]
     digest: str
 
     def steps_per_epoch(self, config: Config) -> int:
@@ -249,7 +249,7 @@ def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
         if meta.get(key) != expected:
             raise ModelFileError(
                 f"{path}: expected a checkpoint of the same {key}, got another",
-                hint="resume with the options and poses of the first run, or start anew",
+                hint="resume with the options and poses of the first run, or start over",
             )
     try:
         check_version("checkpoint", meta.get("version", 1), CHECKPOINT_VERSION)
@@ -260,7 +260,7 @@ def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
     except (KeyError, RuntimeError, TypeError, ValueError, DataError) as error:
         raise ModelFileError(
             f"{path}: expected a whole checkpoint, got one with parts missing or changed",
-            hint="start anew",
+            hint="start over",
         ) from error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.model.scoring import Scores, person_scores, stretches
+from stepvad.model.scoring import Scores, person_scores, true_runs
 from stepvad.plots import style
 
 PERSON_COLOUR = "#999999"
@@ -25,7 +25,7 @@ def draw_timeline(
         axes.plot(frame, score, color=PERSON_COLOUR, linewidth=0.8, label=label)
     axes.plot(scores.frames, color=WORST_COLOUR, linewidth=1.6, label="worst person")
     if abnormal is not None:
-        for number, (first, end) in enumerate(stretches(abnormal)):
+        for number, (first, end) in enumerate(true_runs(abnormal)):
             label = "true anomaly" if number == 0 else None
             axes.axvspan(first, end - 1, color=style.TRUTH, alpha=0.2, linewidth=0, label=label)
     axes.set(

@@ -20,7 +20,7 @@ class Incident:
     number: int
     """From 1, in chronological order."""
     event: Event
-    look: ExplainedPeak | None = None
+    explained: ExplainedPeak | None = None
 
 
 def investigate(
@@ -44,7 +44,7 @@ def investigate(
     for done, n in enumerate(sorted(highest), start=1):
         event = found[n]
         peak_frame = round(event.peak_s * fps)
-        look = look_at(detector, clip, event.peak_track, peak_frame, calm=rules.calm)
-        incidents[n] = replace(incidents[n], look=look)
+        explained = look_at(detector, clip, event.peak_track, peak_frame, calm=rules.calm)
+        incidents[n] = replace(incidents[n], explained=explained)
         report(Progress("explaining", done, len(highest), clip.name))
     return incidents

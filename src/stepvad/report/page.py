@@ -1,4 +1,4 @@
-"""Render the report as one self-contained HTML file; the same case gives the same bytes."""
+"""Render the report as one self-contained HTML file; the same clip gives the same bytes."""
 
 from __future__ import annotations
 
@@ -71,32 +71,36 @@ class ReportedClip:
         return (self.scores.n_frames - self.first_frame) / self.fps
 
 
-def render(case: ReportedClip) -> str:
+def render(reported: ReportedClip) -> str:
     """Render the report as HTML."""
     sheet = house_style() + _read("page.css")
     script = player() + _read("page.js")
-    shown = [_article(one, one.look, case) for one in case.incidents if one.look is not None]
+    shown = [
+        _article(one, one.explained, reported)
+        for one in reported.incidents
+        if one.explained is not None
+    ]
     return Template(_read("page.html")).substitute(
         policy=f"default-src 'none'; style-src {_digest(sheet)}; script-src {_digest(script)}; "
         "base-uri 'none'; form-action 'none'",
         version=escape(version("stepvad")),
         style=sheet,
         script=script,
-        clip=escape(case.scores.clip),
-        n_events=_count(len(case.incidents), "event"),
-        summary=_summary(case),
-        facts=_list(_facts(case)),
+        clip=escape(reported.scores.clip),
+        n_events=_count(len(reported.incidents), "event"),
+        summary=_summary(reported),
+        facts=_list(_facts(reported)),
         timeline=timeline.draw(
-            case.scores.windows,
-            case.incidents,
-            n_frames=case.scores.n_frames,
-            fps=case.fps,
-            threshold=case.rules.threshold,
-            abnormal=case.abnormal,
+            reported.scores.windows,
+            reported.incidents,
+            n_frames=reported.scores.n_frames,
+            fps=reported.fps,
+            threshold=reported.rules.threshold,
+            abnormal=reported.abnormal,
         ),
-        key="".join(_key(case)),
-        reading=_reading(case),
-        list=_table(case),
+        key="".join(_key(reported)),
+        reading=_reading(reported),
+        list=_table(reported),
         marks=_marks() if shown else "",
         incidents="\n".join(shown),
         inside=INSIDE,
@@ -123,49 +127,55 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _summary(case: ReportedClip) -> str:
+def _summary(reported: ReportedClip) -> str:
     """One-sentence summary of the report."""
-    if not case.incidents:
-        return f"No event in {_duration(case.watched_s)} of footage."
-    found = f"{_count(len(case.incidents), 'event')} in {_duration(case.watched_s)} of footage"
-    top = max(case.incidents, key=lambda incident: incident.event.peak)
-    which = "It" if len(case.incidents) == 1 else f"The strangest, event {top.number},"
+    if not reported.incidents:
+        return f"No event in {_duration(reported.watched_s)} of footage."
+    found = (
+        f"{_count(len(reported.incidents), 'event')} in {_duration(reported.watched_s)} of footage"
+    )
+    top = max(reported.incidents, key=lambda incident: incident.event.peak)
+    which = "It" if len(reported.incidents) == 1 else f"The strangest, event {top.number},"
     peak = f"{_number(top.event.peak)} at {_time(top.event.peak_s)}"
     return f"{found}. {which} has its peak score of {peak}."
 
 
-def _facts(case: ReportedClip) -> Iterator[tuple[str, str]]:
+def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
     """Clip, threshold and model, as terms and descriptions."""
-    people = len(np.unique(case.scores.windows.track_id))
-    n_frames = f"{case.scores.n_frames - case.first_frame:,} frames at {case.fps:g} a second"
+    people = len(np.unique(reported.scores.windows.track_id))
+    n_frames = (
+        f"{reported.scores.n_frames - reported.first_frame:,} frames at {reported.fps:g} a second"
+    )
     yield "Clip", f"{n_frames}, {_count(people, 'track')} with scores"
-    yield "Threshold", f"{_number(case.rules.threshold)}, {_promise(case)}"
-    config, origin = case.model.config, case.model.origin
-    sha256 = f"sha256 <code>{case.model_sha256[:SHA256_SHOWN]}</code>"
+    yield "Threshold", f"{_number(reported.rules.threshold)}, {_promise(reported)}"
+    config, origin = reported.model.config, reported.model.origin
+    sha256 = f"sha256 <code>{reported.model_sha256[:SHA256_SHOWN]}</code>"
     settings = [
-        f"windows of {config.T} frames ({config.T / case.fps:.2g} s)",
+        f"windows of {config.T} frames ({config.T / reported.fps:.2g} s)",
         _count(config.K, "component"),
         f"{_count(config.L, 'noise scale')} from {config.sigma_low:g} to {config.sigma_high:g}",
         f"fitted on {_count(origin.clips, 'clip')}",
     ]
-    yield "Model", f"{escape(case.model_name)}, {sha256}: {', '.join(settings)}"
+    yield "Model", f"{escape(reported.model_name)}, {sha256}: {', '.join(settings)}"
 
 
-def _promise(case: ReportedClip) -> str:
+def _promise(reported: ReportedClip) -> str:
     """What the threshold promises, and the definition of an event."""
-    if case.threshold is None:
+    if reported.threshold is None:
         words = "chosen by hand, which promises nothing about false events"
     else:
-        hours = f"{case.threshold.hours:.2g} hours of normal footage"
-        words = f"from {hours}, promises {escape(case.threshold.words).replace(' %', '&nbsp;%')}"
-    rules = case.rules
+        hours = f"{reported.threshold.hours:.2g} hours of normal footage"
+        words = (
+            f"from {hours}, promises {escape(reported.threshold.words).replace(' %', '&nbsp;%')}"
+        )
+    rules = reported.rules
     return (
         f"{words}. Somebody has to stay there for {rules.min_s:g} s to make an event; what follows "
         f"within {rules.gap_s:g} s is part of it."
     )
 
 
-def _key(case: ReportedClip) -> Iterator[str]:
+def _key(reported: ReportedClip) -> Iterator[str]:
     """Legend of the timeline."""
     line = '<path class="{0}" d="M0 6h22"/>'
     rect = '<rect class="{0}" width="22" height="12"/>'
@@ -173,10 +183,10 @@ def _key(case: ReportedClip) -> Iterator[str]:
     marks = [
         (line.format("person"), "each person"),
         (line.format("odd"), "who makes an event"),
-        (dashed, f"threshold {_number(case.rules.threshold)}"),
+        (dashed, f"threshold {_number(reported.rules.threshold)}"),
         (rect.format("band"), "event"),
     ]
-    if case.abnormal is not None:
+    if reported.abnormal is not None:
         marks.append((rect.format("truth"), "labelled as abnormal"))
     yield from (_entry(mark, words) for mark, words in marks)
 
@@ -196,25 +206,25 @@ def _entry(mark: str, words: str) -> str:
     return f'<li><svg viewBox="0 0 22 12" aria-hidden="true">{mark}</svg>{words}</li>'
 
 
-def _reading(case: ReportedClip) -> str:
+def _reading(reported: ReportedClip) -> str:
     """How to read the timeline: the meaning of scores, downsampling and clipping."""
-    n_frames, windows = case.scores.n_frames, case.scores.windows
+    n_frames, windows = reported.scores.n_frames, reported.scores.windows
     said = [SCORE]
     if n_frames > timeline.BINS:
-        each_s = n_frames / timeline.BINS / case.fps
+        each_s = n_frames / timeline.BINS / reported.fps
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
-    high = timeline.PlotScale.of(windows.A, n_frames, case.rules.threshold).high
+    high = timeline.PlotScale.of(windows.A, n_frames, reported.rules.threshold).high
     if len(windows) and windows.A.max() > high:
         said.append(f"Scores above {_number(high)} are drawn at the upper edge.")
     return " ".join(said)
 
 
-def _table(case: ReportedClip) -> str:
+def _table(reported: ReportedClip) -> str:
     """Table of all events."""
-    if not case.incidents:
+    if not reported.incidents:
         return "<p>Nobody stayed above the threshold for long enough.</p>"
-    rows = "\n".join(map(_row, case.incidents))
-    left = sum(incident.look is None for incident in case.incidents)
+    rows = "\n".join(map(_row, reported.incidents))
+    left = sum(incident.explained is None for incident in reported.incidents)
     note = (
         f'<p class="note">The {left} events with the lowest peaks are listed only; '
         "<code>--events</code> says how many are shown.</p>"
@@ -229,9 +239,9 @@ def _table(case: ReportedClip) -> str:
 
 
 def _row(incident: Incident) -> str:
-    n, event, look = incident.number, incident.event, incident.look
-    number = f"{n}" if look is None else f'<a href="#event-{n}">{n}</a>'
-    what = "" if look is None else next(iter(_said(look)))
+    n, event, explained = incident.number, incident.event, incident.explained
+    number = f"{n}" if explained is None else f'<a href="#event-{n}">{n}</a>'
+    what = "" if explained is None else next(iter(_said(explained)))
     return (
         f'<tr id="row-{n}"><td>{number}</td><td class="when">{_span(event)}</td>'
         f'<td class="who">{_who(event)}</td><td class="peak">{_number(event.peak)}</td>'
@@ -239,38 +249,41 @@ def _row(incident: Incident) -> str:
     )
 
 
-def _said(look: ExplainedPeak) -> list[str]:
+def _said(explained: ExplainedPeak) -> list[str]:
     """Phrases for what is unusual, one per finding."""
-    if not look.findings:
+    if not explained.findings:
         return ["No single part of the body stands out"]
-    return [escape(_sentence(finding.says)) for finding in look.findings]
+    return [escape(_sentence(finding.says)) for finding in explained.findings]
 
 
-def _article(incident: Incident, look: ExplainedPeak, case: ReportedClip) -> str:
+def _article(incident: Incident, explained: ExplainedPeak, reported: ReportedClip) -> str:
     """Details of one explained event."""
     n, event = incident.number, incident.event
-    motion = look.motion
-    says = "".join(f"<li>{words}</li>" for words in _words(look, case))
-    times = event.peak / case.rules.threshold
+    motion = explained.motion
+    says = "".join(f"<li>{words}</li>" for words in _words(explained, reported))
+    times = event.peak / reported.rules.threshold
     label = f"skeleton of track {event.peak_track} around the peak of event {n}"
     return (
         f'<article class="event" id="event-{n}" aria-labelledby="title-{n}">'
         f'<header><h3 id="title-{n}">Event {n} · {_span(event)}</h3><p>{_who(event)} · score '
         f"{_number(event.peak)} at {_time(event.peak_s)}, {times:.2g}× the threshold</p></header>\n"
-        f'<div class="motion" data-label="{label}">{strip(motion, case.fps)}'
-        f'<script type="application/json">{_json(motion.as_dict(case.fps))}</script></div>\n'
-        f'<div class="told"><ul class="words">{says}</ul>{_parts(look.peak)}'
-        f"<dl>{_list(_grounds(look.peak, case))}</dl></div></article>"
+        f'<div class="motion" data-label="{label}">{strip(motion, reported.fps)}'
+        f'<script type="application/json">{_json(motion.as_dict(reported.fps))}</script></div>\n'
+        f'<div class="told"><ul class="words">{says}</ul>{_parts(explained.peak)}'
+        f"<dl>{_list(_grounds(explained.peak, reported))}</dl></div></article>"
     )
 
 
-def _words(look: ExplainedPeak, case: ReportedClip) -> Iterator[str]:
+def _words(explained: ExplainedPeak, reported: ReportedClip) -> Iterator[str]:
     """Findings with their times."""
-    for words, finding in zip_longest(_said(look), look.findings):
+    for words, finding in zip_longest(_said(explained), explained.findings):
         if finding is None:
             yield words
             continue
-        first, last = _time(finding.first_frame / case.fps), _time(finding.last_frame / case.fps)
+        first, last = (
+            _time(finding.first_frame / reported.fps),
+            _time(finding.last_frame / reported.fps),
+        )
         when = first if first == last else f"{first}{DASH}{last}"
         yield f'{words} <span class="small">{when}</span>'
 
@@ -288,9 +301,9 @@ def _parts(peak: Explanation) -> str:
     return f'<div><p class="small">{title}</p><div class="parts">{rows}</div></div>'
 
 
-def _grounds(peak: Explanation, case: ReportedClip) -> Iterator[tuple[str, str]]:
+def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, str]]:
     """Details of the peak score, as terms and descriptions."""
-    sigmas = case.model.config.sigmas.tolist()
+    sigmas = reported.model.config.sigmas.tolist()
     scales = ", ".join(
         f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
         for sigma in peak.scales

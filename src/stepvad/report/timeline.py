@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.model.scoring import WindowScores, stretches
+from stepvad.model.scoring import WindowScores, true_runs
 from stepvad.report.incidents import Incident
 from stepvad.video.timeline import clock
 
@@ -117,7 +117,7 @@ def draw(
 
 
 def _bands(incidents: Sequence[Incident], scale: PlotScale, fps: float) -> Iterator[str]:
-    """Events as shaded stretches of time."""
+    """Events as shaded intervals."""
     for incident in incidents:
         left, right = _reach(incident, scale, fps)
         yield (
@@ -177,7 +177,7 @@ def _levels(scale: PlotScale, threshold: float) -> Iterator[str]:
 def _lane(abnormal: NDArray[np.bool_], scale: PlotScale) -> Iterator[str]:
     """Frames labelled abnormal, below the plot."""
     yield f'<rect class="lane" x="0" y="{HEIGHT + 4:g}" width="100%" height="{LANE:g}"/>'
-    for first, end in stretches(abnormal):
+    for first, end in true_runs(abnormal):
         left, right = scale.x(first), scale.x(end)
         yield (
             f'<rect class="truth" x="{left:.2f}%" y="{HEIGHT + 4:g}" '
@@ -207,7 +207,7 @@ def _numbers(incidents: Sequence[Incident], scale: PlotScale, fps: float) -> Ite
             continue
         taken.append(x)
         n = incident.number
-        target = f"event-{n}" if incident.look else f"row-{n}"
+        target = f"event-{n}" if incident.explained else f"row-{n}"
         yield (
             f'<a href="#{target}" aria-label="event {n}"><circle class="number" cx="{x:.2f}%" '
             f'cy="-12" r="10"/><text class="number" x="{x:.2f}%" y="-8" text-anchor="middle">'

@@ -71,8 +71,8 @@ def _send_events(
     from stepvad.fleet.edge.sink import FleetSink
     from stepvad.site.app import Site
 
-    line = BusThread(settings.fleet.bus, f"edge-{settings.name}")
-    sink = FleetSink(line, site=settings.name, subjects=settings.fleet.bus.subjects)
+    bus_thread = BusThread(settings.fleet.bus, f"edge-{settings.name}")
+    sink = FleetSink(bus_thread, site=settings.name, subjects=settings.fleet.bus.subjects)
     serve = serve_page if settings.web.enabled else None
     return Site(settings, serve=serve, more=[sink]).run(stop, parent)
 

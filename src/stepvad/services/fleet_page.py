@@ -20,7 +20,7 @@ def serve(settings: FleetSettings, on_open: Callable[[str], None]) -> None:
     if settings.web.token is None:
         raise ConfigError(
             "web.token: expected env:NAME or file:PATH, got none",
-            hint="make a token of at least 16 characters and name where it is",
+            hint="create a token of at least 16 characters and name where it is stored",
         )
     stop = stop_on_signals()
     raise_file_limit()

@@ -17,7 +17,7 @@ def serve_page(shown: PageParts, token: str, supervisor: Supervisor) -> Page:
     from stepvad.web import Running, bind, create_app
 
     settings = shown.settings
-    site = Running(settings, shown.store, shown.board, shown.explain, shown.mark)
+    site = Running(settings, shown.store, shown.status, shown.explain, shown.mark)
     app = create_app(site, token, health=supervisor, session_file=settings.data / SESSIONS)
     web = settings.web
     return bind(app, web.host, web.port, certificate=web.certificate, key=web.key)

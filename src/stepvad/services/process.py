@@ -19,7 +19,7 @@ from stepvad.supervision.stages import STUCK
 
 logger = logging.getLogger(__name__)
 
-Run = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
+RunService = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
 """Runs until the event is set; returns the names of stages that did not stop."""
 
 
@@ -31,7 +31,7 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-def run_process(run: Run, options: argparse.Namespace) -> None:
+def run_process(run: RunService, options: argparse.Namespace) -> None:
     """Run a site or an edge; the exit code tells the supervisor how it ended."""
     stop = stop_on_signals()
     die_with_parent(signal.SIGTERM)  # shut down cleanly if the supervisor dies
@@ -45,7 +45,7 @@ def run_process(run: Run, options: argparse.Namespace) -> None:
         may_pass = isinstance(error, StoreError) and error.remedy != "give up"
         sys.exit(STUCK if may_pass else REFUSED)
     except Exception:
-        logger.exception("the site cannot go on")
+        logger.exception("the site cannot continue")
         left = ["main"]
     if left:  # hanging threads must not keep the process alive
         logging.shutdown()

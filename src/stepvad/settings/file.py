@@ -43,7 +43,7 @@ __all__ = [
     "secret",
 ]
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
 
 GUIDE = "the guide on watching cameras has an example"
@@ -76,7 +76,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
-            hint=f"texts stand in quotes; {hint.rpartition('; ')[2]}",
+            hint=f"strings need quotes; {hint.rpartition('; ')[2]}",
         ) from None
     try:
         return model.model_validate(facts, context={"directory": path.absolute().parent})
@@ -237,7 +237,7 @@ def _explained(error: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     return f"{name}: expected {wanted[:1].lower()}{wanted[1:]}, got {got}", hint
 
 
-def _section(place: Place, model: type[BaseModel]) -> type[BaseModel]:
+def _section(place: KeyPath, model: type[BaseModel]) -> type[BaseModel]:
     """The pydantic model of a location in the settings."""
     for part in place:
         if isinstance(part, str) and part in model.model_fields:
@@ -252,18 +252,18 @@ def _inner(annotation: Any) -> type[BaseModel] | None:
     return next((m for a in getattr(annotation, "__args__", ()) if (m := _inner(a))), None)
 
 
-def _line(lines: dict[Place, int], place: Place) -> int:
+def _line(lines: dict[KeyPath, int], place: KeyPath) -> int:
     """The line of a location, or of its innermost parent with a known line."""
     while place and place not in lines:
         place = place[:-1]
     return lines.get(place, 1)
 
 
-def _lines(text: str) -> dict[Place, int]:
+def _lines(text: str) -> dict[KeyPath, int]:
     """The line of every table and key of a valid TOML text, counted from 1."""
-    lines: dict[Place, int] = {}
-    counts: dict[Place, int] = {}
-    table: Place = ()
+    lines: dict[KeyPath, int] = {}
+    counts: dict[KeyPath, int] = {}
+    table: KeyPath = ()
     depth, quotes = 0, ""
     for number, line in enumerate(text.splitlines(), start=1):
         if quotes:
@@ -283,13 +283,13 @@ def _lines(text: str) -> dict[Place, int]:
     return lines
 
 
-def _parts(keys: str) -> Place:
+def _parts(keys: str) -> KeyPath:
     return tuple(part.strip("\"'") for part in re.findall(_KEY, keys))
 
 
-def _table(parts: Place, is_array: bool, counts: dict[Place, int]) -> Place:
+def _table(parts: KeyPath, is_array: bool, counts: dict[KeyPath, int]) -> KeyPath:
     """The location that a header opens, with indices for arrays of tables."""
-    place: Place = ()
+    place: KeyPath = ()
     for at, part in enumerate(parts):
         place += (part,)
         last = at == len(parts) - 1

@@ -26,7 +26,7 @@ from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.tls import PORTS, CameraTls
 from stepvad.video.url import SCHEMES, Url
 
-Kind = Literal["stream", "video", "poses", "demo"]
+SourceKind = Literal["stream", "video", "poses", "demo"]
 Zone = list[tuple[float, float]]
 
 DEMO = "demo:"
@@ -46,7 +46,7 @@ def _reference(text: str, info: ValidationInfo) -> str:
     if not is_reference(text):
         raise ValueError(
             "expected env:NAME or file:PATH, got something else | "
-            "put the words into an environment variable or a file and name that here"
+            "put the secret into an environment variable or a file and name that here"
         )
     kind, _, rest = text.partition(":")
     return text if kind == "env" else f"file:{_beside(Path(rest), info)}"
@@ -101,7 +101,7 @@ class CameraSettings(Section):
     record: bool = Field(False, description="Keep the poses seen, to fit and calibrate on them.")
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> SourceKind:
         """The kind of source, derived from the URL."""
         if self.url == DEMO:
             return "demo"
@@ -138,7 +138,7 @@ class CameraSettings(Section):
         if _has_secret(bare):
             raise ValueError(
                 "expected an address without credentials, got some in it | "
-                'remove them and say credentials = "env:NAME" or "file:PATH"'
+                'remove them and set credentials = "env:NAME" or "file:PATH"'
             )
         return url
 

@@ -37,7 +37,7 @@ DELIVER_S = 3.0
 DELIVERIES_S = 3.0
 
 Explain: TypeAlias = "Callable[[str], EventExplanation]"
-Mark = Callable[[str, bool], None]
+MarkEvent = Callable[[str, bool], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,9 +46,9 @@ class PageParts:
 
     settings: SiteSettings
     store: Store
-    board: LiveStatus
+    status: LiveStatus
     explain: Explain
-    mark: Mark
+    mark: MarkEvent
 
 
 class Serve(Protocol):
@@ -72,13 +72,13 @@ class Site:
     ) -> None:
         """Events go to the sinks in the settings and to `more`."""
         self.settings = settings
-        self.board = LiveStatus()
+        self.status = LiveStatus()
         self._more = more
         known = [*names(settings.sinks), *(sink.name for sink in more)]
         self.store = Store(settings.data / FILE_NAME, known)
         self._serve = serve
         self._supervisor = supervisor or Supervisor()
-        self.pipeline = Pipeline(settings, Models(), self.board, self.store)
+        self.pipeline = Pipeline(settings, Models(), self.status, self.store)
 
     def run(self, stop: threading.Event, parent: Parent | None = None) -> list[str]:
         """Run until stopped; return the stages that failed to stop, usually none.
@@ -98,7 +98,7 @@ class Site:
                 self._supervisor.start(stage)
             self.pipeline.start(self._supervisor)
             logger.info(
-                "site %s is watching, cameras: %d", self.settings.name, len(self.board.names())
+                "site %s is watching, cameras: %d", self.settings.name, len(self.status.names())
             )
             watch_over(self._supervisor, stop, parent)
             logger.info("stopping")
@@ -120,7 +120,7 @@ class Site:
         if self._serve is None or not self.settings.web.enabled:
             return None
         explain = self.pipeline.explainer.explanation
-        shown = PageParts(self.settings, self.store, self.board, explain, self.mark)
+        shown = PageParts(self.settings, self.store, self.status, explain, self.mark)
         page = self._serve(shown, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
@@ -130,7 +130,7 @@ class Site:
         pipeline = self.pipeline
         retain = DeleteOldData(self.store, pipeline.recordings, self.settings.retention)
         return Housekeeping(
-            self.board, pipeline.tasks, self.store, deliveries, retain, pipeline.drifting
+            self.status, pipeline.tasks, self.store, deliveries, retain, pipeline.drifting
         )
 
     def mark(self, id: str, normal: bool) -> None:
@@ -151,7 +151,7 @@ def alone(data: Path) -> Iterator[None]:
             except OSError:
                 if time.monotonic() > deadline:
                     raise ConfigError(
-                        f"{data}: expected nobody else to use it, got another running site",
+                        f"{data}: expected it to be unused, got another running site",
                         hint="stop that one, or choose another data directory",
                     ) from None
             time.sleep(0.1)

@@ -17,7 +17,7 @@ from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.stages import Heartbeat
 
 if TYPE_CHECKING:
-    from stepvad.site.sinks.mqtt import State
+    from stepvad.intake.status import CaptureState
 
 FIRST_S = 0.5
 LONGEST_S = 60.0
@@ -39,7 +39,7 @@ class Reconnecting(Protocol):
 
     on_connected: Callable[[], None]
 
-    def status(self, camera: str, state: State) -> None:
+    def status(self, camera: str, state: CaptureState) -> None:
         """Publish the state of a camera; must not block."""
         ...
 
@@ -106,43 +106,43 @@ class SinkDelivery:
         self.heartbeat.beat()
         seen = self._store.outbox.posted()
         try:
-            letters = self._store.pending(self.name, BATCH)
-            done = all(self._is_done(letter) for letter in letters)
+            pending = self._store.pending(self.name, BATCH)
+            done = all(self._is_done(message) for message in pending)
         except Exception as error:  # the store's disk may be full: keep running
             self._fail(f"{type(error).__name__}: {error}")
             self._rest(self._troubles.next_s())
             return
         self._troubles.reset()
-        if done and not letters:
+        if done and not pending:
             self._store.outbox.wait(seen, IDLE_S)
 
-    def _is_done(self, letter: OutboxMessage) -> bool:
+    def _is_done(self, message: OutboxMessage) -> bool:
         """Whether a message was delivered or refused; otherwise returns after the back-off."""
         if self._stopping.is_set():
             return False
         self.heartbeat.beat()
         self._called.clear()
         try:
-            self._sink.send(letter.kind, _readable(letter))
+            self._sink.send(message.kind, _readable(message))
         except DeliveryError as error:
-            if isinstance(error, RefusedError) or self._is_given_up(letter, error):
+            if isinstance(error, RefusedError) or self._is_given_up(message, error):
                 self.refused += 1
                 self._fail(str(error))
-                self._store.outbox.refused(self.name, letter.seq, str(error))
+                self._store.outbox.refused(self.name, message.seq, str(error))
                 return True
-            self._put_off(letter, str(error), error.after_s)
+            self._put_off(message, str(error), error.after_s)
             return False
         except Exception as error:
             self._misconfigured_at = None
-            self._put_off(letter, type(error).__name__, 0.0)
+            self._put_off(message, type(error).__name__, 0.0)
             return False
         self._misconfigured_at = None
-        self._store.delivered(self.name, letter.seq)
+        self._store.delivered(self.name, message.seq)
         self.sent += 1
         self.last_error = None
         return True
 
-    def _is_given_up(self, letter: OutboxMessage, error: DeliveryError) -> bool:
+    def _is_given_up(self, message: OutboxMessage, error: DeliveryError) -> bool:
         """Whether a misconfiguration has lasted so long that the message becomes a dead letter."""
         if error.give_up_s is None:
             self._misconfigured_at = None
@@ -150,14 +150,14 @@ class SinkDelivery:
         now = self._monotonic()
         if self._misconfigured_at is None:
             self._misconfigured_at = now
-        waited_s = min(now - self._misconfigured_at, self._store.now() - letter.created)
+        waited_s = min(now - self._misconfigured_at, self._store.now() - message.created)
         return waited_s >= error.give_up_s
 
-    def _put_off(self, letter: OutboxMessage, words: str, after_s: float) -> None:
-        backoff = Backoff(self._first_s, self._longest_s, failures=letter.tries)
+    def _put_off(self, message: OutboxMessage, words: str, after_s: float) -> None:
+        backoff = Backoff(self._first_s, self._longest_s, failures=message.tries)
         delay_s = backoff.next_s(at_least_s=after_s)
         self._fail(words)
-        self._store.failed(self.name, letter.seq, words, self._store.now() + delay_s)
+        self._store.failed(self.name, message.seq, words, self._store.now() + delay_s)
         self._rest(delay_s)
 
     def _rest(self, seconds: float) -> None:
@@ -172,9 +172,9 @@ class SinkDelivery:
         self._on_error(self.name, words)
 
 
-def _readable(letter: OutboxMessage) -> SinkMessage:
+def _readable(message: OutboxMessage) -> SinkMessage:
     """The message; raise `RefusedError` if it is unreadable, to make it a dead letter."""
     try:
-        return letter.message
+        return message.message
     except DataError as error:
         raise RefusedError(error.problem, hint=error.hint) from error

@@ -28,9 +28,9 @@ TOLD = 3
 class CameraDrift:
     """Compares the recent footage of one camera with its calibration."""
 
-    subject: CameraProfile
+    profile: CameraProfile
     calibration: Calibration
-    board: LiveStatus
+    status: LiveStatus
     monitor: DriftMonitor | None = field(init=False, default=None)
     _reason: str = field(init=False, default="its calibration does not tell how it looked")
     _was_changed: bool = field(init=False, default=False)
@@ -48,7 +48,7 @@ class CameraDrift:
     def before(self) -> BlockStats | None:
         """Statistics of the camera at its calibration, or else of all cameras."""
         looks = self.calibration.looks
-        own = looks.get(self.subject.camera)
+        own = looks.get(self.profile.camera)
         if own is not None and len(own) >= FEWEST_BLOCKS:
             return own
         return BlockStats.join([*looks.values()]) if looks else None
@@ -56,19 +56,19 @@ class CameraDrift:
     def add(self, clip: Clip) -> None:
         """Add footage to the statistics."""
         if self.monitor is not None:
-            self.monitor.add(look(self.subject.detector, clip, self.subject.rate)[1])
+            self.monitor.add(look(self.profile.detector, clip, self.profile.rate)[1])
 
     def tell(self) -> None:
-        """Update the board; log a warning when drift begins."""
-        camera = self.subject.camera
+        """Update the live status; log a warning when drift starts."""
+        camera = self.profile.camera
         if self.monitor is None:
-            self.board.drift(camera, self._reason, False)
+            self.status.drift(camera, self._reason, False)
             return
         changed, text = self.monitor.has_changed, words(self.monitor)
         if changed and not self._was_changed:
             logger.warning("camera %s: %s", camera, text)
         self._was_changed = changed
-        self.board.drift(camera, text, changed)
+        self.status.drift(camera, text, changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.intake.status import LiveStatus
 from stepvad.site import recorder
@@ -37,7 +37,7 @@ ALARM = 1000
 class PendingChange:
     """An event change, the arrival time of its frame, and the poses of its people."""
 
-    kind: Kind
+    kind: ChangeKind
     record: Record
     arrived: float
     """Monotonic time."""
@@ -91,7 +91,7 @@ class ChangeQueue:
 class EventStore(Protocol):
     """Stores event changes."""
 
-    def change(self, kind: Kind, record: Record) -> object:
+    def change(self, kind: ChangeKind, record: Record) -> object:
         """Store a change; returns once it is on disk."""
         ...
 
@@ -109,7 +109,7 @@ class EventWriter:
         self,
         changes: ChangeQueue,
         store: EventStore,
-        board: LiveStatus,
+        status: LiveStatus,
         tasks: TaskQueue,
         explainer: Explainer | None = None,
         *,
@@ -118,7 +118,7 @@ class EventWriter:
         """`recordings` is the directory of recorded poses, with one subdirectory per camera."""
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._changes, self._store = changes, store
-        self._board, self._tasks, self._explainer = board, tasks, explainer
+        self._status, self._tasks, self._explainer = status, tasks, explainer
         self._recordings = recordings
         self._stopping = threading.Event()
         self._deadline = float("inf")
@@ -157,7 +157,7 @@ class EventWriter:
         if self._backoff.failures:
             logger.warning("events are stored again")
             self._backoff.reset()
-            self._board.sink("store", 0, 0, "")
+            self._status.sink("store", 0, 0, "")
         return True
 
     def _trouble(self, error: Exception) -> None:
@@ -167,12 +167,12 @@ class EventWriter:
             self._failures.log("an event could not be stored, it is tried again", error)
         elif waiting % ALARM == 0:
             logger.error("%d changes of events wait for the disk", waiting)
-        self._board.sink("store", waiting, self._backoff.failures + 1, _words(error))
+        self._status.sink("store", waiting, self._backoff.failures + 1, _words(error))
         if self._recordings is not None and is_disk_full(error):
             try:
                 recorder.make_room(self._recordings.glob("*/"))
             except Exception:
-                logger.exception("no room could be made for events")
+                logger.exception("no space could be freed for events")
 
     def _follow_up(self, change: PendingChange) -> None:
         """Log and count a stored change, and queue its explanation."""
@@ -182,8 +182,8 @@ class EventWriter:
                 words = f"score {record.top_score:.1f}, threshold {record.threshold:.1f}"
                 logger.info("camera %s: event %s: %s (%s)", camera, record.id, change.kind, words)
             if change.kind == "new":
-                self._board.count(camera, "events")
-                self._board.observe_alert(camera, time.monotonic() - change.arrived)
+                self._status.count(camera, "events")
+                self._status.observe_alert(camera, time.monotonic() - change.arrived)
             if change.poses is not None and self._explainer is not None:
                 self._tasks.put(ExplainEvent(self._explainer, change.kind, record, change.poses))
         except Exception:

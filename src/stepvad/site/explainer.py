@@ -16,7 +16,7 @@ from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
 from stepvad.formats import read_clip, write_clip
 from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.store.eventstore import Store
@@ -70,11 +70,11 @@ class Explainer:
     """Explains events when they start and end, and returns stored explanations."""
 
     def __init__(
-        self, store: Store, subjects: Mapping[str, CameraProfile], explained: ExplainedQueue
+        self, store: Store, profiles: Mapping[str, CameraProfile], explained: ExplainedQueue
     ) -> None:
-        self._store, self._subjects, self._explained = store, subjects, explained
+        self._store, self._profiles, self._explained = store, profiles, explained
 
-    def explain(self, kind: Kind, record: Record, poses: EventPoses) -> None:
+    def explain(self, kind: ChangeKind, record: Record, poses: EventPoses) -> None:
         """Store the poses of an event and its explanation."""
         if not poses.clip.n_poses:
             return
@@ -99,11 +99,11 @@ class Explainer:
         return found
 
     def _look(self, record: Record, poses: EventPoses) -> EventExplanation:
-        subject = self._subjects[record.camera]
+        profile = self._profiles[record.camera]
         found = look_at(
-            subject.detector, poses.clip, poses.track, poses.peak_frame, calm=subject.rules.calm
+            profile.detector, poses.clip, poses.track, poses.peak_frame, calm=profile.rules.calm
         )
-        return found.explanation(subject.rate)
+        return found.explanation(profile.rate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +111,7 @@ class ExplainEvent:
     """The task that explains one stored event."""
 
     explainer: Explainer
-    change: Kind
+    change: ChangeKind
     record: Record
     poses: EventPoses
     kind: Literal["explanation"] = "explanation"

@@ -36,7 +36,7 @@ class Housekeeping:
 
     def __init__(
         self,
-        board: LiveStatus,
+        status: LiveStatus,
         tasks: TaskQueue,
         store: Store,
         deliveries: Sequence[SinkDelivery],
@@ -44,7 +44,7 @@ class Housekeeping:
         drifting: Sequence[CameraDrift],
     ) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
-        self._board, self._tasks, self._store = board, tasks, store
+        self._status, self._tasks, self._store = status, tasks, store
         self._deliveries, self._drifting = deliveries, drifting
         self._retain = retain
         self._load: dict[str, tuple[int, int]] = {}
@@ -69,20 +69,20 @@ class Housekeeping:
         self._stopping.set()
 
     def _show_status(self) -> None:
-        self._board.dropped_tasks(self._tasks.dropped())
+        self._status.dropped_tasks(self._tasks.dropped())
         if self._store.clock_doubt != self._clock_doubt:
             self._clock_doubt = self._store.clock_doubt
-            self._board.sink("store", 0, 0, self._clock_doubt)
+            self._status.sink("store", 0, 0, self._clock_doubt)
         for delivery in self._deliveries:
             lag = self._store.lag(delivery.name)
-            self._board.sink(
+            self._status.sink(
                 *(delivery.name, lag, delivery.failures, delivery.last_error or ""),
                 refused=delivery.refused,
             )
 
     def _warn_of_overload(self) -> None:
         """Warn when too many frames are dropped to track people."""
-        for view in self._board.snapshot().cameras:
+        for view in self._status.snapshot().cameras:
             came, shed = view.counts["frames_in"], view.counts["shed"]
             before = self._load.get(view.name, (0, 0))
             self._load[view.name] = came, shed
@@ -107,7 +107,7 @@ class CompareDrift:
     kind: Literal["upkeep"] = "upkeep"
 
     def run(self) -> None:
-        """Compare and update the board."""
+        """Compare and update the live status."""
         self.drifting.tell()
 
 

@@ -47,28 +47,28 @@ class Pipeline:
     """All stages between the cameras and the store."""
 
     def __init__(
-        self, settings: SiteSettings, models: Models, board: LiveStatus, store: Store
+        self, settings: SiteSettings, models: Models, status: LiveStatus, store: Store
     ) -> None:
-        self._settings, self._models, self._board, self._store = settings, models, board, store
+        self._settings, self._models, self._status, self._store = settings, models, status, store
         self.watchers: dict[str, Watcher] = {}
         for camera in settings.cameras:  # fail on a missing model before any camera is opened
             models.load(settings.model_of(camera))
         self.changes, self.tasks = ChangeQueue(), TaskQueue()
         explained = ExplainedQueue()
-        self.intake = Intake(settings, board, self)
+        self.intake = Intake(settings, status, self)
         self.frames = self.intake.frames
         self.drifting = self._all_drifting()
         self.scorer = ScoringStage(
             ScoringQueues(self.frames, self.changes, self.tasks, explained),
             self.watchers,
-            board,
+            status,
             recorders=self._recorders(),
             drifting=self.drifting,
         )
-        subjects = {name: watcher.subject for name, watcher in self.watchers.items()}
-        self.explainer = Explainer(store, subjects, explained)
+        profiles = {name: watcher.profile for name, watcher in self.watchers.items()}
+        self.explainer = Explainer(store, profiles, explained)
         self.writer = EventWriter(
-            self.changes, store, board, self.tasks, self.explainer, recordings=self.recordings
+            self.changes, store, status, self.tasks, self.explainer, recordings=self.recordings
         )
         self.background = BackgroundTasks(self.tasks)
 
@@ -106,7 +106,7 @@ class Pipeline:
         model = self._models.load(self._settings.model_of(camera))
         rules = model.rules_of(camera)
         skeleton = COCO17 if scene is None else scene.clip.skeleton
-        self._board.camera(
+        self._status.camera(
             camera.name,
             rate=camera.rate,
             threshold=rules.threshold,
@@ -114,7 +114,7 @@ class Pipeline:
             zones=camera.zones,
             skeleton=skeleton,
         )
-        subject = CameraProfile(
+        profile = CameraProfile(
             camera=camera.name,
             rate=camera.rate,
             rules=rules,
@@ -125,7 +125,7 @@ class Pipeline:
             min_confidence=self._settings.pose.min_confidence,
         )
         epochs = partial(self._store.next_epoch, camera.name)
-        self.watchers[camera.name] = Watcher(subject, epochs, skeleton)
+        self.watchers[camera.name] = Watcher(profile, epochs, skeleton)
 
     def _recorders(self) -> dict[str, Recorder]:
         return {
@@ -141,6 +141,6 @@ class Pipeline:
         for camera in self._settings.cameras:
             calibration = self._models.load(self._settings.model_of(camera)).calibration
             if calibration is not None:
-                subject = self.watchers[camera.name].subject
-                found.append(CameraDrift(subject, calibration, self._board))
+                profile = self.watchers[camera.name].profile
+                found.append(CameraDrift(profile, calibration, self._status))
         return found

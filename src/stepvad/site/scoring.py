@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from stepvad.incidents.camera_events import Changed
+from stepvad.incidents.camera_events import RecordChange
 from stepvad.incidents.record import EndedBy, Record
 from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
 from stepvad.intake.status import LiveStatus
@@ -32,7 +32,7 @@ DEADLINE_S = 8.0
 """Deadline for scoring one frame of every camera."""
 WAIT_S = 0.2
 
-Work = tuple[Watcher, QueuedFrame, Sequence[Pose]]
+ScoringWork = tuple[Watcher, QueuedFrame, Sequence[Pose]]
 
 
 class ScoringQueues(NamedTuple):
@@ -59,13 +59,13 @@ class ScoringStage:
         self,
         queues: ScoringQueues,
         watchers: Mapping[str, Watcher],
-        board: LiveStatus,
+        status: LiveStatus,
         *,
         recorders: Mapping[str, Recorder] | None = None,
         drifting: Sequence[CameraDrift] = (),
     ) -> None:
         self.heartbeat = Heartbeat(DEADLINE_S)
-        self._watchers, self._board = watchers, board
+        self._watchers, self._status = watchers, status
         self._frames, self._changes = queues.frames, queues.changes
         self._tasks, self._explained = queues.tasks, queues.explained
         self._recorders = recorders or {}
@@ -97,13 +97,13 @@ class ScoringStage:
             watcher = self._watchers[said.camera]
             self._announce(watcher, watcher.events.explained(said.event, said.why))
         self._look_for_drift()
-        groups: dict[int, list[Work]] = {}
+        groups: dict[int, list[ScoringWork]] = {}
         for camera, item in items:
             watcher = self._watchers[camera]
             if isinstance(item, Lost):
                 self._lose(watcher, "camera lost")
             elif (poses := self._poses(watcher, item)) is not None:
-                detector = watcher.subject.detector
+                detector = watcher.profile.detector
                 groups.setdefault(id(detector), []).append((watcher, item, poses))
         for group in groups.values():
             self._score(group)
@@ -114,12 +114,12 @@ class ScoringStage:
             return
         self._drift_at = time.monotonic() + EVERY_S
         for one in self._drifting:
-            watcher = self._watchers[one.subject.camera]
+            watcher = self._watchers[one.profile.camera]
             self._tasks.put(LookAtBlock(one, latest_block(watcher.events.clip()[1])))
 
     def _poses(self, watcher: Watcher, frame: QueuedFrame) -> list[Pose] | None:
         """The poses of a frame; None if it cannot be scored."""
-        camera = watcher.subject.camera
+        camera = watcher.profile.camera
         try:
             if self._connections[camera] != frame.connection:
                 self._lose(watcher, "camera lost")
@@ -130,22 +130,22 @@ class ScoringStage:
             given = frame.poses or ()
             sound = watcher.sound(given)
             if len(sound) < len(given):
-                self._board.count(camera, "skipped")
+                self._status.count(camera, "skipped")
             return sound
         except Exception as error:
             # usually the store failing to assign an epoch; the next frame retries
             self._failures.log(f"camera {camera}: a frame could not be scored", error)
-            self._board.count(camera, "skipped")
+            self._status.count(camera, "skipped")
             return None
 
-    def _score(self, group: Sequence[Work]) -> None:
+    def _score(self, group: Sequence[ScoringWork]) -> None:
         """Score a group; a camera that fails does not affect the others."""
         scored = update_each([(w.stream, frame.slot, poses) for w, frame, poses in group])
         for (watcher, frame, poses), windows in zip(group, scored, strict=True):
             if isinstance(windows, Exception):
-                camera = watcher.subject.camera
+                camera = watcher.profile.camera
                 self._failures.log(f"camera {camera}: a frame could not be scored", windows)
-                self._board.count(camera, "skipped")
+                self._status.count(camera, "skipped")
                 self._lose(watcher, "camera lost")
             else:
                 self._see(watcher, frame, poses, windows)
@@ -153,27 +153,27 @@ class ScoringStage:
     def _see(
         self, watcher: Watcher, frame: QueuedFrame, poses: Sequence[Pose], windows: WindowScores
     ) -> None:
-        camera, board = watcher.subject.camera, self._board
+        camera, status = watcher.profile.camera, self._status
         flat = watcher.stream.flat_windows
         wall = watcher.events.wall(frame.slot)
         changes = watcher.events.see(frame.slot, frame.size, poses, windows)
         self._announce(watcher, changes, frame.arrived)
         now = windows.frame == frame.slot
         scores = dict(zip(windows.track_id[now].tolist(), windows.A[now].tolist(), strict=True))
-        board.frame(camera, frame.slot, wall, frame.size, poses, scores)
-        board.count(camera, "scored")
-        board.count(camera, "windows", len(windows))
+        status.frame(camera, frame.slot, wall, frame.size, poses, scores)
+        status.count(camera, "scored")
+        status.count(camera, "windows", len(windows))
         if flat:
-            board.count(camera, "flat_windows", flat)
+            status.count(camera, "flat_windows", flat)
             watcher.stream.flat_windows = 0
-        board.observe_latency(camera, time.monotonic() - frame.arrived)
+        status.observe_latency(camera, time.monotonic() - frame.arrived)
         recorder = self._recorders.get(camera)
         if recorder is not None:
             self._keep(recorder, recorder.add(frame.slot, wall, poses))
 
     def _lose(self, watcher: Watcher, by: EndedBy) -> None:
         """End the open event and recording of a camera; the next frame starts a new connection."""
-        camera = watcher.subject.camera
+        camera = watcher.profile.camera
         self._announce(watcher, watcher.events.lose(by))
         self._connections[camera] = None
         recorder = self._recorders.get(camera)
@@ -185,7 +185,7 @@ class ScoringStage:
             self._tasks.put(WriteRecording(recorder, clip))
 
     def _announce(
-        self, watcher: Watcher, changes: Sequence[Changed], arrived: float | None = None
+        self, watcher: Watcher, changes: Sequence[RecordChange], arrived: float | None = None
     ) -> None:
         for kind, record in changes:
             poses = None if kind == "update" else poses_of(watcher, record)
@@ -194,6 +194,6 @@ class ScoringStage:
 
 def poses_of(watcher: Watcher, record: Record) -> EventPoses:
     """The poses of an event's people from `BEFORE_S` before it, as far as they are buffered."""
-    first = record.frame_seq - round(BEFORE_S * watcher.subject.rate) - watcher.stream.span
+    first = record.frame_seq - round(BEFORE_S * watcher.profile.rate) - watcher.stream.span
     since, clip = watcher.events.clip(record.tracks, first=max(first, 0))
     return EventPoses(clip, since, watcher.events.peak_slot - since, record.track_id)

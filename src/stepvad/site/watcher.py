@@ -19,10 +19,10 @@ class Watcher:
     """
 
     def __init__(
-        self, subject: CameraProfile, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
+        self, profile: CameraProfile, next_epoch: Callable[[], int], skeleton: Skeleton = COCO17
     ) -> None:
-        self.subject, self.skeleton = subject, skeleton
-        self.events = CameraEvents(subject, next_epoch, skeleton)
+        self.profile, self.skeleton = profile, skeleton
+        self.events = CameraEvents(profile, next_epoch, skeleton)
         self.stream = self._new_stream()
         self._tracker = Tracker()
 
@@ -33,12 +33,12 @@ class Watcher:
         self.stream = self._new_stream()
 
     def _new_stream(self) -> Stream:
-        subject = self.subject
-        return Stream(subject.detector, skeleton=self.skeleton, fps=subject.rate)
+        profile = self.profile
+        return Stream(profile.detector, skeleton=self.skeleton, fps=profile.rate)
 
     def follow(self, people: People) -> list[Pose]:
         """Track the people of an image with sufficient confidence."""
-        return self._tracker.update(people.take(people.certain(self.subject.min_confidence)))
+        return self._tracker.update(people.take(people.certain(self.profile.min_confidence)))
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
         """Poses with the expected number of joints; none if there are implausibly many people."""

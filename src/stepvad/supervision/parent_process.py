@@ -118,7 +118,7 @@ class _Run:
         os.close(self._reads)
 
 
-class _Watch:
+class _SiteSupervisor:
     """Runs a site and restarts it when it fails."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -205,7 +205,7 @@ def supervise(command: Sequence[str]) -> int:
     to the module. Ctrl-C and SIGTERM are forwarded, and the site shuts down cleanly. A site that
     dies or hangs is restarted, with a delay that grows with each consecutive failure.
     """
-    watch = _Watch(command)
+    supervisor = _SiteSupervisor(command)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, watch.stop)
-    return watch.run()
+        signal.signal(number, supervisor.stop)
+    return supervisor.run()

@@ -27,7 +27,7 @@ from stepvad.video.url import Url
 
 logger = logging.getLogger(__name__)
 
-State = Literal["offline", "online"]
+LinkState = Literal["offline", "online"]
 
 STALL_S = 4.0
 """Seconds without a frame after which a stream counts as lost."""
@@ -52,7 +52,7 @@ class StateChange:
     """A camera that went online or offline, when, and why."""
 
     camera: str
-    state: State
+    state: LinkState
     wall: float
     reason: str
 
@@ -97,7 +97,7 @@ class Camera:
         self._on_state = on_state
         self._stall_s = stall_s
         self._counts = CameraCounts()
-        self._state: State | None = None
+        self._state: LinkState | None = None
         self._was_online = False
         self._offline_since: float | None = None
         self._epoch = -1
@@ -114,7 +114,7 @@ class Camera:
         return f"Camera({self.name!r}, {self.url!r}, {self.state})"
 
     @property
-    def state(self) -> State:
+    def state(self) -> LinkState:
         """`online` from the first frame of a connection until it is lost."""
         return self._state or "offline"
 
@@ -143,7 +143,7 @@ class Camera:
         if self._thread is not None:
             raise DataError(
                 f"camera {self.name}: expected one iteration, got a second",
-                hint="make another Camera",
+                hint="create another Camera",
             )
         warn_if_insecure(self.name, self.url.reveal(), self.url.tls)
         self._offline_since = time.monotonic()
@@ -254,7 +254,7 @@ class Camera:
             self._frames.append(frame)
             self._changed.notify_all()
 
-    def _report(self, state: State, reason: str) -> None:
+    def _report(self, state: LinkState, reason: str) -> None:
         """Log a state change and call `on_state`; log further failed attempts at debug level."""
         if state == self._state:
             if state == "offline":

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import ModelFileError
-from stepvad.video.networks import Array, ImageNetwork
-from stepvad.video.people import Boxes, Floats, iou, no_boxes
+from stepvad.video.networks import AnyArray, ImageNetwork
+from stepvad.video.people import Boxes, Float32s, iou, no_boxes
 from stepvad.video.pixels import Image, letterbox
 
 PERSON = 0
@@ -49,7 +49,7 @@ class PersonDetector:
             for boxes, scale, image in zip(found, scales, images, strict=True)
         ]
 
-    def _fed(self, stack: NDArray[np.uint8]) -> Floats:
+    def _fed(self, stack: NDArray[np.uint8]) -> Float32s:
         """Images as the network's input: BGR, channels first."""
         channels = stack[..., ::-1].transpose(0, 3, 1, 2)
         values = np.ascontiguousarray(channels, np.float32)
@@ -58,7 +58,7 @@ class PersonDetector:
             values /= RTMDET_STD[:, None, None]
         return values
 
-    def _read(self, outputs: list[Array], size: tuple[int, int]) -> Boxes:
+    def _read(self, outputs: list[AnyArray], size: tuple[int, int]) -> Boxes:
         if self.network.kind() == "yolox":
             boxes = decode_yolox(outputs[0], size, self.least_score)
             return boxes.take(without_doubles(boxes, self.most_overlap))
@@ -67,7 +67,7 @@ class PersonDetector:
         return decode_rtmdet(dets, labels, self.least_score)
 
 
-def decode_yolox(output: Floats, size: tuple[int, int], least_score: float) -> Boxes:
+def decode_yolox(output: Float32s, size: tuple[int, int], least_score: float) -> Boxes:
     """Decode the people in YOLOX's output `(cells, 85)`, in pixels of the network's input.
 
     A row is x, y, w, h, objectness and 80 classes. With the cell g and its stride s the centre is
@@ -88,7 +88,7 @@ def decode_yolox(output: Floats, size: tuple[int, int], least_score: float) -> B
 
 
 @cache
-def grid(size: tuple[int, int]) -> tuple[Floats, Floats]:
+def grid(size: tuple[int, int]) -> tuple[Float32s, Float32s]:
     """Cells `(cells, 2)` as x and y, and their strides `(cells,)`, row by row, fine grid first."""
     cells, strides = [], []
     for stride in STRIDES:
@@ -99,7 +99,7 @@ def grid(size: tuple[int, int]) -> tuple[Floats, Floats]:
     return np.concatenate(cells).astype(np.float32), np.concatenate(strides).astype(np.float32)
 
 
-def decode_rtmdet(dets: Floats, labels: Array, least_score: float) -> Boxes:
+def decode_rtmdet(dets: Float32s, labels: AnyArray, least_score: float) -> Boxes:
     """Select the people among boxes `(N, 5)` (corners and score) with labels `(N,)`."""
     rows = (dets[:, 4] >= least_score) & (labels == PERSON)
     return Boxes(dets[rows, :4], dets[rows, 4])
@@ -119,12 +119,12 @@ def without_doubles(boxes: Boxes, most_overlap: float) -> NDArray[np.int64]:
     return np.array(kept, np.int64)
 
 
-def _inside(boxes: Boxes, scale: Floats, image: Image) -> Boxes:
+def _inside(boxes: Boxes, scale: Float32s, image: Image) -> Boxes:
     """Boxes in pixels of the image, clipped to its border; boxes outside it are dropped."""
     if not len(boxes):
         return no_boxes()
     height, width = image.shape[:2]
     border = np.array([width, height, width, height], np.float32)
-    corners: Floats = np.clip(boxes.corners / np.tile(scale, 2), 0, border)
+    corners: Float32s = np.clip(boxes.corners / np.tile(scale, 2), 0, border)
     some = (corners[:, 2:] > corners[:, :2]).all(axis=1)
     return Boxes(corners[some], boxes.scores[some])

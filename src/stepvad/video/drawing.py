@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError
 from stepvad.poses import Track
+from stepvad.video.pixels import Image
 
-Image = NDArray[np.uint8]
-"""An RGB image `(H, W, 3)`."""
 Colour = tuple[int, int, int]
 
 RAMP: tuple[Colour, ...] = ((96, 242, 200), (232, 205, 96), (255, 142, 48), (228, 26, 38))

@@ -107,7 +107,7 @@ def extract_file(
     video: VideoFile,
     estimator: PoseEstimator,
     parts: Parts,
-    looking: ExtractionOptions | None = None,
+    options: ExtractionOptions | None = None,
     *,
     frames: FrameRange = ALL_FRAMES,
 ) -> Extraction | None:
@@ -116,8 +116,8 @@ def extract_file(
     Frames already in `parts` are decoded but not passed to the networks again. If `stop` is set,
     returns None; `parts` then holds the frames processed so far.
     """
-    looking = looking or ExtractionOptions()
-    first, end, stop = frames.first, frames.end, looking.stop
+    options = options or ExtractionOptions()
+    first, end, stop = frames.first, frames.end, options.stop
     total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
     known = -1 if parts.latest is None else parts.latest.number
 
@@ -129,7 +129,7 @@ def extract_file(
                 yield frame
 
     def progress(frame: Frame) -> None:
-        looking.report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
+        options.report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
 
     frames_per_s = _look(wanted(), estimator, parts, progress)
     if stop.is_set():
@@ -139,7 +139,7 @@ def extract_file(
             f"{video.path}: expected frames from {first}, got a video of {video.counts.decoded}",
             hint="choose frames that it has",
         )
-    tracked = follow(parts, video.camera, fps=video.fps, min_confidence=looking.min_confidence)
+    tracked = follow(parts, video.camera, fps=video.fps, min_confidence=options.min_confidence)
     summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
     return replace(tracked, summary=summary)
 
@@ -148,7 +148,7 @@ def extract_camera(
     camera: Camera,
     estimator: PoseEstimator,
     parts: Parts,
-    looking: ExtractionOptions | None = None,
+    options: ExtractionOptions | None = None,
     *,
     duration_s: float | None = None,
 ) -> Extraction:
@@ -156,10 +156,10 @@ def extract_camera(
 
     Frames already in `parts` come first, as an earlier connection.
     """
-    looking = looking or ExtractionOptions()
+    options = options or ExtractionOptions()
     before = parts.latest
     threading.Thread(
-        target=_stop_later, args=(camera, looking.stop, duration_s), daemon=True
+        target=_stop_later, args=(camera, options.stop, duration_s), daemon=True
     ).start()
     lag_s: list[float | None] = []
 
@@ -175,7 +175,7 @@ def extract_camera(
         lag_s[:] = [frame.age_s]
         counts = camera.counts
         note = f"{counts.dropped} dropped, {counts.reconnects} reconnects"
-        looking.report(Progress(camera.name, frame.number + 1, 0, note))
+        options.report(Progress(camera.name, frame.number + 1, 0, note))
 
     frames_per_s = _look(frames(), estimator, parts, progress)
     if parts.latest is None:
@@ -183,7 +183,7 @@ def extract_camera(
             f"camera {camera.name}: expected frames, got none",
             hint="check its address, its credentials and the network",
         )
-    tracked = follow(parts, camera.name, fps=None, min_confidence=looking.min_confidence)
+    tracked = follow(parts, camera.name, fps=None, min_confidence=options.min_confidence)
     summary = replace(
         tracked.summary, frames_per_s=frames_per_s, lag_s=(lag_s or [None])[0], counts=camera.counts
     )

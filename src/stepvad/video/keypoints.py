@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.video.networks import Array, ImageNetwork
-from stepvad.video.people import Boxes, Floats, People
+from stepvad.video.networks import AnyArray, ImageNetwork
+from stepvad.video.people import Boxes, Float32s, People
 from stepvad.video.pixels import Image, Region, crop, region_around
 
 SIMCC_SPLIT = 2.0
@@ -46,7 +46,7 @@ class PoseNetwork:
 
     def _joints(
         self, crops: list[Image], regions: list[Region], size: tuple[int, int]
-    ) -> tuple[Floats, Floats]:
+    ) -> tuple[Float32s, Float32s]:
         if not crops:
             return np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32)
         results = self.network(self._fed(np.stack(crops)))
@@ -54,24 +54,24 @@ class PoseNetwork:
         places = [at.to_picture(xy) for at, (xy, _) in zip(regions, read, strict=True)]
         return np.stack(places), np.stack([confidence for _, confidence in read])
 
-    def _fed(self, stack: NDArray[np.uint8]) -> Array:
+    def _fed(self, stack: NDArray[np.uint8]) -> AnyArray:
         if self.network.kind() == "movenet":
             return stack.astype(np.int32)
         values = (stack - RTMPOSE_MEAN) / RTMPOSE_STD
         return np.ascontiguousarray(values.transpose(0, 3, 1, 2), np.float32)
 
-    def _read(self, outputs: list[Array], size: tuple[int, int]) -> tuple[Floats, Floats]:
+    def _read(self, outputs: list[AnyArray], size: tuple[int, int]) -> tuple[Float32s, Float32s]:
         if self.network.kind() == "movenet":
             return decode_movenet(outputs[0])
         return decode_simcc(outputs[0], outputs[1], size)
 
 
-def decode_movenet(output: Floats) -> tuple[Floats, Floats]:
+def decode_movenet(output: Float32s) -> tuple[Float32s, Float32s]:
     """Decode `(1, 17, 3)` (y, x, c) to points `(17, 2)`, x and y in 0..1 of the crop, and c."""
     return output[0, :, 1::-1], output[0, :, 2]
 
 
-def decode_simcc(x: Floats, y: Floats, size: tuple[int, int]) -> tuple[Floats, Floats]:
+def decode_simcc(x: Float32s, y: Float32s, size: tuple[int, int]) -> tuple[Float32s, Float32s]:
     """Points `(V, 2)` in 0..1 of the crop, and confidence, from bins `(V, 2 W)` and `(V, 2 H)`.
 
     A joint is at the maximum of its bins; its confidence is the lower of the two maxima.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.video.people import Floats
+from stepvad.video.people import Float32s
 
 PLACE_NOISE = 1 / 20
 """Standard deviation of a position, in box heights (DeepSORT, arXiv 1703.07402)."""
@@ -20,7 +20,7 @@ class BoxMotion:
     `(2, 2)` covariance, with noise proportional to the height of the box.
     """
 
-    def __init__(self, corners: Floats) -> None:
+    def __init__(self, corners: Float32s) -> None:
         self._place = _centre_and_sides(corners)
         self._speed = np.zeros(4)
         height = max(self._place[3], 1.0)
@@ -38,7 +38,7 @@ class BoxMotion:
         self._cov = self._cov + self._var_speed
         self._var_speed = self._var_speed + (SPEED_NOISE * height) ** 2
 
-    def correct(self, corners: Floats) -> None:
+    def correct(self, corners: Float32s) -> None:
         """Update with an observed box."""
         height = max(self._place[3], 1.0)
         missed = _centre_and_sides(corners) - self._place
@@ -50,12 +50,12 @@ class BoxMotion:
         self._cov = (1 - place_gain) * self._cov
         self._var_place = (1 - place_gain) * self._var_place
 
-    def corners(self) -> Floats:
+    def corners(self) -> Float32s:
         """The estimated box: left, top, right, bottom."""
         half = np.maximum(self._place[2:], 1.0) / 2
         return np.concatenate([self._place[:2] - half, self._place[:2] + half]).astype(np.float32)
 
 
-def _centre_and_sides(corners: Floats) -> NDArray[np.float64]:
+def _centre_and_sides(corners: Float32s) -> NDArray[np.float64]:
     low, high = corners[:2].astype(np.float64), corners[2:].astype(np.float64)
     return np.concatenate([(low + high) / 2, high - low])

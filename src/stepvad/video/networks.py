@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from stepvad.errors import MissingExtraError, ModelFileError
-from stepvad.model.runtime.engines import Graph, onnxruntime_graph, openvino_graph
+from stepvad.model.runtime.engines import RunGraph, onnxruntime_graph, openvino_graph
 
-Kind = Literal["yolox", "rtmdet", "movenet", "simcc"]
+NetworkKind = Literal["yolox", "rtmdet", "movenet", "simcc"]
 """Input and output format of a network: two kinds of person detector, two of pose network."""
-Runtime = Literal["onnxruntime", "openvino"]
-Array = np.ndarray[Any, np.dtype[Any]]
+PoseRuntime = Literal["onnxruntime", "openvino"]
+AnyArray = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class ImageNetwork:
     """A graph with one input, a batch of images, ready to run."""
 
     path: Path
-    graph: Graph
+    graph: RunGraph
     input: Port
     outputs: tuple[Port, ...]
 
-    def __call__(self, stack: Array) -> list[list[Array]]:
+    def __call__(self, stack: AnyArray) -> list[list[AnyArray]]:
         """Run the network and return the outputs per image, without the batch axis.
 
         All images go in one call if the graph's batch size is dynamic.
@@ -47,7 +47,7 @@ class ImageNetwork:
         singles = (self.graph([stack[row : row + 1]]) for row in range(len(stack)))
         return [[output[0] for output in outputs] for outputs in singles]
 
-    def kind(self) -> Kind:
+    def kind(self) -> NetworkKind:
         """The kind of network, inferred from its inputs and outputs."""
         names = [port.name for port in self.outputs]
         if names == ["simcc_x", "simcc_y"]:
@@ -64,7 +64,7 @@ class ImageNetwork:
             hint="give one of these as an ONNX file, its outputs named as they were published",
         )
 
-    def expect(self, *kinds: Kind, role: str) -> None:
+    def expect(self, *kinds: NetworkKind, role: str) -> None:
         """Raise if the network is not one of these kinds."""
         if self.kind() not in kinds:
             raise ModelFileError(
@@ -79,7 +79,9 @@ class ImageNetwork:
         return (width, height) if width and height else otherwise
 
 
-def open_network(path: Path, *, runtime: Runtime = "onnxruntime", threads: int = 1) -> ImageNetwork:
+def open_network(
+    path: Path, *, runtime: PoseRuntime = "onnxruntime", threads: int = 1
+) -> ImageNetwork:
     """Load a network from an ONNX file, on the given runtime and number of threads."""
     import onnx
 
@@ -106,7 +108,7 @@ def open_network(path: Path, *, runtime: Runtime = "onnxruntime", threads: int =
     return ImageNetwork(path, graph, inputs[0], outputs)
 
 
-def _graph(content: bytes, runtime: Runtime, threads: int) -> Graph:
+def _graph(content: bytes, runtime: PoseRuntime, threads: int) -> RunGraph:
     match runtime:
         case "onnxruntime":
             return onnxruntime_graph(content, threads)

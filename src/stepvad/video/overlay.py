@@ -14,7 +14,8 @@ from stepvad.errors import DataError
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.video import drawing
-from stepvad.video.drawing import ColourScale, Image, chip, ink_on, paste, track_colours
+from stepvad.video.drawing import ColourScale, chip, ink_on, paste, track_colours
+from stepvad.video.pixels import Image
 from stepvad.video.source import VideoFile
 from stepvad.video.timeline import ShownFrames, Spot, Timeline
 
@@ -33,9 +34,9 @@ PLACES = 4
 OUTSIDE = 0.02
 """Share of joints that may lie outside the video they supposedly belong to."""
 
-Size = tuple[int, int]
+PixelSize = tuple[int, int]
 """Width and height in pixels."""
-Box = tuple[int, int, int, int]
+PixelBox = tuple[int, int, int, int]
 """Left, top, right and bottom in pixels."""
 
 
@@ -105,7 +106,7 @@ class Overlay:
         scores: Scores,
         shown: ShownFrames,
         *,
-        size: Size,
+        size: PixelSize,
         scale: ColourScale,
     ) -> None:
         self.cast, self._scale, self._size = PeopleByFrame(clip, scores), scale, size
@@ -122,7 +123,7 @@ class Overlay:
             unit=min(self._unit, max(width / 560, 0.6)),
         )
         self._height = size[1] + size[1] % 2
-        self.picture_size: Size = (width, self._height + self._timeline.height)
+        self.picture_size: PixelSize = (width, self._height + self._timeline.height)
 
     def draw(self, frame: int, image: Image | None = None, *, onto: Image | None = None) -> Image:
         """Draw a frame on its image or on black; `onto` is overwritten and returned if given."""
@@ -132,7 +133,7 @@ class Overlay:
         people = sorted(self.cast.people(frame), key=_by_score)
         for person in people:
             self._draw_figure(stage, person)
-        taken: list[Box] = []
+        taken: list[PixelBox] = []
         for person in reversed(people):
             if _scored(person):
                 self._draw_numbers(stage, person, taken)
@@ -161,7 +162,7 @@ class Overlay:
         drawing.draw_box(stage, self._box(person), self._colours[person.track_id], 1.5 * self._unit)
         drawing.draw_skeleton(stage, person.joints, bones, person.seen, colour, width)
 
-    def _draw_numbers(self, stage: Image, person: OverlayPerson, taken: list[Box]) -> None:
+    def _draw_numbers(self, stage: Image, person: OverlayPerson, taken: list[PixelBox]) -> None:
         """Draw the confidence above the box and the score below, avoiding numbers already drawn."""
         left, top, right, bottom = self._box(person)
         high, edge = round(18 * self._unit), round(3 * self._unit)
@@ -178,7 +179,7 @@ class Overlay:
             taken.append(spot)
             paste(stage, plate, *spot[:2])
 
-    def _box(self, person: OverlayPerson) -> Box:
+    def _box(self, person: OverlayPerson) -> PixelBox:
         """The rectangle around the joints seen, or all joints if none is, plus a margin."""
         joints = person.joints[person.seen] if person.seen.any() else person.joints
         low, high = joints.min(axis=0), joints.max(axis=0)
@@ -227,14 +228,14 @@ def scale_of(scores: Scores, threshold: float | None = None) -> ColourScale:
     return ColourScale(LEAST_RED, "three standard deviations of training")
 
 
-def canvas_size(clip: Clip) -> Size:
+def canvas_size(clip: Clip) -> PixelSize:
     """Image size that fits every joint of a clip with a margin, for poses without a video."""
     reach = _reach(clip)
     width, height = (max(int(np.ceil(1.03 * side)), SMALLEST_SIDE) for side in reach)
     return check_size((width, height), f"clip {clip.name}")
 
 
-def check_size(size: Size, where: str) -> Size:
+def check_size(size: PixelSize, where: str) -> PixelSize:
     """Raise if an image is too small or too large to play; return its size."""
     if not SMALLEST_SIDE <= size[0] <= LARGEST_SIDE or not 16 <= size[1] <= LARGEST_SIDE:
         raise DataError(
@@ -245,7 +246,7 @@ def check_size(size: Size, where: str) -> Size:
     return size
 
 
-def check_video(clip: Clip, video: VideoFile, size: Size) -> None:
+def check_video(clip: Clip, video: VideoFile, size: PixelSize) -> None:
     """Raise if the poses cannot belong to a video: too short, or too small for the joints."""
     if video.n_frames is not None and video.n_frames < clip.n_frames:
         raise DataError(
@@ -264,7 +265,7 @@ def check_video(clip: Clip, video: VideoFile, size: Size) -> None:
         )
 
 
-def video_size(video: VideoFile) -> Size:
+def video_size(video: VideoFile) -> PixelSize:
     """Width and height of a video, from its first frame."""
     height, width = next(iter(video)).image.shape[:2]
     return width, height
@@ -311,7 +312,7 @@ def _windows_of(clip: Clip, scores: Scores) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
-def _free(spot: Box, up: bool, taken: list[Box], height: int) -> Box:
+def _free(spot: PixelBox, up: bool, taken: list[PixelBox], height: int) -> PixelBox:
     """The nearest free position above or below a spot; the spot itself if there is none."""
     left, top, right, bottom = spot
     tall = bottom - top
@@ -326,7 +327,7 @@ def _free(spot: Box, up: bool, taken: list[Box], height: int) -> Box:
     return spot
 
 
-def _meet(a: Box, b: Box) -> bool:
+def _meet(a: PixelBox, b: PixelBox) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 

@@ -12,8 +12,8 @@ from stepvad.errors import StepvadError
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.video import overlay as overlays
-from stepvad.video.drawing import Image
-from stepvad.video.overlay import Overlay, Size
+from stepvad.video.overlay import Overlay, PixelSize
+from stepvad.video.pixels import Image
 from stepvad.video.source import VideoFile
 from stepvad.video.writing import recording, write_png
 
@@ -58,7 +58,7 @@ class Target:
         return base.with_name(f"{base.name}-{frame:06}.png")
 
     @contextmanager
-    def recording(self, size: Size, fps: float) -> Iterator[Callable[[Image], None]]:
+    def recording(self, size: PixelSize, fps: float) -> Iterator[Callable[[Image], None]]:
         """Takes the pictures of a video; those for a directory are stills and go elsewhere."""
         if self.path.is_dir():
             yield lambda picture: None
@@ -86,7 +86,9 @@ def write(
             report(Progress("drawing", done, len(wanted)))
 
 
-def frame_size(clip: Clip, video: VideoFile | None = None, asked: Size | None = None) -> Size:
+def frame_size(
+    clip: Clip, video: VideoFile | None = None, asked: PixelSize | None = None
+) -> PixelSize:
     """The size of a frame: the video's, the one asked for, or what the poses need."""
     if video is None:
         return overlays.check_size(asked or overlays.canvas_size(clip), clip.name)
@@ -94,5 +96,5 @@ def frame_size(clip: Clip, video: VideoFile | None = None, asked: Size | None = 
     overlays.check_video(clip, video, size)
     if video.n_frames is not None and video.n_frames > clip.n_frames:
         last = clip.n_frames - 1
-        logger.info("the poses end with frame %d, the video goes on and is not drawn", last)
+        logger.info("the poses end with frame %d; the rest of the video is not drawn", last)
     return overlays.check_size(size, str(video.path))

@@ -29,7 +29,7 @@ NAMES = (
 UNREADABLE = (OSError, ValueError, TypeError, OverflowError, LookupError, DataError)
 """Exceptions raised on reading a damaged part."""
 
-Origin = Mapping[str, str | float | None]
+PartOrigin = Mapping[str, str | float | None]
 """Provenance of poses: the networks, by checksum, and the settings."""
 
 
@@ -52,7 +52,7 @@ class Parts:
     network and half from another would look like a change in how people move.
     """
 
-    def __init__(self, directory: Path, origin: Origin) -> None:
+    def __init__(self, directory: Path, origin: PartOrigin) -> None:
         self._directory = directory
         self._waiting: list[FoundPeople] = []
         self._open(origin)
@@ -96,7 +96,7 @@ class Parts:
     def _file(self, number: int) -> Path:
         return self._directory / f"{number:06}.npz"
 
-    def _open(self, origin: Origin) -> None:
+    def _open(self, origin: PartOrigin) -> None:
         """Create the directory, or check that an existing one has this origin."""
         settings = self._directory / SETTINGS
         if settings.is_file():
@@ -128,14 +128,14 @@ class Parts:
         return number, latest
 
 
-def check_origin(found: Mapping[str, object], expected: Origin, place: Path) -> None:
+def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path) -> None:
     """Refuse poses that came about in another way."""
     other = [name for name, value in expected.items() if found.get(name) != value]
     if other:
         name = other[0]
         raise DataError(
             f"{place}: expected {name} {expected[name]}, got poses made with {found.get(name)}",
-            hint="repeat the command that began it, choose another output directory, or remove it",
+            hint="repeat the command that started it, use another output directory, or remove it",
         )
 
 

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 
-Floats = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
     """Bounding boxes: corners `(N, 4)` as left, top, right, bottom in pixels, scores `(N,)`."""
 
-    corners: Floats
-    scores: Floats
+    corners: Float32s
+    scores: Float32s
 
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
@@ -38,8 +38,8 @@ class People:
     """Boxes with joints: keypoints `(N, V, 2)` in pixels and their confidence `(N, V)`."""
 
     boxes: Boxes
-    keypoints: Floats
-    confidence: Floats
+    keypoints: Float32s
+    confidence: Float32s
 
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
@@ -65,7 +65,7 @@ def no_boxes() -> Boxes:
     return Boxes(np.empty((0, 4), np.float32), np.empty(0, np.float32))
 
 
-def iou(a: Floats, b: Floats) -> Floats:
+def iou(a: Float32s, b: Float32s) -> Float32s:
     """Overlap of boxes `(A, 4)` and `(B, 4)`: shared area over joint area, `(A, B)`."""
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
@@ -74,7 +74,7 @@ def iou(a: Floats, b: Floats) -> Floats:
     return np.asarray(shared / np.maximum(joint, np.finfo(np.float32).tiny), np.float32)
 
 
-def _area(boxes: Floats) -> Floats:
+def _area(boxes: Float32s) -> Float32s:
     sides = np.maximum(boxes[:, 2:] - boxes[:, :2], 0)
     return np.asarray(sides[:, 0] * sides[:, 1], np.float32)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from stepvad.video.detection import PersonDetector
 from stepvad.video.keypoints import PoseNetwork
 from stepvad.video.models import DETECTOR, POSE, model_file
-from stepvad.video.networks import ImageNetwork, Runtime, open_network
+from stepvad.video.networks import ImageNetwork, PoseRuntime, open_network
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 
@@ -50,7 +50,7 @@ def open_estimator(
     detector: str | Path = DETECTOR,
     pose: str | Path = POSE,
     *,
-    runtime: Runtime = "onnxruntime",
+    runtime: PoseRuntime = "onnxruntime",
     threads: int = 1,
 ) -> TopDown:
     """Open a detector and a pose network, by name (downloaded once) or by path of an ONNX file."""

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stepvad.model.scoring import WindowScores, stretches
+from stepvad.model.scoring import WindowScores, true_runs
 from stepvad.video.drawing import (
     DARK,
     LIGHT,
     SUB,
     Colour,
     ColourScale,
-    Image,
     chip,
     fixed,
     mixed,
@@ -23,8 +22,9 @@ from stepvad.video.drawing import (
     paste,
     plate,
 )
+from stepvad.video.pixels import Image
 
-Run = tuple[int, NDArray[np.int64], NDArray[np.float32]]
+ScoreRun = tuple[int, NDArray[np.int64], NDArray[np.float32]]
 """Id, frames and scores of a track over consecutive frames."""
 
 PAPER: Colour = (24, 24, 28)
@@ -147,7 +147,7 @@ class Timeline:
         self._draw_times()
 
     def _shade(self, abnormal: NDArray[np.bool_]) -> None:
-        for first, end in stretches(abnormal):
+        for first, end in true_runs(abnormal):
             if first < self._frames.stop and end > self._frames.start:
                 left = max(self.column(first - 0.5), self._left)
                 right = min(self.column(end - 0.5), self._right)
@@ -187,7 +187,7 @@ class Timeline:
                 paste(self._behind, label, left, self._bottom + round(4 * self._unit))
                 taken = left + label.shape[1]
 
-    def _with_lines(self, runs: list[Run], strength: float) -> Image:
+    def _with_lines(self, runs: list[ScoreRun], strength: float) -> Image:
         """The strip with the line of every track, its colour at the given strength."""
         cv2 = opencv()
         strip = self._behind.copy()
@@ -201,7 +201,7 @@ class Timeline:
         return strip
 
 
-def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[Run]:
+def _runs(windows: WindowScores, inside: NDArray[np.bool_]) -> Iterator[ScoreRun]:
     """Yield the tracks as runs of consecutive frames."""
     order = np.lexsort((windows.frame, windows.track_id))
     order = order[inside[order]]

@@ -119,8 +119,8 @@ def warn_if_insecure(camera: str, address: str, tls: CameraTls) -> None:
     """Log a warning if the camera's certificate is not verified."""
     if tls.insecure and urlsplit(address).scheme in PORTS:
         logger.warning(
-            "camera %s: tls_insecure: its certificate is not checked; whoever answers in its place "
-            "gets the password",
+            "camera %s: tls_insecure: its certificate is not checked; an impostor would get "
+            "the password",
             camera,
         )
 
@@ -156,7 +156,7 @@ def _refuse_redirect(parts: SplitResult, status: str) -> None:
         raise DataError(
             f"{parts.hostname}: expected a stream, got a redirect ({words[1]}), along which the "
             "password would go",
-            hint="put the address that the camera really streams from into url",
+            hint="set url to the address that the camera streams from",
         )
 
 
@@ -166,6 +166,6 @@ def _refused(host: str, tls: CameraTls, error: ssl.SSLCertVerificationError) -> 
     return DataError(
         f"{host}: expected a certificate for {host} by an authority in {tls.bundle()}, got: {got}; "
         "no password was sent",
-        hint="name the camera's authority, or its own certificate, as tls_ca; in a network where "
-        "nobody else can answer, tls_insecure = true",
+        hint="name the camera's authority, or its own certificate, as tls_ca; in a trusted "
+        "network, set tls_insecure = true",
     )

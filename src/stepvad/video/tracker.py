@@ -10,9 +10,9 @@ from scipy.optimize import linear_sum_assignment
 
 from stepvad.poses import Pose
 from stepvad.video.motion import BoxMotion
-from stepvad.video.people import Floats, People, iou
+from stepvad.video.people import Float32s, People, iou
 
-Rows = NDArray[np.int64]
+RowIndices = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -86,10 +86,10 @@ class Tracker:
         self,
         persons: list[_Person],
         people: People,
-        rows: Rows,
+        rows: RowIndices,
         least_overlap: float,
         owner: dict[int, _Person],
-    ) -> Rows:
+    ) -> RowIndices:
         """Match rows to persons by overlap with their predicted boxes; return unmatched rows."""
         places = np.array([person.motion.corners() for person in persons], np.float32)
         pairs = best_pairs(places.reshape(-1, 4), people.boxes.corners[rows], least_overlap)
@@ -102,7 +102,7 @@ class Tracker:
             owner[row] = person
         return np.delete(rows, [column for _, column in pairs])
 
-    def _begin(self, people: People, rows: Rows, owner: dict[int, _Person]) -> None:
+    def _begin(self, people: People, rows: RowIndices, owner: dict[int, _Person]) -> None:
         """Start tracks for new people; those in the very first frame need no confirmation."""
         for row in rows.tolist():
             if people.boxes.scores[row] >= self._new_score:
@@ -123,7 +123,7 @@ class Tracker:
         return self._next_id
 
 
-def best_pairs(a: Floats, b: Floats, least_overlap: float) -> list[tuple[int, int]]:
+def best_pairs(a: Float32s, b: Float32s, least_overlap: float) -> list[tuple[int, int]]:
     """Pair the rows of boxes `(A, 4)` and `(B, 4)` to maximise the sum of overlaps.
 
     Boxes that overlap by less than `least_overlap` are never paired.

@@ -10,7 +10,8 @@ from typing import Any
 
 from stepvad.errors import StepvadError
 from stepvad.files.atomic import replacing
-from stepvad.video.drawing import Image, opencv
+from stepvad.video.drawing import opencv
+from stepvad.video.pixels import Image
 from stepvad.video.source import pyav
 
 ENCODER = "libx264"

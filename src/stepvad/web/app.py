@@ -56,7 +56,7 @@ def create_app(
     add_routes(app, site, number)
     _add_page(app)
     add_operations(app, site, number, health or AlwaysHealthy(), errors)
-    live = Live(site.board, site.store)
+    live = Live(site.status, site.store)
 
     @app.websocket("/ws/live")
     async def wall(socket: WebSocket) -> None:

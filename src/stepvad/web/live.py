@@ -29,8 +29,8 @@ LATEST_EVENTS = 50
 class Live:
     """Serves all browsers connected to the live wall."""
 
-    def __init__(self, board: LiveStatus, store: Shown) -> None:
-        self.board = board
+    def __init__(self, status: LiveStatus, store: Shown) -> None:
+        self.status = status
         self.store = store
         self.watchers = 0
         self._looked = -HEALTH_S
@@ -60,7 +60,7 @@ class Live:
 
         Nothing is buffered for a slow browser: its next message has the latest frames.
         """
-        frames = self.board.subscribe()
+        frames = self.status.subscribe()
         told, version = -HEALTH_S, None
         while True:
             if time.monotonic() - told >= HEALTH_S:
@@ -75,7 +75,7 @@ class Live:
                 await socket.send_text(json.dumps(message, separators=(",", ":")))
             new = frames.take()
             if new:
-                thresholds = self.board.thresholds()
+                thresholds = self.status.thresholds()
                 people = {
                     name: answers.people(frame, thresholds[name]) for name, frame in new.items()
                 }
@@ -84,7 +84,7 @@ class Live:
 
     def _health(self) -> JsonObject:
         """Cameras and sinks now."""
-        now = self.board.snapshot()
+        now = self.status.snapshot()
         return {
             "now": round(time.time(), 1),
             "cameras": [answers.CameraAnswer.of(camera).model_dump() for camera in now.cameras],

@@ -1,4 +1,4 @@
-"""The board as Prometheus metrics."""
+"""The live status as Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ COUNTED: dict[Field, tuple[str, str]] = {
 
 
 class SiteMetrics(Collector):
-    """Collects metrics from the board on every scrape; keeps no counters of its own."""
+    """Collects metrics from the live status on every scrape; keeps no counters of its own."""
 
-    def __init__(self, board: LiveStatus, version: str, health: Health) -> None:
-        self.board, self.version, self.health = board, version, health
+    def __init__(self, status: LiveStatus, version: str, health: Health) -> None:
+        self.status, self.version, self.health = status, version, health
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        now = self.board.snapshot()
+        now = self.status.snapshot()
         yield InfoMetricFamily("stepvad", "What runs.", value={"version": self.version})
         yield GaugeMetricFamily("stepvad_uptime_seconds", "How long it runs.", value=now.uptime_s)
         yield from _counters(now)
@@ -61,10 +61,10 @@ class SiteMetrics(Collector):
         yield from _stages(self.health)
 
 
-def render(board: LiveStatus, version: str, health: Health = HEALTHY) -> bytes:
+def render(status: LiveStatus, version: str, health: Health = HEALTHY) -> bytes:
     """The metrics in Prometheus' text format."""
     registry = CollectorRegistry()
-    registry.register(SiteMetrics(board, version, health))
+    registry.register(SiteMetrics(status, version, health))
     return generate_latest(registry)
 
 

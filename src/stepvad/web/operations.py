@@ -34,7 +34,7 @@ def add_operations(
     )
     def readyz() -> Response:
         """Whether the site does its work: a camera is online and the store can be read."""
-        cameras = site.board.snapshot().cameras
+        cameras = site.status.snapshot().cameras
         if cameras and not any(one.state == "online" for one in cameras):
             return PlainTextResponse("no camera is online\n", 503)
         try:
@@ -47,7 +47,7 @@ def add_operations(
     @app.get("/metrics", tags=["operations"], response_class=PlainTextResponse)
     def prometheus() -> Response:
         """All counts for Prometheus."""
-        body = metrics.render(site.board, number, source.health())
+        body = metrics.render(site.status, number, source.health())
         return Response(body, media_type=METRICS)
 
 

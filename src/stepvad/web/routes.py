@@ -20,8 +20,8 @@ MOST_EVENTS = 500
 LATEST = 1e12
 """Largest Unix time accepted in a query."""
 
-Name = Annotated[str, Path(description="Name of a camera.", max_length=64)]
-Id = Annotated[str, Path(description="Id of an event.", max_length=200)]
+CameraPath = Annotated[str, Path(description="Name of a camera.", max_length=64)]
+EventIdPath = Annotated[str, Path(description="Id of an event.", max_length=200)]
 Time = Annotated[float | None, Query(description="Unix time in seconds.", ge=0, le=LATEST)]
 CameraName = Annotated[
     str | None,
@@ -38,7 +38,7 @@ class Running:
 
     settings: Deployment
     store: Shown
-    board: LiveStatus
+    status: LiveStatus
     explain: Callable[[str], EventExplanation]
     """Why an event has its score; a StepvadError if nobody can tell any more."""
     mark: Callable[[str, bool], None]
@@ -46,7 +46,7 @@ class Running:
 
     def camera(self, name: str) -> CameraView:
         """The camera with this name; 404 if there is none."""
-        for camera in self.board.snapshot().cameras:
+        for camera in self.status.snapshot().cameras:
             if camera.name == name:
                 return camera
         raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
@@ -75,33 +75,33 @@ def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
         return answers.SiteAnswer(
             name=site.settings.name,
             version=version,
-            uptime_s=site.board.snapshot().uptime_s,
-            cameras=site.board.names() or [*site.store.stored().cameras],
+            uptime_s=site.status.snapshot().uptime_s,
+            cameras=site.status.names() or [*site.store.stored().cameras],
         )
 
     @app.get("/api/cameras", tags=["cameras"])
     def cameras() -> list[answers.CameraAnswer]:
         """All cameras: settings, health, counts and drift."""
-        return [answers.CameraAnswer.of(camera) for camera in site.board.snapshot().cameras]
+        return [answers.CameraAnswer.of(camera) for camera in site.status.snapshot().cameras]
 
     @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
-    def camera(name: Name) -> answers.CameraAnswer:
+    def camera(name: CameraPath) -> answers.CameraAnswer:
         """One camera."""
         return answers.CameraAnswer.of(site.camera(name))
 
     @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
-    def timeline(name: Name) -> answers.TimelineAnswer:
+    def timeline(name: CameraPath) -> answers.TimelineAnswer:
         """The scores of one camera over the last hour."""
         return _timeline(site, site.camera(name))
 
     @app.get("/api/timelines", tags=["cameras"])
     def timelines() -> list[answers.TimelineAnswer]:
         """The scores of all cameras over the last hour."""
-        return [_timeline(site, camera) for camera in site.board.snapshot().cameras]
+        return [_timeline(site, camera) for camera in site.status.snapshot().cameras]
 
 
 def _timeline(site: Running, camera: CameraView) -> answers.TimelineAnswer:
-    points = [(second, round(score, 3)) for second, score in site.board.timeline(camera.name)]
+    points = [(second, round(score, 3)) for second, score in site.status.timeline(camera.name)]
     return answers.TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
@@ -145,12 +145,12 @@ def _of_events(app: FastAPI, site: Running) -> None:
 
 def _of_one_event(app: FastAPI, site: Running) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
-    def event(id: Id) -> answers.EventAnswer:
+    def event(id: EventIdPath) -> answers.EventAnswer:
         """One event."""
         return answers.EventAnswer.of(site.event(id), id in site.store.marked())
 
     @app.get("/api/events/{id}/explanation", tags=["events"], responses=NOT_THERE)
-    def explanation(id: Id) -> answers.ExplanationAnswer:
+    def explanation(id: EventIdPath) -> answers.ExplanationAnswer:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
@@ -159,7 +159,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
             raise _missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
-    def mark(id: Id, mark: answers.MarkRequest) -> answers.EventAnswer:
+    def mark(id: EventIdPath, mark: answers.MarkRequest) -> answers.EventAnswer:
         """Say that an event was normal, or take that back."""
         site.event(id)
         try:
@@ -169,7 +169,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         return event(id)
 
     @app.delete("/api/events/{id}", tags=["events"], status_code=204, responses=NOT_THERE)
-    def delete_event(id: Id) -> Response:
+    def delete_event(id: EventIdPath) -> Response:
         """Delete an event that is over, with its poses and its explanation."""
         if site.event(id).is_open:
             raise HTTPException(409, f"event {id}: expected one that is over, got one that goes on")
@@ -192,7 +192,7 @@ def _of_what_is_kept(app: FastAPI, site: Running) -> None:
     @app.get("/api/sinks", tags=["site"])
     def sinks() -> list[answers.SinkAnswer]:
         """Where events go, how many wait, and what went wrong."""
-        return [answers.SinkAnswer.of(sink) for sink in site.board.snapshot().sinks]
+        return [answers.SinkAnswer.of(sink) for sink in site.status.snapshot().sinks]
 
 
 def _of_dead_letters(app: FastAPI, site: Running) -> None:
@@ -201,9 +201,9 @@ def _of_dead_letters(app: FastAPI, site: Running) -> None:
     @app.get("/api/undelivered", tags=["site"])
     def undelivered() -> answers.Undelivered:
         """Messages that a sink refused for good."""
-        letters = outbox.dead_letters() if isinstance(outbox, Outbox) else []
+        dead_letters = outbox.dead_letters() if isinstance(outbox, Outbox) else []
         return answers.Undelivered(
-            refused=len(letters),
+            refused=len(dead_letters),
             messages=[
                 answers.UndeliveredMessage(
                     id=one.seq,
@@ -213,7 +213,7 @@ def _of_dead_letters(app: FastAPI, site: Running) -> None:
                     created=one.created,
                     error=one.error,
                 )
-                for one in letters[:MOST_EVENTS]
+                for one in dead_letters[:MOST_EVENTS]
             ],
         )
 

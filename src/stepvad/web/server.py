@@ -71,7 +71,7 @@ class Server:
             asyncio.run(self._serve())
         self.listening.close()
         if not self._server.should_exit:
-            raise RuntimeError("the server ended although nobody stopped it")
+            raise RuntimeError("the server exited unexpectedly")
 
     def stop(self, deadline: float) -> None:
         """Stop accepting requests; open ones may finish until shortly before the deadline."""
@@ -195,5 +195,5 @@ def _refused(host: str, port: int, error: Exception) -> ConfigError:
     reason = error.strerror if isinstance(error, OSError) else None
     return ConfigError(
         f"web: expected to listen on {host} port {port}, got: {reason or error}",
-        hint="another program may have it: choose another host or port under [web]",
+        hint="another program may use it: choose another host or port under [web]",
     )

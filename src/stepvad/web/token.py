@@ -17,7 +17,7 @@ class Token:
         if len(token) < SHORTEST_TOKEN:
             raise ConfigError(
                 f"web.token: expected at least {SHORTEST_TOKEN} characters, got {len(token)}",
-                hint="leave the setting out and one is made",
+                hint="remove the setting to have one generated",
             )
         self._token = token.encode()
         # browsers send a host's cookies to all its ports, so each site needs its own cookie name

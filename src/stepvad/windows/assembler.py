@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepvad.config import Config
 from stepvad.skeletons import COCO17, Skeleton
-from stepvad.windows.gaps import Poses, ends_run, fill_gaps
+from stepvad.windows.gaps import PoseArrays, ends_run, fill_gaps
 from stepvad.windows.online import check_online
 from stepvad.windows.prepare import prepare
 from stepvad.windows.sampling import Sampling
@@ -201,7 +201,7 @@ class WindowAssembler:
         confidence: NDArray[np.float32],
         first: NDArray[np.int64],
         slots: NDArray[np.int64],
-    ) -> Poses:
+    ) -> PoseArrays:
         """The pose before each gap: the previous row, or the track's latest buffered pose."""
         gap = np.flatnonzero(missed)
         earlier, sure = keypoints[gap - 1], confidence[gap - 1]

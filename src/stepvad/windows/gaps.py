@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Poses = tuple[NDArray[np.float32], NDArray[np.float32]]
+PoseArrays = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Keypoints `(n, V, 2)` and mean confidence `(n,)`."""
 
 
@@ -15,8 +15,8 @@ def ends_run(missed: NDArray[np.int64], longest: int) -> NDArray[np.bool_]:
 
 
 def fill_gaps(
-    missed: NDArray[np.int64], poses: Poses, earlier: Poses
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Poses]:
+    missed: NDArray[np.int64], poses: PoseArrays, earlier: PoseArrays
+) -> tuple[NDArray[np.int64], NDArray[np.int64], PoseArrays]:
     """Insert the `missed (n,)` poses before each pose, interpolated linearly in time.
 
     `earlier` holds the pose before each gap, one for every `missed` above 0. Returns for each

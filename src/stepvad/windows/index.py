@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config
-from stepvad.windows.gaps import Poses
+from stepvad.windows.gaps import PoseArrays
 from stepvad.windows.sampling import Sampling
 from stepvad.windows.values import Windows
 
@@ -96,7 +96,7 @@ class WindowIndex:
         """The windows at these rows, cut and standardised."""
         return Windows.of(*self.poses(rows), self.track_id[rows], self.frame[rows], self.config)
 
-    def poses(self, rows: NDArray[np.int64] | slice) -> Poses:
+    def poses(self, rows: NDArray[np.int64] | slice) -> PoseArrays:
         """The windows at these rows in pixels `(n, T, V, 2)`, and their confidences `(n, T)`."""
         covered = self.start[rows][:, None] + np.arange(self.sampling.span)
         return self.sampling.take(self._keypoints(covered), self.confidence[covered])

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from stepvad.windows.gaps import ends_run, fill_gaps
 from stepvad.windows.sampling import Sampling
 
-Found = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
+CompletedWindows = tuple[
+    NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]
+]
 """Keypoints `(N, T, V, 2)`, confidences `(N, T)`, track ids and last frames of new windows."""
 
 
@@ -40,7 +42,7 @@ class TrackRings:
         track_ids: Sequence[int],
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
-    ) -> Found:
+    ) -> CompletedWindows:
         """Add a pose to each of these tracks; return the windows completed, track by track."""
         self.n_filled = 0
         self._forget(frame)
@@ -100,7 +102,7 @@ class TrackRings:
         track_id: NDArray[np.int64],
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
-    ) -> list[Found]:
+    ) -> list[CompletedWindows]:
         """Interpolate the missed poses of some tracks; return the windows they complete."""
         latest = slots, (self._length[slots] - 1) % self._span
         earlier = self._keypoints[latest], self._confidence[latest]
@@ -128,7 +130,7 @@ class TrackRings:
         self._length[slots] += 1
         self._last[slots] = frame
 
-    def _windows(self, slots: NDArray[np.int64], track_id: NDArray[np.int64]) -> Found:
+    def _windows(self, slots: NDArray[np.int64], track_id: NDArray[np.int64]) -> CompletedWindows:
         """The latest window of each of these tracks that is long enough for one."""
         whole = self._length[slots] >= self._span
         slots = slots[whole, None]

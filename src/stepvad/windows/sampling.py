@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
-from stepvad.windows.gaps import Poses
+from stepvad.windows.gaps import PoseArrays
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Sampling:
         before, share = _positions(self.T, self.ratio)
         return before + (share >= 0.5)
 
-    def take(self, keypoints: NDArray[np.float32], confidence: NDArray[np.float32]) -> Poses:
+    def take(self, keypoints: NDArray[np.float32], confidence: NDArray[np.float32]) -> PoseArrays:
         """Windows `(N, T, V, 2)` and `(N, T)` from the frames they cover, `(N, span, …)`.
 
         Each value is computed on its own, so any batching gives the same bits.

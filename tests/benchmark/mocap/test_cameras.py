@@ -8,7 +8,7 @@ import pytest
 from stepvad.benchmark.mocap.cameras import (
     FRAME_RATES,
     SIZE,
-    Box,
+    Obstacle,
     PinholeCamera,
     camera_of_scene,
     inside,
@@ -42,24 +42,24 @@ def test_twice_as_far_is_half_as_tall() -> None:
 
 
 def test_a_pillar_hides_what_is_behind_it_and_nothing_else() -> None:
-    pillar = Box((-0.25, 0.25), (4.0, 4.5), 3.0)
+    pillar = Obstacle((-0.25, 0.25), (4.0, 4.5), 3.0)
     points = np.array([[0.0, 8.0, 1.0], [0.0, 3.0, 1.0], [1.0, 8.0, 1.0], [0.4, 8.0, 1.0]])
     assert pillar.hides(2.0, points).tolist() == [True, False, False, True]
 
 
 def test_a_counter_hides_the_legs_only() -> None:
-    counter = Box((-2.0, 2.0), (5.0, 5.5), 1.0)
+    counter = Obstacle((-2.0, 2.0), (5.0, 5.5), 1.0)
     person = np.array([[0.0, 6.0, 0.1], [0.0, 6.0, 1.6]])
     assert counter.hides(2.5, person).tolist() == [True, False]
 
 
 def test_what_stands_before_a_box_is_not_hidden_by_it() -> None:
-    box = Box((-1.0, 1.0), (6.0, 7.0), 3.0)
+    box = Obstacle((-1.0, 1.0), (6.0, 7.0), 3.0)
     assert not box.hides(2.5, np.array([0.0, 5.5, 0.2]))
 
 
 def test_a_box_covers_its_ground_and_a_margin() -> None:
-    box = Box((0.0, 1.0), (4.0, 5.0), 1.0)
+    box = Obstacle((0.0, 1.0), (4.0, 5.0), 1.0)
     ground = np.array([[0.5, 4.5], [1.2, 4.5], [2.0, 4.5]])
     assert box.covers(ground, margin_m=0.3).tolist() == [True, True, False]
 

@@ -59,7 +59,9 @@ def test_a_clip_does_not_depend_on_how_many_are_made(tiny: Dataset, archive_path
 def test_nobody_is_on_both_sides_of_a_split(archive_path: Path) -> None:
     archive = motions.open_archive(archive_path)
     for halves in HALVES.values():
-        persons = [takes.cast(archive, half, abnormal=True).persons() for half in halves.values()]
+        persons = [
+            takes.split_takes(archive, half, abnormal=True).persons() for half in halves.values()
+        ]
         assert sum(map(len, persons)) == len(set.union(*persons))
 
 
@@ -100,14 +102,14 @@ def test_people_stand_upright(tiny: Dataset) -> None:
 
 
 def test_training_takes_show_no_sign(archive_path: Path) -> None:
-    cast = takes.cast(motions.open_archive(archive_path), "a", abnormal=False)
+    cast = takes.split_takes(motions.open_archive(archive_path), "a", abnormal=False)
     assert cast.abnormal == {}
     assert all(not take.abnormal.any() and take.kind is None for take in cast.normal)
     assert all(truth.ordinary(take.joints).mean() > 0.9 for take in cast.normal)
 
 
 def test_an_event_is_led_in_and_out_by_normal_motion(archive_path: Path) -> None:
-    cast = takes.cast(motions.open_archive(archive_path), "a", abnormal=True)
+    cast = takes.split_takes(motions.open_archive(archive_path), "a", abnormal=True)
     run = cast.abnormal["run"][0]
     longer = joining.embedded(np.random.default_rng(0), cast, run, 60)
     events = np.flatnonzero(longer.abnormal)
@@ -119,7 +121,7 @@ def test_an_event_is_led_in_and_out_by_normal_motion(archive_path: Path) -> None
 
 
 def test_joined_takes_go_on_where_the_first_stops(archive_path: Path) -> None:
-    cast = takes.cast(motions.open_archive(archive_path), "a", abnormal=False)
+    cast = takes.split_takes(motions.open_archive(archive_path), "a", abnormal=False)
     walk = cast.normal[0]
     joined = joining.join(walk, walk)
     assert joined is not None
@@ -207,7 +209,7 @@ def real(data_dir: Path) -> motions.Archive:
 def test_every_listed_motion_is_in_the_archive_and_used(
     real: motions.Archive, half: catalogue.Half
 ) -> None:
-    cast = takes.cast(real, half, abnormal=True)
+    cast = takes.split_takes(real, half, abnormal=True)
     assert {take.name for take in cast.normal} == set(catalogue.normal_names(half))
     for kind in catalogue.KINDS:
         used = {take.name for take in cast.abnormal.get(kind, ())}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stepvad.benchmark.mocap import takes
-from stepvad.benchmark.mocap.cameras import SIZE, Box, PinholeCamera
+from stepvad.benchmark.mocap.cameras import SIZE, Obstacle, PinholeCamera
 from stepvad.benchmark.mocap.dataset import camera_of
 from stepvad.benchmark.mocap.motions import HIPS, open_archive
 from stepvad.benchmark.mocap.scenes import make_scene
@@ -22,7 +22,7 @@ OPEN = PinholeCamera(4.0, np.radians(20), 1200.0, 25.0, ())
 
 @pytest.fixture(scope="module")
 def cast(archive_path: Path) -> TakeSplit:
-    return takes.cast(open_archive(archive_path), "a", abnormal=True)
+    return takes.split_takes(open_archive(archive_path), "a", abnormal=True)
 
 
 def staged(cast: TakeSplit, camera: PinholeCamera = OPEN, *, seed: int) -> list[Actor]:
@@ -51,7 +51,7 @@ def test_no_more_people_are_on_stage_than_there_are_places(cast: TakeSplit) -> N
 
 
 def test_nobody_walks_through_a_box(cast: TakeSplit) -> None:
-    box = Box((-1.0, 1.0), (7.0, 8.0), 1.0)
+    box = Obstacle((-1.0, 1.0), (7.0, 8.0), 1.0)
     camera = PinholeCamera(4.0, np.radians(20), 1200.0, 25.0, (box,))
     for seed in range(6):
         for actor in staged(cast, camera, seed=seed):
@@ -70,7 +70,7 @@ def test_an_event_is_seen_and_named(cast: TakeSplit) -> None:
 
 
 def test_behind_a_wall_nothing_is_seen_and_nothing_is_labelled(cast: TakeSplit) -> None:
-    wall = Box((-50.0, 50.0), (1.0, 1.2), 6.0)
+    wall = Obstacle((-50.0, 50.0), (1.0, 1.2), 6.0)
     camera = PinholeCamera(4.0, np.radians(20), 1200.0, 25.0, (wall,))
     rng = np.random.default_rng(0)
     scene = make_scene(rng, camera, cast, ("jump",), name="c", seconds=8.0)

@@ -9,7 +9,7 @@ from stepvad.benchmark.mocap import truth
 from stepvad.benchmark.mocap.catalogue import KINDS
 from stepvad.benchmark.mocap.motions import FPS, HIP_JOINTS
 from stepvad.benchmark.mocap.truth import Sign
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 from tests.benchmark.mocap.people import (
     Floats,
     index,
@@ -45,7 +45,7 @@ def test_a_jump_is_airborne_while_the_feet_are_up_and_normal_before() -> None:
     frames = np.flatnonzero(mask)
     assert frames[0] == pytest.approx(75 - half_flight - reach, abs=3)
     assert frames[-1] == pytest.approx(75 + half_flight + reach, abs=3)
-    assert len(stretches(mask)) == 1
+    assert len(true_runs(mask)) == 1
 
 
 def test_a_hop_lower_than_the_threshold_is_normal() -> None:
@@ -131,12 +131,12 @@ def test_a_motion_without_the_signs_of_its_class_has_no_event() -> None:
 
 def test_pauses_are_part_of_an_event_and_longer_ones_are_not() -> None:
     twice = np.maximum(jumping(300, 75), jumping(300, 75 + 28))
-    assert len(stretches(truth.abnormal(twice, "jump"))) == 1
+    assert len(true_runs(truth.abnormal(twice, "jump"))) == 1
     apart = np.maximum(jumping(300, 75), jumping(300, 75 + 90))
-    assert len(stretches(truth.abnormal(apart, "jump"))) == 2
+    assert len(true_runs(truth.abnormal(apart, "jump"))) == 2
 
 
 def test_stretches_are_half_open() -> None:
     mask = np.array([1, 1, 0, 0, 1], dtype=np.bool_)
-    assert stretches(mask) == [(0, 2), (4, 5)]
-    assert stretches(np.zeros(3, dtype=np.bool_)) == []
+    assert true_runs(mask) == [(0, 2), (4, 5)]
+    assert true_runs(np.zeros(3, dtype=np.bool_)) == []

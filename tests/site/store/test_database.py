@@ -156,9 +156,9 @@ def main(path):
         store.change("end", one.ended("calm", 2000.0))
         print("end", one.id, flush=True)
         if number % 5 == 4:
-            for letter in store.pending("file", 3):
-                store.delivered("file", letter.seq)
-                print("delivered", letter.seq, flush=True)
+            for message in store.pending("file", 3):
+                store.delivered("file", message.seq)
+                print("delivered", message.seq, flush=True)
 """
 
 
@@ -190,8 +190,8 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
     assert {*told["new"]} <= stored.keys()
     assert all(stored[id].ended_by == "calm" for id in told["end"])
     assert not any(one.is_open for one in stored.values())
-    letters = [(one.kind, one.event_id) for one in store.pending("mqtt", limit=100_000)]
-    assert len(letters) == len({*letters}) == 2 * len(stored)
+    messages = [(one.kind, one.event_id) for one in store.pending("mqtt", limit=100_000)]
+    assert len(messages) == len({*messages}) == 2 * len(stored)
     assert not {int(seq) for seq in told["delivered"]} & {
         one.seq for one in store.pending("file", limit=100_000)
     }

@@ -39,8 +39,8 @@ def shuffle(store: Store, seed: int, n: int = 400) -> None:
             store.put_poses(one.id, camera.encode() * some.randrange(2000))
         for sink in SINKS:
             if some.random() < 0.6:
-                for letter in store.pending(sink, 2):
-                    store.delivered(sink, letter.seq)
+                for message in store.pending(sink, 2):
+                    store.delivered(sink, message.seq)
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_nothing_of_a_deleted_camera_is_left_on_disk(store: Store) -> None:
     assert UNIQUE.encode() not in bytes_on_disk(store)
     assert b"yard" in bytes_on_disk(store)
     assert len(store.events(limit=None)) == 30
-    assert all(letter.message.after.camera == "yard" for letter in store.pending("file"))
+    assert all(message.message.after.camera == "yard" for message in store.pending("file"))
 
 
 def test_a_deletion_is_clean_while_a_site_writes_and_reads(store: Store) -> None:

@@ -23,11 +23,11 @@ def test_a_change_is_stored_and_announced_to_every_sink(store: Store) -> None:
     assert store.change("end", end) == "stored"
     assert store.event(end.id) == end
     for sink in SINKS:
-        letters = store.pending(sink)
-        assert [letter.kind for letter in letters] == ["new", "update", "end"]
-        assert [letter.seq for letter in letters] == sorted(letter.seq for letter in letters)
-        assert letters[2].message.before.end_time is None
-        assert letters[2].message.after == end
+        messages = store.pending(sink)
+        assert [message.kind for message in messages] == ["new", "update", "end"]
+        assert [message.seq for message in messages] == sorted(message.seq for message in messages)
+        assert messages[2].message.before.end_time is None
+        assert messages[2].message.after == end
 
 
 def test_the_same_change_twice_is_announced_once(store: Store) -> None:

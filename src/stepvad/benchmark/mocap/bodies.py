@@ -14,7 +14,7 @@ from stepvad.benchmark.mocap.motions import (
     NECK,
     SHOULDERS,
     WRISTS,
-    Floats,
+    Float64s,
 )
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.skeletons import COCO17
@@ -27,7 +27,7 @@ TRUNK_M, TRUNK_DEEP_M = 0.17, 0.12
 """Half the width of a trunk, and how far behind its axis a joint must be to be occluded."""
 
 
-def coco17(joints: Floats) -> Floats:
+def coco17(joints: Float64s) -> Float64s:
     """COCO-17 joints `(n, 17, 3)` from captured joints `(n, 15, 3)`.
 
     The face is derived from head and arms.
@@ -35,7 +35,7 @@ def coco17(joints: Floats) -> Floats:
     forward, across, up = head_axes(joints)
     head = joints[:, HEAD]
 
-    def at(offset: tuple[float, float, float], side: int) -> Floats:
+    def at(offset: tuple[float, float, float], side: int) -> Float64s:
         return head + offset[0] * forward + offset[1] * up + side * offset[2] * across
 
     face = [at(NOSE_M, 0), at(EYES_M, 1), at(EYES_M, -1), at(EAR_M, 1), at(EAR_M, -1)]
@@ -43,7 +43,7 @@ def coco17(joints: Floats) -> Floats:
     return np.concatenate([np.stack(face, axis=1), body], axis=1)
 
 
-def head_axes(joints: Floats) -> tuple[Floats, Floats, Floats]:
+def head_axes(joints: Float64s) -> tuple[Float64s, Float64s, Float64s]:
     """Forward, left and up unit vectors of the head, each `(n, 3)`."""
     left = joints[:, SHOULDERS[0]] - joints[:, SHOULDERS[1]]
     up = _unit(joints[:, HEAD] - joints[:, NECK])
@@ -51,7 +51,7 @@ def head_axes(joints: Floats) -> tuple[Floats, Floats, Floats]:
     return np.cross(across, up), across, up
 
 
-def faces_away(joints: Floats, eye: Floats) -> Mask:
+def faces_away(joints: Float64s, eye: Float64s) -> Mask:
     """Mask `(n, 17)` of face joints on the side of the head hidden from the camera at `eye`."""
     forward, across, _ = head_axes(joints)
     to_camera = _unit(eye - joints[:, HEAD])
@@ -64,7 +64,7 @@ def faces_away(joints: Floats, eye: Floats) -> Mask:
     return hidden
 
 
-def behind_trunk(points: Floats, depth: Floats, trunk: Floats, trunk_depth: Floats) -> Mask:
+def behind_trunk(points: Float64s, depth: Float64s, trunk: Float64s, trunk_depth: Float64s) -> Mask:
     """Mask `(n, V)` of the points `(n, V, 2)` at `depth (n, V)` that lie behind a trunk.
 
     `trunk (n, 2, 2)` are its upper and lower end, `trunk_depth (n, 2)` their depths. Points are
@@ -78,11 +78,11 @@ def behind_trunk(points: Floats, depth: Floats, trunk: Floats, trunk_depth: Floa
     return (off * axis_depth < TRUNK_M) & (depth > axis_depth + TRUNK_DEEP_M)
 
 
-def trunk_of(joints: Floats) -> Floats:
+def trunk_of(joints: Float64s) -> Float64s:
     """Upper and lower end of a trunk, `(n, 2, 3)`: between the shoulders, and above the knees."""
     lower = 0.5 * joints[:, HIPS] + 0.5 * joints[:, KNEES].mean(axis=1)
     return np.stack([joints[:, SHOULDERS].mean(axis=1), lower], axis=1)
 
 
-def _unit(vectors: Floats) -> Floats:
+def _unit(vectors: Float64s) -> Float64s:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepvad.benchmark.mocap.motions import Floats
+from stepvad.benchmark.mocap.motions import Float64s
 from stepvad.benchmark.mocap.truth import Mask
 
 SIZE = (1920, 1080)
@@ -25,14 +25,14 @@ OBSTACLES = (0, 3)
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class Obstacle:
     """A pillar or counter on the ground: its corners and height in metres."""
 
     x: tuple[float, float]
     y: tuple[float, float]
     height_m: float
 
-    def hides(self, camera_height_m: float, points: Floats) -> Mask:
+    def hides(self, camera_height_m: float, points: Float64s) -> Mask:
         """Whether it lies between the camera and each of the points `(…, 3)`."""
         eye = np.array([0.0, 0.0, camera_height_m])
         ray = points - eye
@@ -43,7 +43,7 @@ class Box:
         leaves = np.fmax(low, high).min(axis=-1)
         return (enters < leaves) & (leaves > 0) & (enters < 0.98)  # it ends before the point
 
-    def covers(self, ground: Floats, *, margin_m: float) -> Mask:
+    def covers(self, ground: Float64s, *, margin_m: float) -> Mask:
         """Whether points `(…, 2)` on the ground lie inside it, or within the margin."""
         x, y = ground[..., 0], ground[..., 1]
         return (
@@ -62,9 +62,9 @@ class PinholeCamera:
     pitch: float
     focal_px: float
     fps: float
-    boxes: tuple[Box, ...]
+    boxes: tuple[Obstacle, ...]
 
-    def project(self, points: Floats) -> tuple[Floats, Floats]:
+    def project(self, points: Float64s) -> tuple[Float64s, Float64s]:
         """Pixels `(…, 2)` and depth `(…)` in metres of points `(…, 3)`, z up."""
         x, y, below = points[..., 0], points[..., 1], self.height_m - points[..., 2]
         depth = np.maximum(y * np.cos(self.pitch) + below * np.sin(self.pitch), NEAR_M)
@@ -87,7 +87,7 @@ class PinholeCamera:
             far = min(far, (self.height_m - PERSON_M) / np.tan(top))
         return near, max(far, 1.3 * near)
 
-    def place(self, rng: np.random.Generator) -> Floats:
+    def place(self, rng: np.random.Generator) -> Float64s:
         """A random point on the ground, `(2,)`, well inside the image."""
         near, far = self.reach()
         y = np.sqrt(rng.uniform(near**2, min(far, 3 * near) ** 2))  # uniform over the ground area
@@ -108,16 +108,16 @@ def camera_of_scene(rng: np.random.Generator) -> PinholeCamera:
     return PinholeCamera(camera.height_m, camera.pitch, camera.focal_px, camera.fps, tuple(boxes))
 
 
-def inside(pixels: Floats) -> Mask:
+def inside(pixels: Float64s) -> Mask:
     """Whether pixels `(…, 2)` lie in the image."""
     return np.asarray(((pixels >= 0) & (pixels < SIZE)).all(axis=-1))
 
 
-def _obstacle(rng: np.random.Generator, camera: PinholeCamera) -> Box:
+def _obstacle(rng: np.random.Generator, camera: PinholeCamera) -> Obstacle:
     """A pillar that hides a whole person, or a counter that hides the legs."""
     x, y = camera.place(rng)
     if rng.random() < 0.5:
         width, depth, height = rng.uniform(0.3, 0.6), rng.uniform(0.3, 0.6), 3.0
     else:
         width, depth, height = rng.uniform(1.0, 2.5), rng.uniform(0.4, 0.8), rng.uniform(0.7, 1.1)
-    return Box((x - width / 2, x + width / 2), (y - depth / 2, y + depth / 2), height)
+    return Obstacle((x - width / 2, x + width / 2), (y - depth / 2, y + depth / 2), height)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 Half = Literal["a", "b", "validation"]
-Kind = Literal[
+MotionKind = Literal[
     "run", "jump", "fall", "floor", "fight", "dance", "acrobatics", "climb", "throw"
 ]  # fmt: skip
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[MotionKind, ...] = (
     "run", "jump", "fall", "floor", "fight", "dance", "acrobatics", "climb", "throw",
 )  # fmt: skip
 """Classes of anomalies; `floor` is crawling, rolling and getting up from the floor."""
@@ -49,7 +49,7 @@ NORMAL: Mapping[str, str] = {
 }
 """Normal motions, by activity."""
 
-ABNORMAL: Mapping[Kind, str] = {
+ABNORMAL: Mapping[MotionKind, str] = {
     "run": (
         "02:03 09:01-11 16:08,35-46,48-57 35:17-26 38:03 77:10-13 104:04,06,08-10,37,48,53-57 "
         "127:03-20 128:02-03,05-07 141:02-03,34 143:01-04,42"
@@ -149,6 +149,6 @@ def normal_names(half: Half) -> tuple[str, ...]:
     return tuple(name for name in listed if half_of(name) == half)
 
 
-def abnormal_names(half: Half, kind: Kind) -> tuple[str, ...]:
+def abnormal_names(half: Half, kind: MotionKind) -> tuple[str, ...]:
     """The motions of a half that show one class of anomaly."""
     return tuple(name for name in names(ABNORMAL[kind]) if half_of(name) == half)

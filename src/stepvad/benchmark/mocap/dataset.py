@@ -13,17 +13,17 @@ import numpy as np
 from stepvad.benchmark.datasets import Dataset, of_clips
 from stepvad.benchmark.mocap import motions, takes
 from stepvad.benchmark.mocap.cameras import PinholeCamera, camera_of_scene
-from stepvad.benchmark.mocap.catalogue import Half, Kind
+from stepvad.benchmark.mocap.catalogue import Half, MotionKind
 from stepvad.benchmark.mocap.scenes import MocapScene, make_scene
 from stepvad.benchmark.mocap.takes import TakeSplit
 from stepvad.errors import ConfigError
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
-Split = Literal[1, 2]
+MocapSplit = Literal[1, 2]
 Part = Literal["train", "validation", "test"]
 
-HALVES: Mapping[Split, Mapping[Part, Half]] = {
+HALVES: Mapping[MocapSplit, Mapping[Part, Half]] = {
     1: {"train": "b", "validation": "validation", "test": "a"},
     2: {"train": "a", "validation": "validation", "test": "b"},
 }
@@ -53,7 +53,7 @@ SIZES: Mapping[str, Size] = {"full": FULL, "small": SMALL}
 
 def make(
     *,
-    split: Split,
+    split: MocapSplit,
     seed: int = 0,
     size: Size = FULL,
     archive: Path | None = None,
@@ -68,7 +68,7 @@ def make(
         raise ConfigError(f"split: expected 1 or 2, got {split!r}")
     opened = motions.open_archive(archive)
     casts = {
-        part: takes.cast(opened, half, abnormal=part != "train")
+        part: takes.split_takes(opened, half, abnormal=part != "train")
         for part, half in HALVES[split].items()
     }
     scenes = partial(make_scenes, seed=seed, split=split, size=size, report=report)
@@ -87,7 +87,13 @@ def make(
 
 
 def make_scenes(
-    cast: TakeSplit, part: Part, *, seed: int, split: Split, size: Size, report: Report = silent
+    take_split: TakeSplit,
+    part: Part,
+    *,
+    seed: int,
+    split: MocapSplit,
+    size: Size,
+    report: Report = silent,
 ) -> Iterator[MocapScene]:
     """Yield the scenes of one part by name; a scene does not depend on the number of scenes."""
     n_scenes = {"train": size.train, "validation": size.validation, "test": size.test}[part]
@@ -97,8 +103,8 @@ def make_scenes(
         camera = camera_of(seed, number % CAMERAS)
         rng = np.random.default_rng([seed, split, parts.index(part), number])
         name = f"{number % CAMERAS + 1:02d}_{1000 * parts.index(part) + number + 1:04d}"
-        kinds = _kinds(rng, cast, number)
-        yield make_scene(rng, camera, cast, kinds, name=name, seconds=size.seconds)
+        kinds = _kinds(rng, take_split, number)
+        yield make_scene(rng, camera, take_split, kinds, name=name, seconds=size.seconds)
         report(Progress(f"{part} clips", done, n_scenes, name))
 
 
@@ -107,9 +113,9 @@ def camera_of(seed: int, scene: int) -> PinholeCamera:
     return camera_of_scene(np.random.default_rng([seed, scene]))
 
 
-def _kinds(rng: np.random.Generator, cast: TakeSplit, number: int) -> tuple[Kind, ...]:
+def _kinds(rng: np.random.Generator, take_split: TakeSplit, number: int) -> tuple[MotionKind, ...]:
     """Anomaly classes of a clip: each class in turn, sometimes with a second one."""
-    listed = list(cast.abnormal)
+    listed = list(take_split.abnormal)
     if not listed or number % CALM == CALM - 1:
         return ()
     turn = listed[(number - number // CALM) % len(listed)]

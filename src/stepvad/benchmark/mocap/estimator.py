@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import signal, special
 
-from stepvad.benchmark.mocap.motions import Floats
+from stepvad.benchmark.mocap.motions import Float64s
 from stepvad.benchmark.mocap.truth import Mask
 
 CONFIDENCE_QUANTILES = (
@@ -50,7 +50,9 @@ LOST_BELOW = 0.22
 """A pose with a lower mean confidence is not detected."""
 
 
-def confidence(rng: np.random.Generator, hidden: Mask, height_px: Floats, *, fps: float) -> Floats:
+def confidence(
+    rng: np.random.Generator, hidden: Mask, height_px: Float64s, *, fps: float
+) -> Float64s:
     """Confidence `(n, 17)` of joints, given which are hidden and the person's height in pixels."""
     n, n_joints = hidden.shape
     loss = np.where(np.arange(n_joints) < FACE_JOINTS, HIDDEN_FACE, HIDDEN)
@@ -67,8 +69,8 @@ def confidence(rng: np.random.Generator, hidden: Mask, height_px: Floats, *, fps
 
 
 def jitter(
-    rng: np.random.Generator, confidence: Floats, height_px: Floats, *, fps: float
-) -> Floats:
+    rng: np.random.Generator, confidence: Float64s, height_px: Float64s, *, fps: float
+) -> Float64s:
     """Keypoint errors `(n, 17, 2)` in pixels, larger for lower confidence."""
     n, n_joints = confidence.shape
     noise = _memory(rng, n, 2 * n_joints, JITTER_MEMORY_S * fps).reshape(n, n_joints, 2)
@@ -76,7 +78,7 @@ def jitter(
     return noise * (spread * height_px[:, None])[..., None]
 
 
-def missed(rng: np.random.Generator, confidence: Floats, *, fps: float) -> Mask:
+def missed(rng: np.random.Generator, confidence: Float64s, *, fps: float) -> Mask:
     """Mask `(n,)` of frames without a detection: at low confidence, and occasionally elsewhere."""
     n = len(confidence)
     lost = confidence.mean(axis=1) < LOST_BELOW
@@ -86,20 +88,20 @@ def missed(rng: np.random.Generator, confidence: Floats, *, fps: float) -> Mask:
     return lost
 
 
-def _quantile(score: Floats) -> Floats:
+def _quantile(score: Float64s) -> Float64s:
     """Map a normal score to the confidence at the same quantile of PoseLift's distribution."""
     share = special.ndtr(score)
     levels = np.linspace(0, 1, len(CONFIDENCE_QUANTILES))
     return np.interp(share, levels, CONFIDENCE_QUANTILES)
 
 
-def _normal_score(confidence: Floats) -> Floats:
+def _normal_score(confidence: Float64s) -> Float64s:
     """The normal score of a confidence, the inverse of `_quantile`."""
     levels = np.linspace(0, 1, len(CONFIDENCE_QUANTILES))
     return special.ndtri(np.interp(confidence, CONFIDENCE_QUANTILES, levels))
 
 
-def _memory(rng: np.random.Generator, n: int, columns: int, frames: float) -> Floats:
+def _memory(rng: np.random.Generator, n: int, columns: int, frames: float) -> Float64s:
     """Noise `(n, columns)` of unit variance whose correlation falls to 1/e in `frames` frames."""
     keep = np.exp(-1 / frames)
     noise = rng.standard_normal((n, columns))
@@ -107,7 +109,7 @@ def _memory(rng: np.random.Generator, n: int, columns: int, frames: float) -> Fl
     return signal.lfilter([1.0], [1.0, -keep], noise, axis=0)
 
 
-def _decay(values: Floats, seconds: float, fps: float) -> Floats:
+def _decay(values: Float64s, seconds: float, fps: float) -> Float64s:
     """Smooth values `(n, …)` forwards and backwards over a short time."""
     width = 2 * round(seconds * fps) + 1
     total = np.cumsum(np.pad(values, ((width // 2 + 1, width // 2), (0, 0)), mode="edge"), axis=0)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.mocap.motions import Floats
+from stepvad.benchmark.mocap.motions import Float64s
 from stepvad.benchmark.mocap.truth import Mask
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 from stepvad.poses import Track
 
 FORGET_S, FORGET = 0.4, 0.5
@@ -25,8 +25,8 @@ class Detections:
     """One person as detected: frames `(n,)`, keypoints `(n, 17, 2)`, confidence `(n, 17)`."""
 
     frames: NDArray[np.int64]
-    keypoints: Floats
-    confidence: Floats
+    keypoints: Float64s
+    confidence: Float64s
 
 
 def identify(
@@ -58,7 +58,7 @@ def _crossings(one: Detections, other: Detections, n_frames: int) -> list[int]:
         height[row, person.frames] = np.ptp(person.keypoints[..., 1], axis=1)
     apart = np.linalg.norm(middle[0] - middle[1], axis=1)
     close: Mask = apart < NEAR * height.min(axis=0)  # false for NaN, where one is missing
-    return [(first + end) // 2 for first, end in stretches(close)]
+    return [(first + end) // 2 for first, end in true_runs(close)]
 
 
 def _swap(

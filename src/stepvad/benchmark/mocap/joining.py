@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 
 from stepvad.benchmark.mocap import truth
 from stepvad.benchmark.mocap.catalogue import person_of
-from stepvad.benchmark.mocap.motions import ANKLES, FPS, HIP_JOINTS, HIPS, KNEES, Floats
+from stepvad.benchmark.mocap.motions import ANKLES, FPS, HIP_JOINTS, HIPS, KNEES, Float64s
 from stepvad.benchmark.mocap.takes import Take, TakeSplit
 
 BLEND = 12
@@ -28,9 +28,11 @@ TRIES = 10
 """Number of partners tried."""
 
 
-def prolonged(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
+def prolonged(rng: np.random.Generator, take_split: TakeSplit, take: Take, frames: int) -> Take:
     """Extend a normal take with others of the same person until it is long enough."""
-    partners = [other for other in cast.normal if person_of(other.name) == person_of(take.name)]
+    partners = [
+        other for other in take_split.normal if person_of(other.name) == person_of(take.name)
+    ]
     for _ in range(TRIES):
         if len(take) >= frames:
             break
@@ -39,14 +41,14 @@ def prolonged(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int
     return take
 
 
-def sustained(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
+def sustained(rng: np.random.Generator, take_split: TakeSplit, take: Take, frames: int) -> Take:
     """Extend a take that is abnormal throughout, such as a run, with more of the same person."""
     if take.kind is None or not take.abnormal.all():
         return take
     person = person_of(take.name)
     partners = [
         other
-        for other in cast.abnormal[take.kind]
+        for other in take_split.abnormal[take.kind]
         if person_of(other.name) == person and other.abnormal.all()
     ]
     for _ in range(TRIES):
@@ -57,11 +59,11 @@ def sustained(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int
     return take
 
 
-def embedded(rng: np.random.Generator, cast: TakeSplit, take: Take, frames: int) -> Take:
+def embedded(rng: np.random.Generator, take_split: TakeSplit, take: Take, frames: int) -> Take:
     """Surround an abnormal take with normal motion of the same person, or of others, scaled."""
     person = person_of(take.name)
-    own = [other for other in cast.normal if person_of(other.name) == person]
-    partners = own or list(cast.normal)
+    own = [other for other in take_split.normal if person_of(other.name) == person]
+    partners = own or list(take_split.normal)
     for before in (True, False):
         events = np.flatnonzero(take.abnormal)
         spare = events[0] if before else len(take) - 1 - events[-1]
@@ -113,7 +115,7 @@ def scaled(take: Take, leg: float) -> Take:
     return Take(take.name, take.kind, take.joints * (leg / leg_m(take.joints)), take.abnormal)
 
 
-def leg_m(joints: Floats) -> float:
+def leg_m(joints: Float64s) -> float:
     """Length of a leg (thigh and shank) in metres."""
     thigh = np.linalg.norm(joints[0, HIP_JOINTS] - joints[0, KNEES], axis=1)
     shank = np.linalg.norm(joints[0, KNEES] - joints[0, ANKLES], axis=1)
@@ -142,7 +144,7 @@ def _some(first: int, last: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.unique(np.linspace(max(first, 0), last, CANDIDATES).astype(np.int64))
 
 
-def _features(joints: Floats) -> Floats:
+def _features(joints: Float64s) -> Float64s:
     """Features to match, `(n, 90)`: joints relative to hips and heading, and velocities."""
     local = _upright_frame(joints)
     velocity = np.gradient(local, 1 / FPS, axis=0)
@@ -151,26 +153,26 @@ def _features(joints: Floats) -> Floats:
     return both / np.sqrt(n_joints)
 
 
-def _upright_frame(joints: Floats) -> Floats:
+def _upright_frame(joints: Float64s) -> Float64s:
     """Joints `(n, 15, 3)` relative to the hips, which face along +x in every frame."""
     centred = joints - joints[:, [HIPS]] * (1, 1, 0)
     return _turned(centred, -_heading(joints))
 
 
-def _aligned(joints: Floats, pose: Floats) -> Floats:
+def _aligned(joints: Float64s, pose: Float64s) -> Float64s:
     """Rotate and move joints on the ground to align the first pose with `pose`."""
     angle = _heading(pose[None]) - _heading(joints[:1])
     centred = joints - joints[0, HIPS] * (1, 1, 0)
     return _turned(centred, np.repeat(angle, len(joints))) + pose[HIPS] * (1, 1, 0)
 
 
-def _heading(joints: Floats) -> Floats:
+def _heading(joints: Float64s) -> Float64s:
     """Heading of the hips, `(n,)` in radians about the vertical."""
     left = joints[:, HIP_JOINTS[0]] - joints[:, HIP_JOINTS[1]]
     return np.arctan2(-left[:, 0], left[:, 1])
 
 
-def _turned(joints: Floats, angle: Floats) -> Floats:
+def _turned(joints: Float64s, angle: Float64s) -> Float64s:
     cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
     x, y, z = np.moveaxis(joints, -1, 0)
     return np.stack([cos * x - sin * y, sin * x + cos * y, z], axis=-1)

@@ -17,7 +17,7 @@ from stepvad.errors import DataError
 from stepvad.files import npyfile
 from stepvad.formats import files
 
-Floats = NDArray[np.float64]
+Float64s = NDArray[np.float64]
 
 MAX_BYTES = 1 << 30
 FPS = 30.0
@@ -49,7 +49,7 @@ class CapturedMotion:
     """One captured motion: joints `(n, 15, 3)` in metres, z up, the floor at z = 0."""
 
     name: str
-    joints: Floats
+    joints: Float64s
 
     def __len__(self) -> int:
         """Number of frames."""
@@ -127,7 +127,7 @@ def unbroken(motion: CapturedMotion) -> Iterator[slice]:
     yield from (slice(a, b) for a, b in pairwise(edges))
 
 
-def resample(values: Floats, at: Floats) -> Floats:
+def resample(values: Float64s, at: Float64s) -> Float64s:
     """Interpolate values `(n, …)` linearly at fractional frames `at`."""
     before = np.clip(np.floor(at).astype(np.int64), 0, max(len(values) - 2, 0))
     after = np.minimum(before + 1, len(values) - 1)

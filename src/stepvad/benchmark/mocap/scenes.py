@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.mocap import bodies, estimator
 from stepvad.benchmark.mocap.cameras import PERSON_M, SIZE, PinholeCamera, inside
-from stepvad.benchmark.mocap.catalogue import Kind
+from stepvad.benchmark.mocap.catalogue import MotionKind
 from stepvad.benchmark.mocap.identities import Detections, identify
-from stepvad.benchmark.mocap.motions import Floats
+from stepvad.benchmark.mocap.motions import Float64s
 from stepvad.benchmark.mocap.staging import Actor, stage
 from stepvad.benchmark.mocap.takes import TakeSplit
 from stepvad.benchmark.mocap.truth import Mask
@@ -49,25 +49,25 @@ class View:
     for `bodies.behind_trunk`, and the height of a standing person there, `height_px (n,)`.
     """
 
-    pixels: Floats
-    depth: Floats
-    trunk: Floats
-    trunk_depth: Floats
-    height_px: Floats
+    pixels: Float64s
+    depth: Float64s
+    trunk: Float64s
+    trunk_depth: Float64s
+    height_px: Float64s
 
 
 def make_scene(
     rng: np.random.Generator,
     camera: PinholeCamera,
-    cast: TakeSplit,
-    kinds: tuple[Kind, ...],
+    take_split: TakeSplit,
+    kinds: tuple[MotionKind, ...],
     *,
     name: str,
     seconds: float,
 ) -> MocapScene:
     """Create a clip with the given kinds of anomaly among people who behave normally."""
     n_frames = round(seconds * camera.fps)
-    actors = stage(rng, camera, cast, kinds, n_frames)
+    actors = stage(rng, camera, take_split, kinds, n_frames)
     views = [_view(actor, camera) for actor in actors]
     classes = np.full(n_frames, "", dtype="<U10")
     found = []
@@ -90,7 +90,7 @@ def _view(actor: Actor, camera: PinholeCamera) -> View:
     return View(pixels, depth, _rays(trunk, camera), trunk_depth, height_px)
 
 
-def _rays(pixels: Floats, camera: PinholeCamera) -> Floats:
+def _rays(pixels: Float64s, camera: PinholeCamera) -> Float64s:
     """Pixels relative to the image centre, divided by the focal length."""
     return (pixels - np.array(SIZE) / 2) / camera.focal_px
 

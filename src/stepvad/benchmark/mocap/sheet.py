@@ -10,7 +10,7 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.mocap.cameras import SIZE
 from stepvad.benchmark.mocap.catalogue import KINDS
 from stepvad.formats.labels import FrameLabels
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 from stepvad.plots.scene_sheet import ClipStrip, draw_scenes
 from stepvad.poses import Clip
 
@@ -36,7 +36,7 @@ def _strip(clips: list[tuple[Clip, FrameLabels]], kind: str) -> ClipStrip | None
         if kind not in labels.classes:
             continue
         people = clip.persons_per_frame()
-        for first, end in stretches(labels.classes[kind]):
+        for first, end in true_runs(labels.classes[kind]):
             few = bool(people[first:end].mean() <= FEW and people[first:end].min() > 0)
             events.append((few, end - first, number, first, end))
     if not events:

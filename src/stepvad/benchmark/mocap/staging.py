@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepvad.benchmark.mocap.cameras import PinholeCamera, inside
-from stepvad.benchmark.mocap.catalogue import Kind
+from stepvad.benchmark.mocap.catalogue import MotionKind
 from stepvad.benchmark.mocap.joining import embedded, prolonged, sustained
-from stepvad.benchmark.mocap.motions import FPS, HIPS, Floats, resample
+from stepvad.benchmark.mocap.motions import FPS, HIPS, Float64s, resample
 from stepvad.benchmark.mocap.takes import Take, TakeSplit
 from stepvad.benchmark.mocap.truth import Mask
 
@@ -41,9 +41,9 @@ class Actor:
     """A take on stage from frame `first`: joints `(n, 15, 3)` in the scene at the camera's rate."""
 
     first: int
-    joints: Floats
+    joints: Float64s
     abnormal: Mask
-    kind: Kind | None
+    kind: MotionKind | None
 
     @property
     def end(self) -> int:
@@ -60,8 +60,8 @@ class Actor:
 def stage(
     rng: np.random.Generator,
     camera: PinholeCamera,
-    cast: TakeSplit,
-    kinds: tuple[Kind, ...],
+    take_split: TakeSplit,
+    kinds: tuple[MotionKind, ...],
     n_frames: int,
 ) -> list[Actor]:
     """The actors of a clip: one for each kind of anomaly, and normal people around them.
@@ -71,7 +71,7 @@ def stage(
     actors: list[Actor] = []
     n_places = int(rng.integers(*PLACES, endpoint=True))
     for kind in kinds[:n_places]:
-        event = _event(rng, camera, cast, kind, actors, n_frames)
+        event = _event(rng, camera, take_split, kind, actors, n_frames)
         actors += [] if event is None else [event]
     events = list(actors)
     early = round(EARLY_S * camera.fps)
@@ -79,7 +79,7 @@ def stage(
         busy = [(a.first, a.end) for a in events[place : place + 1]]
         start = -int(rng.integers(early))
         for first, end in _free(start, n_frames, busy):
-            for actor in _normals(rng, camera, cast, actors, first, end):
+            for actor in _normals(rng, camera, take_split, actors, first, end):
                 actors.append(actor)
     seen = (actor.within(0, n_frames) for actor in actors)
     return [actor for actor in seen if len(actor.joints)]
@@ -96,17 +96,17 @@ def _free(start: int, end: int, busy: list[tuple[int, int]]) -> Iterator[tuple[i
 def _event(
     rng: np.random.Generator,
     camera: PinholeCamera,
-    cast: TakeSplit,
-    kind: Kind,
+    take_split: TakeSplit,
+    kind: MotionKind,
     others: list[Actor],
     n_frames: int,
 ) -> Actor | None:
     """An actor with an anomaly within the clip, or None."""
-    takes = cast.abnormal[kind]
+    takes = take_split.abnormal[kind]
     for _ in range(TRIES):
         take = takes[rng.integers(len(takes))]
-        take = sustained(rng, cast, take, round(rng.uniform(*SUSTAIN_S) * FPS))
-        take = embedded(rng, cast, take, round(rng.uniform(*AROUND_S) * FPS))
+        take = sustained(rng, take_split, take, round(rng.uniform(*SUSTAIN_S) * FPS))
+        take = embedded(rng, take_split, take, round(rng.uniform(*AROUND_S) * FPS))
         actor = _at_rate(take, camera.fps)
         n = len(actor.joints)
         first = int(rng.integers(max(n_frames - n, 0) + 1))
@@ -122,17 +122,17 @@ def _event(
 def _normals(
     rng: np.random.Generator,
     camera: PinholeCamera,
-    cast: TakeSplit,
+    take_split: TakeSplit,
     others: list[Actor],
     first: int,
     end: int,
 ) -> Iterator[Actor]:
     """Yield normal people, one after another, from `first` to `end`."""
-    weights = np.array([min(len(take), WEIGHT_S * FPS) for take in cast.normal])
+    weights = np.array([min(len(take), WEIGHT_S * FPS) for take in take_split.normal])
     chance = weights / weights.sum()
     while first < end:
-        take, seconds = cast.normal[rng.choice(len(chance), p=chance)], rng.uniform(*NORMAL_S)
-        take = prolonged(rng, cast, take, round(seconds * FPS))
+        take, seconds = take_split.normal[rng.choice(len(chance), p=chance)], rng.uniform(*NORMAL_S)
+        take = prolonged(rng, take_split, take, round(seconds * FPS))
         actor, length = _at_rate(take, camera.fps), round(seconds * camera.fps)
         skipped = int(rng.integers(max(len(actor.joints) - length, 0) + 1))
         length = min(length, end - first, len(actor.joints) - skipped)
@@ -188,7 +188,7 @@ def _apart(one: Actor, other: Actor) -> bool:
     return bool((np.linalg.norm(a - b, axis=1) > APART_M).all())
 
 
-def _turned(joints: Floats, angle: float) -> Floats:
+def _turned(joints: Float64s, angle: float) -> Float64s:
     """Rotate joints about the vertical."""
     cos, sin = np.cos(angle), np.sin(angle)
     x, y, z = np.moveaxis(joints, -1, 0)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepvad.benchmark.mocap import catalogue, truth
-from stepvad.benchmark.mocap.catalogue import KINDS, Half, Kind
-from stepvad.benchmark.mocap.motions import FPS, Archive, CapturedMotion, Floats, unbroken
+from stepvad.benchmark.mocap.catalogue import KINDS, Half, MotionKind
+from stepvad.benchmark.mocap.motions import FPS, Archive, CapturedMotion, Float64s, unbroken
 from stepvad.benchmark.mocap.truth import Mask
 from stepvad.errors import DataError
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 
 MIN_NORMAL_S = 2.0
 """Shorter segments of normal motion are not used."""
@@ -29,8 +29,8 @@ class Take:
     """Motion of one person: joints `(n, 15, 3)` at `FPS`, and which frames are abnormal, `(n,)`."""
 
     name: str
-    kind: Kind | None
-    joints: Floats
+    kind: MotionKind | None
+    joints: Float64s
     abnormal: Mask
 
     def __len__(self) -> int:
@@ -43,7 +43,7 @@ class TakeSplit:
     """The takes of one half of the collection: normal ones, and abnormal ones by class."""
 
     normal: tuple[Take, ...]
-    abnormal: Mapping[Kind, tuple[Take, ...]]
+    abnormal: Mapping[MotionKind, tuple[Take, ...]]
 
     def persons(self) -> set[str]:
         """All persons in the takes."""
@@ -51,7 +51,7 @@ class TakeSplit:
         return {catalogue.person_of(take.name) for take in every}
 
 
-def cast(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
+def split_takes(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
     """The takes of a half, with or without `abnormal` ones."""
     normal = [
         take
@@ -64,7 +64,7 @@ def cast(archive: Archive, half: Half, *, abnormal: bool) -> TakeSplit:
             f"{archive.path}: expected normal motions of half {half}, got none",
             hint="get the archive with all of CMU's motions",
         )
-    listed: dict[Kind, tuple[Take, ...]] = {}
+    listed: dict[MotionKind, tuple[Take, ...]] = {}
     for kind in KINDS if abnormal else ():
         found = (n for n in catalogue.abnormal_names(half, kind) if n in archive.first)
         takes = tuple(take for n in found for take in abnormal_takes(archive.motion(n), kind))
@@ -79,13 +79,13 @@ def normal_takes(motion: CapturedMotion) -> Iterator[Take]:
         if piece.stop - piece.start < MIN_NORMAL_S * FPS:
             continue
         joints = motion.joints[piece]
-        for first, end in stretches(truth.ordinary(joints)):
+        for first, end in true_runs(truth.ordinary(joints)):
             if end - first >= MIN_NORMAL_S * FPS:
                 part = joints[first:end]
                 yield Take(motion.name, None, part, np.zeros(len(part), dtype=np.bool_))
 
 
-def abnormal_takes(motion: CapturedMotion, kind: Kind) -> Iterator[Take]:
+def abnormal_takes(motion: CapturedMotion, kind: MotionKind) -> Iterator[Take]:
     """Yield the segments without joint jumps that contain an event, with some seconds around it."""
     for piece in unbroken(motion):
         if piece.stop - piece.start < MIN_ABNORMAL_S * FPS:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from stepvad.benchmark.mocap.catalogue import Kind
+from stepvad.benchmark.mocap.catalogue import MotionKind
 from stepvad.benchmark.mocap.motions import (
     ANKLE_M,
     ANKLES,
@@ -28,9 +28,9 @@ from stepvad.benchmark.mocap.motions import (
     KNEES,
     SHOULDERS,
     WRISTS,
-    Floats,
+    Float64s,
 )
-from stepvad.model.scoring import stretches
+from stepvad.model.scoring import true_runs
 
 Mask = NDArray[np.bool_]
 Sign = Literal[
@@ -83,7 +83,7 @@ class Rule:
     reach_s: float
 
 
-RULES: Mapping[Kind, Rule] = {
+RULES: Mapping[MotionKind, Rule] = {
     "run": Rule(("fast",), 0.5, 0.0),
     "jump": Rule(("airborne", "dropping"), 0.5, 0.25),
     "fall": Rule(("airborne", "dropping", "low"), 1.0, 0.0),
@@ -101,7 +101,7 @@ NEVER_NORMAL: tuple[Sign, ...] = (
 """Signs that no normal motion shows; raised arms alone are normal, except in a dance."""
 
 
-def signs(joints: Floats) -> dict[Sign, Mask]:
+def signs(joints: Float64s) -> dict[Sign, Mask]:
     """Every sign in every frame of a motion `(n, 15, 3)` at `FPS`, each `(n,)`.
 
     The floor is at z = 0; the ground under a person is where the lowest joint stays for long.
@@ -130,20 +130,20 @@ def signs(joints: Floats) -> dict[Sign, Mask]:
     }
 
 
-def abnormal(joints: Floats, kind: Kind) -> Mask:
+def abnormal(joints: Float64s, kind: MotionKind) -> Mask:
     """Mask `(n,)` of the abnormal frames of a motion, by the rule of its class."""
     rule, shown = RULES[kind], signs(joints)
     if not any(shown[sign].any() for sign in rule.signs):
         return np.zeros(len(joints), dtype=np.bool_)
     event = np.logical_or.reduce([shown[sign] for sign in {*NEVER_NORMAL, *rule.signs}])
     event = _reach(_without_pauses(event, rule.pause_s), rule.reach_s)
-    for first, end in stretches(event):
+    for first, end in true_runs(event):
         if end - first < _frames(MIN_EVENT_S):
             event[first:end] = False
     return event
 
 
-def ordinary(joints: Floats) -> Mask:
+def ordinary(joints: Float64s) -> Mask:
     """Mask `(n,)` of the frames that show no sign and no calibration pose."""
     shown = signs(joints)
     return ~np.logical_or.reduce([shown[sign] for sign in (*NEVER_NORMAL, "t_pose")])
@@ -151,7 +151,7 @@ def ordinary(joints: Floats) -> Mask:
 
 def _without_pauses(event: Mask, pause_s: float) -> Mask:
     joined = event.copy()
-    found = stretches(event)
+    found = true_runs(event)
     for (_, end), (first, _) in pairwise(found):
         if first - end <= pause_s * FPS:
             joined[end:first] = True
@@ -163,14 +163,14 @@ def _reach(event: Mask, reach_s: float) -> Mask:
     return ndimage.binary_dilation(event, iterations=reach) if reach and event.any() else event
 
 
-def _turn(joints: Floats) -> Floats:
+def _turn(joints: Float64s) -> Float64s:
     """Turning speed of the hips about the vertical, `(n,)` in radians per second."""
     across = joints[:, HIP_JOINTS[0]] - joints[:, HIP_JOINTS[1]]
     heading = np.unwrap(np.arctan2(across[:, 1], across[:, 0]))
     return np.abs(_averaged(np.gradient(heading, 1 / FPS), TRAVEL_S))
 
 
-def _t_pose(joints: Floats) -> Mask:
+def _t_pose(joints: Float64s) -> Mask:
     arms = _length(joints, SHOULDERS, ELBOWS) + _length(joints, ELBOWS, WRISTS)
     span = 2 * arms + _length(joints, SHOULDERS[:1], SHOULDERS[1:])
     apart = np.linalg.norm(joints[:, WRISTS[0]] - joints[:, WRISTS[1]], axis=1)
@@ -178,12 +178,12 @@ def _t_pose(joints: Floats) -> Mask:
     return (apart > T_POSE_SPAN * span) & level
 
 
-def _length(joints: Floats, tops: list[int], ends: list[int]) -> float:
+def _length(joints: Float64s, tops: list[int], ends: list[int]) -> float:
     """Median length of a bone, over both sides if there are two."""
     return float(np.median(np.linalg.norm(joints[:, tops] - joints[:, ends], axis=2)))
 
 
-def _averaged(values: Floats, seconds: float) -> Floats:
+def _averaged(values: Float64s, seconds: float) -> Float64s:
     return ndimage.uniform_filter1d(values, _frames(seconds), axis=0, mode="nearest")
 
 

@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from stepvad.benchmark.speed.subjects import Kind, Scores, TimedSubject, raw_windows, subjects
+from stepvad.benchmark.speed.subjects import (
+    ScoreArray,
+    SubjectKind,
+    TimedSubject,
+    raw_windows,
+    subjects,
+)
 from stepvad.benchmark.speed.worker import TimedWorker
 from stepvad.model import modelfile
 from stepvad.progress import Progress, Report, silent
@@ -40,7 +46,7 @@ class SpeedResult:
     """Timing of one subject at one number of people and threads, relative to the others."""
 
     subject: str
-    kind: Kind
+    kind: SubjectKind
     precision: str
     threads: int
     people: int
@@ -116,7 +122,7 @@ def _lines(
     N: int,
     threads: int,
     readings: NDArray[np.float64],
-    loaded: Sequence[tuple[Scores | None, float]],
+    loaded: Sequence[tuple[ScoreArray | None, float]],
 ) -> Iterator[SpeedResult]:
     """Yield the figures of every subject, relative to the others."""
     quartiles = np.quantile(readings, [0.25, 0.5, 0.75], axis=0).T
@@ -153,7 +159,7 @@ def _lines(
         )
 
 
-def _deviation(A: Scores | None, reference: Scores | None) -> tuple[float, float]:
+def _deviation(A: ScoreArray | None, reference: ScoreArray | None) -> tuple[float, float]:
     if A is None or reference is None:
         return math.nan, math.nan
     largest = float(np.abs(A - reference).max()) / (float(reference.std()) or 1.0)

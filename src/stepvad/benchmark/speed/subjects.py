@@ -16,8 +16,8 @@ from stepvad.model.runtime import Engine, available, precision_of, usable
 from stepvad.model.scoring import anomaly_score, standardise_energies
 from stepvad.windows import cut, standardise
 
-Kind = Literal["naive", "engine", "bare"]
-Scores = NDArray[np.float32]
+SubjectKind = Literal["naive", "engine", "bare"]
+ScoreArray = NDArray[np.float32]
 Energies = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 CLIPS = 8
 """Number of walker clips, some of them abnormal, that provide the windows."""
@@ -27,7 +27,7 @@ CLIPS = 8
 class TimedSubject:
     """Something to time: an engine scoring, its bare products, or the training network."""
 
-    kind: Kind
+    kind: SubjectKind
     engine: Engine
 
     @property
@@ -40,7 +40,9 @@ class TimedSubject:
         """Precision of the large products."""
         return precision_of(self.engine)
 
-    def prepare(self, detector: Detector, x: NDArray[np.float32]) -> Callable[[], Scores | None]:
+    def prepare(
+        self, detector: Detector, x: NDArray[np.float32]
+    ) -> Callable[[], ScoreArray | None]:
         """A function that runs once: raw windows `(N, 2, V, T)` in pixels to A(x), or N products.
 
         The detector runs on the subject's engine.
@@ -80,10 +82,10 @@ def raw_windows(model: Path, N: int) -> NDArray[np.float32]:
 
 def _scoring(
     detector: Detector, x: NDArray[np.float32], energies: Energies
-) -> Callable[[], Scores]:
+) -> Callable[[], ScoreArray]:
     model = detector.model
 
-    def run() -> Scores:
+    def run() -> ScoreArray:
         standardised, _ = standardise(x, model.config)
         E = energies(model.space.project(standardised))
         E = standardise_energies(E, model.E_mean, model.E_var)

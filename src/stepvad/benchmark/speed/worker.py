@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.speed.subjects import Scores, TimedSubject
+from stepvad.benchmark.speed.subjects import ScoreArray, TimedSubject
 from stepvad.detector import Detector
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
@@ -53,7 +53,7 @@ class TimedWorker:
         theirs.close()
         return cls(subject, process, ours)
 
-    def load(self, x: NDArray[np.float32]) -> tuple[Scores | None, float]:
+    def load(self, x: NDArray[np.float32]) -> tuple[ScoreArray | None, float]:
         """Set the raw windows `(N, 2, V, T)` to time; return their scores, and memory in MB."""
         self.pipe.send(x)
         return self.pipe.recv()

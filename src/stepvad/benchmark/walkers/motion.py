@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepvad.benchmark.walkers.camera import GroundCamera
 from stepvad.benchmark.walkers.noise import drift, moving_mean
 
-Event = Literal["run", "fall", "cycle", "backwards", "crouch", "fight"]
+WalkerEvent = Literal["run", "fall", "cycle", "backwards", "crouch", "fight"]
 Floats = NDArray[np.float64]
 
 FPS = 25.0
@@ -34,7 +34,7 @@ class WalkerMotion:
     position: Floats
     heading: Floats
     speed: Floats
-    event: Event | None
+    event: WalkerEvent | None
     level: Floats
     present: NDArray[np.bool_]
 
@@ -51,22 +51,26 @@ class WalkerMotion:
             case _:
                 return self.level >= ACTING
 
-    def level_of(self, event: Event) -> Floats:
+    def level_of(self, event: WalkerEvent) -> Floats:
         """The level of one event; 0 for people with another event or none."""
         return self.level if self.event == event else np.zeros_like(self.level)
 
 
 def move(
-    rng: np.random.Generator, camera: GroundCamera, n: int, stretch: range, event: Event | None
+    rng: np.random.Generator,
+    camera: GroundCamera,
+    n: int,
+    segment: range,
+    event: WalkerEvent | None,
 ) -> WalkerMotion:
-    """A person who enters and leaves; the event is in the middle of the stay, within `stretch`."""
-    middle = stretch.start + int(len(stretch) * rng.uniform(0.15, 0.85))
+    """A person who enters and leaves; the event is in the middle of the stay, within `segment`."""
+    middle = segment.start + int(len(segment) * rng.uniform(0.15, 0.85))
     born, gone = middle - rng.uniform(2, 12) * FPS, middle + rng.uniform(2, 12) * FPS
     if event == "fall":
-        gone = middle + min(rng.uniform(2.5, 4.5) * FPS, 0.4 * len(stretch))
+        gone = middle + min(rng.uniform(2.5, 4.5) * FPS, 0.4 * len(segment))
     elif event == "cycle":  # a bicycle passes by
         born, gone = middle - rng.uniform(1, 3) * FPS, middle + rng.uniform(1, 3) * FPS
-    reach = round(min(rng.uniform(1.0, 2.5) * FPS, 0.3 * len(stretch)))
+    reach = round(min(rng.uniform(1.0, 2.5) * FPS, 0.3 * len(segment)))
     speed, level = _act(rng, n, middle, reach, event)
     speed = moving_mean(speed, round(0.5 * FPS))
     lying = level > 0 if event == "fall" else np.zeros(n, dtype=np.bool_)
@@ -80,7 +84,7 @@ def move(
 
 
 def _act(
-    rng: np.random.Generator, n: int, middle: int, reach: int, event: Event | None
+    rng: np.random.Generator, n: int, middle: int, reach: int, event: WalkerEvent | None
 ) -> tuple[Floats, Floats]:
     """Unsmoothed speed `(n,)`, and level `(n,)`."""
     speed, level = _walk_and_stand(rng, n), np.zeros(n)

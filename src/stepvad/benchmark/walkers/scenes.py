@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers import body, estimator
 from stepvad.benchmark.walkers.camera import SIZE, GroundCamera
-from stepvad.benchmark.walkers.motion import FPS, Event, move
+from stepvad.benchmark.walkers.motion import FPS, WalkerEvent, move
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip, Track
@@ -18,11 +18,11 @@ from stepvad.skeletons import COCO17
 
 CAMERAS = 4
 """Number of cameras, used in turn; training and test clips share them."""
-EVENTS: tuple[Event | None, ...] = (
+EVENTS: tuple[WalkerEvent | None, ...] = (
     "run", "fall", "cycle", "backwards", "crouch", "fight", None
 )  # fmt: skip
 """Events of the test clips, in turn."""
-STRETCH_S = 12.0
+SEGMENT_S = 12.0
 """Longer clips are divided into parts of about this length, each with its own people and event."""
 
 
@@ -55,15 +55,15 @@ def _make_clip(
     camera: GroundCamera,
     n_frames: int,
     people: int,
-    event: Event | None,
+    event: WalkerEvent | None,
 ) -> tuple[Clip, FrameLabels]:
     """One clip in which the first person of each part performs `event`, if any."""
     tracks: list[Track] = []
     abnormal = np.zeros(n_frames, dtype=np.bool_)
-    for stretch in _stretches(n_frames):
+    for segment in _segments(n_frames):
         for person in range(rng.integers(1, people, endpoint=True) if people else 0):
             doing = event if person == 0 else None
-            track, acting = _see(rng, camera, n_frames, stretch, doing, len(tracks) + 1)
+            track, acting = _see(rng, camera, n_frames, segment, doing, len(tracks) + 1)
             tracks.append(track)
             abnormal |= acting
     clip = Clip(name, FPS, n_frames, tuple(track for track in tracks if len(track)), COCO17)
@@ -75,12 +75,12 @@ def _see(
     rng: np.random.Generator,
     camera: GroundCamera,
     n_frames: int,
-    stretch: range,
-    event: Event | None,
+    segment: range,
+    event: WalkerEvent | None,
     number: int,
 ) -> tuple[Track, NDArray[np.bool_]]:
     """One person as detected by the pose estimator, and the mask `(n,)` of abnormal frames."""
-    motion = move(rng, camera, n_frames, stretch, event)
+    motion = move(rng, camera, n_frames, segment, event)
     pixels, scale = camera.project(body.joints(rng, motion))
     inside = ((pixels >= 0) & (pixels < SIZE)).all(axis=-1).mean(axis=1) >= 0.6
     seen = motion.present & inside
@@ -91,8 +91,8 @@ def _see(
     return track, motion.abnormal & seen
 
 
-def _stretches(n_frames: int) -> list[range]:
-    """Divide the clip into parts of about `STRETCH_S`, at least one."""
-    n_parts = max(round(n_frames / (STRETCH_S * FPS)), 1)
+def _segments(n_frames: int) -> list[range]:
+    """Divide the clip into parts of about `SEGMENT_S`, at least one."""
+    n_parts = max(round(n_frames / (SEGMENT_S * FPS)), 1)
     edges = [n_frames * part // n_parts for part in range(n_parts + 1)]
     return [range(first, end) for first, end in pairwise(edges)]

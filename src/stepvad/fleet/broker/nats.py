@@ -49,7 +49,7 @@ class _Client(Client):
 
     def _connect_command(self) -> bytes:
         if "tls" in self.options and not self._server_info.get("tls_required"):
-            raise NatsError("expected TLS as the settings say, got a broker without it")
+            raise NatsError("expected TLS as configured, got a broker without it")
         return super()._connect_command()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import CameraConnection, Precision, batch_of, encode
+from stepvad.fleet.wire import CameraConnection, CoordinatePrecision, batch_of, encode
 from stepvad.incidents.camera_events import MOST_PEOPLE
 from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.poses import Pose
@@ -38,7 +38,7 @@ class StreamInfo:
     rate: float
     skeleton: Skeleton
     subjects: Subjects
-    precision: Precision = "f4"
+    precision: CoordinatePrecision = "f4"
     most: int = 5
     """Most frames in a message."""
     wait_s: float = 0.2
@@ -89,15 +89,15 @@ class FrameBatcher:
         frames, self._frames = self._frames, []
         if not frames:
             return []
-        parcel = self._parcel(frames)
+        batch = self._encoded(frames)
         self._seq += len(frames)
-        return [parcel]
+        return [batch]
 
     def lose(self, reason: str) -> list[EncodedBatch]:
         """End the connection: flush, then add a message that the camera was lost."""
         if self._connection is None:
             return []
-        done = [*self.flush(), self._parcel([], lost=reason)]
+        done = [*self.flush(), self._encoded([], lost=reason)]
         self._connection = None
         return done
 
@@ -119,7 +119,7 @@ class FrameBatcher:
         self._size = frame.size
         self._tracker.reset()
 
-    def _parcel(
+    def _encoded(
         self, frames: Sequence[tuple[int, Sequence[Pose]]], lost: str | None = None
     ) -> EncodedBatch:
         label = self.label

@@ -15,7 +15,7 @@ class _Waiting(NamedTuple):
     order: int
     """Sequence number across all cameras."""
     since: float
-    parcel: EncodedBatch
+    batch: EncodedBatch
 
 
 class Buffer:
@@ -61,32 +61,32 @@ class Buffer:
         """Total bytes of the buffered messages."""
         return self._bytes
 
-    def put(self, parcel: EncodedBatch) -> None:
+    def put(self, batch: EncodedBatch) -> None:
         """Add a message, dropping the oldest if the buffer is full."""
         with self._lock:
             self._order += 1
-            self._waiting[parcel.camera].append(_Waiting(self._order, self._clock(), parcel))
-            self._bytes += len(parcel.data)
+            self._waiting[batch.camera].append(_Waiting(self._order, self._clock(), batch))
+            self._bytes += len(batch.data)
             while self._bytes > self._max_bytes and self._drop():
                 pass
-        self.ring(parcel.camera)
+        self.ring(batch.camera)
 
     def head(self, camera: str) -> EncodedBatch | None:
         """The next message of a camera; it stays buffered until `done`."""
         with self._lock:
             waiting = self._waiting[camera]
-            return waiting[0].parcel if waiting else None
+            return waiting[0].batch if waiting else None
 
-    def done(self, parcel: EncodedBatch) -> None:
+    def done(self, batch: EncodedBatch) -> None:
         """Mark a message as acknowledged by the broker."""
         with self._lock:
-            waiting = self._waiting[parcel.camera]
-            self.sent[parcel.camera] += parcel.frames
-            if waiting and waiting[0].parcel is parcel:
+            waiting = self._waiting[batch.camera]
+            self.sent[batch.camera] += batch.frames
+            if waiting and waiting[0].batch is batch:
                 self._keep(waiting.popleft())
-                self._bytes -= len(parcel.data)
+                self._bytes -= len(batch.data)
             else:  # it was dropped while being sent
-                self.dropped[parcel.camera] -= parcel.frames
+                self.dropped[batch.camera] -= batch.frames
 
     def again(self, camera: str) -> None:
         """Requeue recently acknowledged messages, after the broker was unreachable."""
@@ -97,11 +97,11 @@ class Buffer:
                 when, one = taken.pop()
                 if went - when <= self._again_s:
                     waiting.appendleft(one)
-                    self._bytes += len(one.parcel.data)
-                    self.sent[camera] -= one.parcel.frames
+                    self._bytes += len(one.batch.data)
+                    self.sent[camera] -= one.batch.frames
 
     def _keep(self, one: _Waiting) -> None:
-        now, taken = self._clock(), self._taken[one.parcel.camera]
+        now, taken = self._clock(), self._taken[one.batch.camera]
         taken.append((now, one))
         while now - taken[0][0] > self._again_s:
             taken.popleft()
@@ -112,7 +112,7 @@ class Buffer:
             return False
         heads = [waiting for waiting in self._waiting.values() if waiting]
         oldest = min(heads, key=lambda waiting: waiting[0].order)
-        parcel = oldest.popleft().parcel
-        self._bytes -= len(parcel.data)
-        self.dropped[parcel.camera] += parcel.frames
+        batch = oldest.popleft().batch
+        self._bytes -= len(batch.data)
+        self.dropped[batch.camera] += batch.frames
         return True

@@ -45,12 +45,12 @@ class Edge:
 
     def __init__(self, settings: EdgeSite, supervisor: Supervisor | None = None) -> None:
         self.settings = settings
-        self.board = LiveStatus()
+        self.status = LiveStatus()
         self.store = Store(settings.data / FILE_NAME)
         """Provides unused connection epochs."""
-        self.packers: dict[str, FrameBatcher] = {}
+        self.batchers: dict[str, FrameBatcher] = {}
         self.supervisor = supervisor or Supervisor()
-        self.intake = Intake(settings, self.board, self)
+        self.intake = Intake(settings, self.status, self)
         names = [camera.name for camera in settings.cameras]
         fleet = settings.fleet
         self.buffer = Buffer(names, round(fleet.buffer_mb * 1e6), again_s=fleet.again_s)
@@ -66,29 +66,33 @@ class Edge:
 
         The last messages get `DRAIN_S` to be sent. A stage that hangs or dies ends the process.
         """
-        line = BusThread(self.settings.fleet.bus, f"edge-{self.settings.name}")
-        publisher = Publisher(line, self.buffer, self.packers)
-        packing = Packing(self.intake.frames, self.packers, self.buffer, self.board)
+        bus_thread = BusThread(self.settings.fleet.bus, f"edge-{self.settings.name}")
+        publisher = Publisher(bus_thread, self.buffer, self.batchers)
+        packing = Packing(self.intake.frames, self.batchers, self.buffer, self.status)
         page = None if open_page is None else open_page(self)
         try:
             inner: list[Stage] = [publisher, packing, *([page] if page else [])]
             for stage in (*inner, *self.intake.pose_stages, *self.intake.sources):
                 self.supervisor.start(stage)
             logger.info(
-                "edge %s is sending poses, cameras: %d", self.settings.name, len(self.packers)
+                "edge %s is sending poses, cameras: %d", self.settings.name, len(self.batchers)
             )
-            self._watch_over(stop, parent, line, publisher)
+            self._supervise(stop, parent, bus_thread, publisher)
             return self._stop(publisher, packing, page)
         finally:
-            line.close()
+            bus_thread.close()
             self.store.close()
 
-    def _watch_over(
-        self, stop: threading.Event, parent: Parent | None, line: BusThread, publisher: Publisher
+    def _supervise(
+        self,
+        stop: threading.Event,
+        parent: Parent | None,
+        bus_thread: BusThread,
+        publisher: Publisher,
     ) -> None:
         status_at = time.monotonic()
         while not stop.wait(CHECK_S):
-            line.check()
+            bus_thread.check()
             self.supervisor.check()
             if parent is not None:
                 parent.beat()
@@ -117,11 +121,11 @@ class Edge:
 
     def _tell(self, publisher: Publisher) -> None:
         """Report buffered and dropped messages to the page and the metrics."""
-        self.board.sink("fleet", len(self.buffer), publisher.failures, publisher.last_error)
+        self.status.sink("fleet", len(self.buffer), publisher.failures, publisher.last_error)
         for camera, before in self._told.items():
             dropped = self.buffer.dropped[camera]
             if dropped > before:
-                self.board.count(camera, "shed", dropped - before)
+                self.status.count(camera, "shed", dropped - before)
                 self._told[camera] = dropped
                 logger.warning(
                     "camera %s: buffer full, %d frames dropped while the broker is unreachable",
@@ -132,7 +136,7 @@ class Edge:
         """Send the poses of a camera under its name."""
         fleet = self.settings.fleet
         skeleton = COCO17 if scene is None else scene.clip.skeleton
-        self.board.camera(
+        self.status.camera(
             camera.name,
             rate=camera.rate,
             threshold=camera.threshold or 1.0,
@@ -151,7 +155,9 @@ class Edge:
             wait_s=fleet.wait_s,
             min_confidence=self.settings.pose.min_confidence,
         )
-        self.packers[camera.name] = FrameBatcher(label, partial(self.store.next_epoch, camera.name))
+        self.batchers[camera.name] = FrameBatcher(
+            label, partial(self.store.next_epoch, camera.name)
+        )
 
 
 class Packing:
@@ -162,12 +168,12 @@ class Packing:
     def __init__(
         self,
         frames: FrameQueues,
-        packers: Mapping[str, FrameBatcher],
+        batchers: Mapping[str, FrameBatcher],
         buffer: Buffer,
-        board: LiveStatus,
+        status: LiveStatus,
     ) -> None:
         self.heartbeat = Heartbeat(PACKING_DEADLINE_S)
-        self._frames, self._packers, self._buffer, self._board = frames, packers, buffer, board
+        self._frames, self._batchers, self._buffer, self._status = frames, batchers, buffer, status
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -177,37 +183,37 @@ class Packing:
             items = self._frames.next(timeout_s=TICK_S)
             now = time.monotonic()
             for camera, item in items:
-                packer = self._packers[camera]
+                batcher = self._batchers[camera]
                 if isinstance(item, Lost):
-                    self._send(packer.lose("camera lost"))
+                    self._send(batcher.lose("camera lost"))
                 else:
-                    self._take(packer, item, now)
-            for packer in self._packers.values():
-                self._send(packer.due(now))
+                    self._take(batcher, item, now)
+            for batcher in self._batchers.values():
+                self._send(batcher.due(now))
             if not items and self._stopping.is_set():
                 break
-        for packer in self._packers.values():
-            self._send(packer.lose("stopped"))
+        for batcher in self._batchers.values():
+            self._send(batcher.lose("stopped"))
 
     def stop(self, deadline: float) -> None:
         """Pack the queued frames, then exit."""
         self._stopping.set()
         self._frames.close()
 
-    def _take(self, packer: FrameBatcher, frame: QueuedFrame, now: float) -> None:
-        camera, board = frame.camera, self._board
+    def _take(self, batcher: FrameBatcher, frame: QueuedFrame, now: float) -> None:
+        camera, status = frame.camera, self._status
         try:
-            self._send(packer.add(frame, now))
+            self._send(batcher.add(frame, now))
         except Exception:  # mostly a store that cannot give an epoch: the next frame retries
             logger.exception("camera %s: a frame could not be sent", camera)
-            board.count(camera, "skipped")
+            status.count(camera, "skipped")
             return
-        board.frame(camera, frame.slot, packer.wall(frame.slot), frame.size, packer.seen, {})
-        board.observe_latency(camera, time.monotonic() - frame.arrived)
+        status.frame(camera, frame.slot, batcher.wall(frame.slot), frame.size, batcher.seen, {})
+        status.observe_latency(camera, time.monotonic() - frame.arrived)
 
-    def _send(self, parcels: Sequence[EncodedBatch]) -> None:
-        for parcel in parcels:
-            self._buffer.put(parcel)
+    def _send(self, batches: Sequence[EncodedBatch]) -> None:
+        for batch in batches:
+            self._buffer.put(batch)
 
 
 def page_of(edge: Edge, serve: Serve, token: str) -> Page:
@@ -220,7 +226,7 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     def mark(id: str, normal: bool) -> None:
         explain(id)
 
-    shown = PageParts(edge.settings, edge.store, edge.board, explain, mark)
+    shown = PageParts(edge.settings, edge.store, edge.status, explain, mark)
     page = serve(shown, token, edge.supervisor)
     where = edge.settings.web.token or edge.settings.data / TOKEN
     logger.info("the page is at %s and asks for the token in %s", page.url, where)

@@ -30,8 +30,8 @@ class Publisher:
 
     name = "publisher"
 
-    def __init__(self, line: BusThread, buffer: Buffer, cameras: Iterable[str]) -> None:
-        self._line, self._buffer = line, buffer
+    def __init__(self, bus_thread: BusThread, buffer: Buffer, cameras: Iterable[str]) -> None:
+        self._bus_thread, self._buffer = bus_thread, buffer
         self._news = {camera: asyncio.Event() for camera in cameras}
         self.failures = 0
         self.last_error = ""
@@ -42,10 +42,12 @@ class Publisher:
     def run(self) -> None:
         """Send until stopped; an error in the task of one camera stops the stage."""
         self._buffer.ring = self._ring
-        sending = [self._line.thread.start(self._serve(camera)) for camera in self._news]
+        sending = [self._bus_thread.thread.start(self._serve(camera)) for camera in self._news]
         try:
             while not self._stopping.wait(BEAT_S):
-                self._line.thread.call(self.heartbeat.beat)  # not run by an event loop that hangs
+                self._bus_thread.thread.call(
+                    self.heartbeat.beat
+                )  # not run by an event loop that hangs
                 for one in sending:
                     if one.done():
                         one.result()
@@ -65,29 +67,29 @@ class Publisher:
         self._stopping.set()
 
     def _ring(self, camera: str) -> None:
-        self._line.thread.call(self._news[camera].set)
+        self._bus_thread.thread.call(self._news[camera].set)
 
     async def _serve(self, camera: str) -> None:
         news, backoff = self._news[camera], Backoff(FIRST_S, LONGEST_S)
-        bus = await self._line.bus()
+        bus = await self._bus_thread.bus()
         connections, was_away = bus.connections, False
         while True:
             if bus.connections != connections:
                 connections = bus.connections
                 self._buffer.again(camera)
             news.clear()
-            parcel = self._buffer.head(camera)
-            if parcel is None:
+            batch = self._buffer.head(camera)
+            if batch is None:
                 await news.wait()
                 continue
             try:
-                await bus.publish(parcel.subject, parcel.data, id=parcel.id)
+                await bus.publish(batch.subject, batch.data, id=batch.id)
             except UnavailableError as error:
                 self._fail(error)
                 was_away = True
                 await backoff.sleep()
             else:
-                self._buffer.done(parcel)
+                self._buffer.done(batch)
                 self.last_error = ""
                 backoff.reset()
                 if was_away:  # another broker may have taken over without the latest messages

@@ -14,7 +14,7 @@ from stepvad.fleet.wire import encode_event
 from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
 
 WITHIN_S = 5.0
@@ -25,11 +25,11 @@ class FleetSink:
 
     name = "fleet"
 
-    def __init__(self, line: BusThread, *, site: str, subjects: Subjects) -> None:
-        self._line, self._site = line, site
+    def __init__(self, bus_thread: BusThread, *, site: str, subjects: Subjects) -> None:
+        self._bus_thread, self._site = bus_thread, site
         self._subject = subjects.edge_events(site)
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Publish a message; return once the broker has stored it on disk."""
         before, after = (of_fleet(one, self._site) for one in (message.before, message.after))
         data = encode_event(self._site, kind, before, after)
@@ -39,10 +39,10 @@ class FleetSink:
             return await bus.publish(self._subject, data, id=id)
 
         try:
-            self._line.ask(publish, WITHIN_S)
+            self._bus_thread.ask(publish, WITHIN_S)
         except StepvadError as error:
             raise DeliveryError(error.problem, hint=error.hint) from None
 
     def close(self) -> None:
         """Close the connection."""
-        self._line.close()
+        self._bus_thread.close()

@@ -84,7 +84,7 @@ async def check(connection: Connection[Any]) -> None:
     if found > len(MIGRATIONS):
         raise ConfigError(
             f"database: expected tables of version {len(MIGRATIONS)} or older, got {found}",
-            hint="install the version of stepvad that made it, or a newer one",
+            hint="install the version of stepvad that created it, or a newer one",
         )
     if found < len(MIGRATIONS):
         raise ConfigError(

@@ -178,7 +178,7 @@ class FleetEvents:
                 *(id, normal),
             )
         if _count(done) == 0:
-            raise DataError(f"event {id}: expected the id of a stored event, got none like it")
+            raise DataError(f"event {id}: expected the id of a stored event, got an unknown id")
 
     async def marked(self, ids: Sequence[str] | None = None) -> dict[str, float]:
         """Ids of events marked as normal, with the time of the mark."""
@@ -324,8 +324,8 @@ def _check_dsn(dsn: str) -> None:
             )
     if parts.hostname not in LOCAL and "sslmode=verify-full" not in parts.query:
         logger.warning(
-            "events.dsn: nobody checks whose database this is; add sslmode=verify-full and "
-            "sslrootcert"
+            "events.dsn: the database server is not verified; add sslmode=verify-full "
+            "and sslrootcert"
         )
 
 

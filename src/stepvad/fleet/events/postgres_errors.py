@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-Meaning = Literal["retry", "data", "settings"]
+PostgresMeaning = Literal["retry", "data", "settings"]
 """`retry`: it may work later. `data`: this row will never work. `settings`: nothing works until
 an operator changes them."""
 
-BY_SQLSTATE: dict[str, Meaning] = {
+BY_SQLSTATE: dict[str, PostgresMeaning] = {
     "08": "retry",  # connection
     "22": "data",
     "23": "data",  # a constraint
@@ -27,7 +27,7 @@ BY_SQLSTATE: dict[str, Meaning] = {
 """Keyed by the full SQLSTATE, or else by its class, the first two characters."""
 
 
-def meaning(error: BaseException) -> Meaning | None:
+def meaning(error: BaseException) -> PostgresMeaning | None:
     """Classify an error; None if it matches nothing, which means a bug."""
     state = getattr(error, "sqlstate", None)
     if state is not None:
@@ -35,7 +35,7 @@ def meaning(error: BaseException) -> Meaning | None:
     return next((found for kind, found in by_class() if isinstance(error, kind)), None)
 
 
-def by_class() -> tuple[tuple[type[BaseException], Meaning], ...]:
+def by_class() -> tuple[tuple[type[BaseException], PostgresMeaning], ...]:
     """Errors raised by the client itself, without SQLSTATE; the first match decides."""
     import asyncpg
 

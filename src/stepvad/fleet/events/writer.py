@@ -74,11 +74,11 @@ class FleetEventWriter:
     async def run(self) -> None:
         """Write events until stopped; retry while the bus or the database is unreachable."""
         logger.info("events of the fleet are written to the database")
-        looking = asyncio.create_task(self._look())
+        polling = asyncio.create_task(self._look())
         try:
             await self._take()
         finally:
-            await end(looking)
+            await end(polling)
 
     async def _take(self) -> None:
         consumer: Consumer | None = None

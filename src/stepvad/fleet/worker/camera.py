@@ -21,7 +21,7 @@ class FleetCamera:
     """One camera of a shard, across its connections."""
 
     site: str
-    subject: CameraProfile
+    profile: CameraProfile
     epoch: int
     wall0: float
     number: int
@@ -42,7 +42,7 @@ class FleetCamera:
     """Monotonic time of its last message."""
     held_since: float | None = None
     """Monotonic time since which frames are held back for earlier ones."""
-    told: Record | None = None
+    reported: Record | None = None
     """The last published version of the open event."""
     is_blank: bool = True
     """Whether no windows are in progress."""
@@ -58,12 +58,12 @@ class FleetCamera:
     @property
     def name(self) -> str:
         """The camera as `site/camera`."""
-        return self.subject.camera
+        return self.profile.camera
 
     @property
     def reach(self) -> int:
         """How many slots back windows may reach, including interpolated ones."""
-        sampling = Sampling.of(self.subject.detector.config, self.subject.rate)
+        sampling = Sampling.of(self.profile.detector.config, self.profile.rate)
         return sampling.span + sampling.gap
 
     def note(self, batch: Batch, sequence: int) -> None:
@@ -87,7 +87,7 @@ class FleetCamera:
         self.reorder = Reorder(self.reorder.next if self.is_over and self.scored else None)
         self.last_slot = -1
         self.needed.clear()
-        self.held_since, self.told = None, None
+        self.held_since, self.reported = None, None
         self.is_over = self.is_lost = False
         self.events = self._events()
 
@@ -96,7 +96,7 @@ class FleetCamera:
         is_idle = self.events.is_idle
         return CameraState(
             site=self.site,
-            rate=self.subject.rate,
+            rate=self.profile.rate,
             epoch=self.epoch,
             wall0=self.wall0,
             past=self.past,
@@ -106,17 +106,17 @@ class FleetCamera:
             is_over=self.is_over,
             is_lost=self.is_lost,
             events=None if is_idle else self.events.state(),
-            told=None if is_idle else self.told,
+            reported=None if is_idle else self.reported,
         )
 
     @classmethod
     def restore(
-        cls, subject: CameraProfile, state: CameraState, number: int, now: float
+        cls, profile: CameraProfile, state: CameraState, number: int, now: float
     ) -> FleetCamera:
         """Restore a camera from `state`; its windows are rebuilt from replayed frames."""
         made = cls(
             site=state.site,
-            subject=subject,
+            profile=profile,
             epoch=state.epoch,
             wall0=state.wall0,
             number=number,
@@ -130,10 +130,10 @@ class FleetCamera:
         )
         if state.events is not None:
             made.events.restore(state.events)
-            made.told = state.told
+            made.reported = state.reported
         return made
 
     def _events(self) -> CameraEvents:
-        made = CameraEvents(self.subject, lambda: self.epoch, kept_s=0.0)
+        made = CameraEvents(self.profile, lambda: self.epoch, kept_s=0.0)
         made.begin(self.wall0)
         return made

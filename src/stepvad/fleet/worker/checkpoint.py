@@ -35,7 +35,7 @@ class CameraState:
     is_lost: bool
     events: CameraEventsState | None = None
     """None while no event is open or pending."""
-    told: Record | None = None
+    reported: Record | None = None
 
     def to_json(self) -> JsonObject:
         """Plain values."""
@@ -53,7 +53,7 @@ class CameraState:
         }
         if self.events is not None:
             facts["watcher"] = self.events.to_json()
-            facts["told"] = None if self.told is None else self.told.to_json()
+            facts["told"] = None if self.reported is None else self.reported.to_json()
         return facts
 
     @classmethod
@@ -63,7 +63,7 @@ class CameraState:
         if not rate > 0:
             raise own.unlike("rate", "a rate above 0")
         events = own.value("watcher") if "watcher" in own else None
-        told = None if events is None else own.value("told")
+        reported = None if events is None else own.value("told")
         return cls(
             site=own.text("site"),
             rate=rate,
@@ -76,7 +76,7 @@ class CameraState:
             is_over=own.flag("over"),
             is_lost=own.flag("lost"),
             events=None if events is None else CameraEventsState.from_json(events),
-            told=None if told is None else Record.from_json(told),
+            reported=None if reported is None else Record.from_json(reported),
         )
 
 

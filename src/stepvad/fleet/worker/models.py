@@ -28,7 +28,7 @@ class FleetModels:
             check_online(model.detector.config)
         return cls(settings, loaded)
 
-    def subject(self, camera: str, rate: float) -> CameraProfile | None:
+    def profile(self, camera: str, rate: float) -> CameraProfile | None:
         """The profile for `site/camera`; None if no model matches it."""
         for one, model in zip(self.settings, self._loaded, strict=True):
             if one.has(camera):

@@ -89,7 +89,7 @@ class OwnedShard:
     _bytes: int = 0
     """Bytes of the queued messages."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
-    _letters: asyncio.Queue[OutgoingMessage | Checkpoint] = field(default_factory=asyncio.Queue)
+    _outgoing: asyncio.Queue[OutgoingMessage | Checkpoint] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _is_keeping: bool = False
     _is_refused: bool = False
@@ -118,7 +118,7 @@ class OwnedShard:
             data = encode_event(change.site, change.kind, change.before, change.after)
             name = f"{change.after.id}:{change.kind}:{slot}"
             headers = {FRAME_TIME: f"{change.time:.6f}"} if change.time else None
-            self._letters.put_nowait(
+            self._outgoing.put_nowait(
                 OutgoingMessage(self.subject, data, name, True, headers, change.time)
             )
         for delivery, reason, problem in dead:
@@ -129,7 +129,7 @@ class OwnedShard:
                 "Stepvad-Size": str(len(delivery.data)),
             }
             name = f"dead:{self.shard.position.stream}:{delivery.sequence}"
-            self._letters.put_nowait(
+            self._outgoing.put_nowait(
                 OutgoingMessage(
                     f"{self.dead}.{reason}", delivery.data[:BURIED], name, False, headers
                 )
@@ -142,7 +142,7 @@ class OwnedShard:
         self._is_keeping = True
         state = self.shard.state(said=self.expect)
         made = ShardCheckpoint("" if is_last else self.worker, state.to_json())
-        self._letters.put_nowait(Checkpoint(made.pack(), is_last))
+        self._outgoing.put_nowait(Checkpoint(made.pack(), is_last))
 
     def give_up(self) -> None:
         """Stop pulling and queue the last checkpoint."""
@@ -195,25 +195,25 @@ class OwnedShard:
     async def _say(self) -> None:
         try:
             while True:
-                letter = await self._letters.get()
-                await self._persist(letter)
-                if isinstance(letter, Checkpoint):
+                item = await self._outgoing.get()
+                await self._persist(item)
+                if isinstance(item, Checkpoint):
                     self._is_keeping = False
-                    if letter.is_last:
+                    if item.is_last:
                         return
         except ConflictError:
             logger.warning("shard %d: taken over by another worker", self.shard.number)
             self.lost(self)
 
-    async def _persist(self, letter: OutgoingMessage | Checkpoint) -> None:
+    async def _persist(self, item: OutgoingMessage | Checkpoint) -> None:
         """Retry with back-off until the broker stores the message or checkpoint."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
-                if isinstance(letter, Checkpoint):
-                    await self._keep(letter)
+                if isinstance(item, Checkpoint):
+                    await self._keep(item)
                 else:
-                    await self._publish(letter)
+                    await self._publish(item)
                 self._is_refused = False
                 return
             except UnavailableError as error:
@@ -234,20 +234,20 @@ class OwnedShard:
                 raise
             self.revision = entry.revision
 
-    async def _publish(self, letter: OutgoingMessage) -> None:
+    async def _publish(self, message: OutgoingMessage) -> None:
         stored = await self.bus.publish(
-            letter.subject,
-            letter.data,
-            id=letter.id,
-            expect=self.expect if letter.is_event else None,
-            headers=letter.headers,
+            message.subject,
+            message.data,
+            id=message.id,
+            expect=self.expect if message.is_event else None,
+            headers=message.headers,
         )
-        if not letter.is_event:
+        if not message.is_event:
             return
         self.unsaid -= 1
         if stored.sequence > self.expect:
             self.expect = stored.sequence
-        self.announced(letter)
+        self.announced(message)
 
 
 def _size(deliveries: Sequence[Delivery]) -> int:

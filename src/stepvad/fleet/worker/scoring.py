@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stepvad.fleet.wire import Batch
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import Kind
+from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.windows import Sampling
@@ -60,7 +60,7 @@ class Announcement(NamedTuple):
     """A change of an event to publish."""
 
     site: str
-    kind: Kind
+    kind: ChangeKind
     before: Record | None
     after: Record
     slot: int
@@ -95,24 +95,24 @@ class BatchScorer:
 
     def forget(self, camera: FleetCamera) -> None:
         """Discard the windows in progress of this camera."""
-        self._assembler(camera.subject).forget(camera.number)
+        self._assembler(camera.profile).forget(camera.number)
 
     def score(self, works: Sequence[Work]) -> list[Announcement]:
         """Score frames and return the event changes; frames of a camera must be in order."""
         groups: dict[tuple[int, str], list[Work]] = {}
         for work in works:
-            assembler = self._assembler(work.camera.subject)
+            assembler = self._assembler(work.camera.profile)
             key = id(assembler), work.batch.connection.skeleton.name
             groups.setdefault(key, []).append(work)
         return [change for group in groups.values() for change in self._score(group)]
 
-    def _assembler(self, subject: CameraProfile) -> WindowAssembler:
+    def _assembler(self, profile: CameraProfile) -> WindowAssembler:
         """The assembler of all cameras with this model whose windows span as many frames."""
-        detector = subject.detector
-        key = id(detector), Sampling.of(detector.config, subject.rate).ratio
+        detector = profile.detector
+        key = id(detector), Sampling.of(detector.config, profile.rate).ratio
         if key not in self._assemblers:
             self._assemblers[key] = WindowAssembler(
-                detector.config, detector.skeleton, subject.rate
+                detector.config, detector.skeleton, profile.rate
             )
         return self._assemblers[key]
 
@@ -121,7 +121,7 @@ class BatchScorer:
 
         If that fails, score each camera alone: only the faulty camera loses its frames.
         """
-        assembler = self._assembler(works[0].camera.subject)
+        assembler = self._assembler(works[0].camera.profile)
         mark = assembler.mark()
         try:
             frames = _Frames.of(works)
@@ -154,8 +154,8 @@ class BatchScorer:
         self, works: Sequence[Work], frames: _Frames
     ) -> tuple[WindowScores, NDArray[np.int64]]:
         """Scores of the windows of new frames, and the frame that completed each."""
-        subject = works[0].camera.subject
-        detector, assembler = subject.detector, self._assembler(subject)
+        profile = works[0].camera.profile
+        detector, assembler = profile.detector, self._assembler(profile)
         frame = np.repeat(np.arange(len(frames.slot)), frames.people)  # by person
         numbers = np.array([work.camera.number for work in works])
         scores, of, flat = [], [], 0
@@ -192,7 +192,7 @@ class BatchScorer:
 
         A camera that raises an exception skips the rest of these frames.
         """
-        thresholds = np.array([work.camera.subject.rules.threshold for work in works])
+        thresholds = np.array([work.camera.profile.rules.threshold for work in works])
         loud = thresholds[frames.work[frame]] <= scores.A
         busy = {id(works[i].camera) for i in {*frames.work[frame[loud]].tolist()}}
         busy |= {id(work.camera) for work in works if not work.camera.events.is_idle}
@@ -210,7 +210,7 @@ class BatchScorer:
             try:
                 found += _seen(camera, batch, i, own, time)
             except Exception:  # a faulty camera must not affect the others
-                logger.exception("camera %s: its events could not be made", camera.name)
+                logger.exception("camera %s: its events could not be computed", camera.name)
                 busy.discard(id(camera))
                 self.counts.failed += int(
                     frames.is_new[at:][frames.work[at:] == frames.work[at]].sum()
@@ -223,14 +223,14 @@ def _seen(
 ) -> list[Announcement]:
     """Event changes caused by the scores of one frame."""
     slot = batch.slots[i]
-    told = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
-    return [changed(camera, kind, record, slot, time) for kind, record in told]
+    changes = camera.events.see(slot, batch.connection.size, batch.poses(i), windows)
+    return [changed(camera, kind, record, slot, time) for kind, record in changes]
 
 
 def changed(
-    camera: FleetCamera, kind: Kind, record: Record, slot: int, time: float
+    camera: FleetCamera, kind: ChangeKind, record: Record, slot: int, time: float
 ) -> Announcement:
     """Build an announcement that follows the last published one."""
-    change = Announcement(camera.site, kind, camera.told, record, slot, time)
-    camera.told = None if kind == "end" else record
+    change = Announcement(camera.site, kind, camera.reported, record, slot, time)
+    camera.reported = None if kind == "end" else record
     return change

@@ -85,11 +85,11 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
     from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 
     metrics = WorkerMetrics(
-        worker.tally,
+        worker.stats,
         worker.scorer.counts,
-        lambda: len(worker.holdings),
-        lambda: sum(len(holding.waiting) for holding in [*worker.holdings.values()]),
-        lambda: sum(holding.unsaid for holding in [*worker.holdings.values()]),
+        lambda: len(worker.owned_shards),
+        lambda: sum(len(owned.waiting) for owned in [*worker.owned_shards.values()]),
+        lambda: sum(owned.unsaid for owned in [*worker.owned_shards.values()]),
     )
     registry = CollectorRegistry()
     registry.register(metrics)
@@ -101,7 +101,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
             f"worker.metrics: expected a free address, got {address}: {error.strerror}",
             hint="choose another port",
         ) from None
-    server.set_app(with_health(make_wsgi_app(registry), worker.tally))
+    server.set_app(with_health(make_wsgi_app(registry), worker.stats))
 
     def close() -> None:
         server.shutdown()
@@ -111,13 +111,13 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
     return close
 
 
-def with_health(metrics: WSGIApplication, tally: WorkerStats) -> WSGIApplication:
+def with_health(metrics: WSGIApplication, stats: WorkerStats) -> WSGIApplication:
     """Serve metrics, plus /health, which fails if the worker hangs; runs in its own thread."""
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/health":
             return metrics(environ, start)
-        since_s = time.monotonic() - tally.round_at
+        since_s = time.monotonic() - stats.round_at
         start(
             "200 OK" if since_s < HUNG_S else "503 Service Unavailable",
             [("Content-Type", "text/plain")],

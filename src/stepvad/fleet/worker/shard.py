@@ -77,7 +77,7 @@ class Shard:
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
     _works: list[Work] = field(default_factory=list)
-    _holding: dict[str, FleetCamera] = field(default_factory=dict)
+    _held_back: dict[str, FleetCamera] = field(default_factory=dict)
     """Cameras with frames held back."""
     _unknown: set[str] = field(default_factory=set)
 
@@ -117,23 +117,25 @@ class Shard:
         """
         for data in said:
             with suppress(UnreadableError):
-                told = decode_event(data)
-                if told is not None and told.kind == "end":
-                    self.recalled.pop(told.after.id, None)
-                elif told is not None:
-                    self.recalled[told.after.id] = told
+                message = decode_event(data)
+                if message is not None and message.kind == "end":
+                    self.recalled.pop(message.after.id, None)
+                elif message is not None:
+                    self.recalled[message.after.id] = message
 
     def end_forgotten(self) -> None:
         """End recalled events that were not recreated because their frames have expired."""
         if not self.recalled:
             return
-        going = {c.told.id for c in self.cameras.values() if c.told is not None}
+        going = {c.reported.id for c in self.cameras.values() if c.reported is not None}
         over = {change.after.id for change in self.changes if change.kind == "end"}
-        for id_, told in self.recalled.items():
+        for id_, message in self.recalled.items():
             if id_ not in going | over:
                 logger.info("event %s: its frames are gone", id_)
-                record = told.after.ended("interrupted", told.after.start_time)
-                self.changes.append(Announcement(told.site, "end", told.after, record, 0, 0.0))
+                record = message.after.ended("interrupted", message.after.start_time)
+                self.changes.append(
+                    Announcement(message.site, "end", message.after, record, 0, 0.0)
+                )
         self.recalled.clear()
 
     def hear_all(self, now: float) -> None:
@@ -175,9 +177,9 @@ class Shard:
     def _restored(self, state: ShardState, now: float) -> dict[str, FleetCamera]:
         cameras = {}
         for name, own in state.cameras.items():
-            subject = self.models.subject(name, own.rate)
-            if subject is not None:
-                camera = FleetCamera.restore(subject, own, self.scorer.number(), now)
+            profile = self.models.profile(name, own.rate)
+            if profile is not None:
+                camera = FleetCamera.restore(profile, own, self.scorer.number(), now)
                 at = self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))
                 cameras[at] = camera
         return cameras
@@ -224,8 +226,8 @@ class Shard:
             return False
         if connection.epoch != camera.epoch:
             self._lose(camera, "camera lost")
-            if connection.rate != camera.subject.rate:
-                camera.subject = replace(camera.subject, rate=connection.rate)
+            if connection.rate != camera.profile.rate:
+                camera.profile = replace(camera.profile, rate=connection.rate)
             camera.begin(connection, self.scorer.number())
         elif camera.is_over and batch.end > camera.scored:
             camera.begin(connection, self.scorer.number())
@@ -237,8 +239,8 @@ class Shard:
         of = batch.connection
         if self.subjects.poses(of.site, of.camera) != delivery.subject:
             raise UnreadableError(f"poses: expected those of {delivery.subject}, got {of.name}")
-        subject = self.models.subject(of.name, of.rate)
-        if subject is None:
+        profile = self.models.profile(of.name, of.rate)
+        if profile is None:
             if of.name not in self._unknown:
                 logger.warning("camera %s: no model matches it", of.name)
                 self._unknown.add(of.name)
@@ -246,7 +248,7 @@ class Shard:
             return None
         camera = FleetCamera(
             site=of.site,
-            subject=subject,
+            profile=profile,
             epoch=of.epoch,
             wall0=of.wall0,
             number=self.scorer.number(),
@@ -271,7 +273,7 @@ class Shard:
             self.counts[camera.name, "duplicate"] += order.duplicates - before[0]
             self.counts[camera.name, "missed"] += order.missed - before[1]
         if len(order):
-            self._holding[delivery.subject] = camera
+            self._held_back[delivery.subject] = camera
 
     def _shed(self, camera: FleetCamera, batch: Batch) -> None:
         """Drop the whole batch; no window spans it."""
@@ -308,10 +310,10 @@ class Shard:
 
     def _release(self, now: float) -> None:
         """Release frames that were held back too long."""
-        for subject, camera in [*self._holding.items()]:
+        for subject, camera in [*self._held_back.items()]:
             if not len(camera.reorder):
                 camera.held_since = None
-                del self._holding[subject]
+                del self._held_back[subject]
             elif camera.held_since is None:
                 camera.held_since = now
             elif now - camera.held_since > HELD_S:
@@ -337,10 +339,10 @@ def _check(connection: CameraConnection, camera: FleetCamera) -> None:
         raise UnreadableError(
             f"poses: expected those of {camera.name}, got some of {connection.name}"
         )
-    given, target = connection.skeleton, camera.subject.detector.skeleton
+    given, target = connection.skeleton, camera.profile.detector.skeleton
     if given.joints != target.joints and modelled(given) != target:
         raise UnreadableError(f"poses: expected {target.name}, got {given.name}")
-    if connection.epoch == camera.epoch and connection.rate != camera.subject.rate:
+    if connection.epoch == camera.epoch and connection.rate != camera.profile.rate:
         raise UnreadableError(
-            f"poses: expected {camera.subject.rate} frames a second, got {connection.rate}"
+            f"poses: expected {camera.profile.rate} frames a second, got {connection.rate}"
         )

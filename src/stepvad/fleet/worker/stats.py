@@ -42,20 +42,20 @@ class WorkerStats:
         if works:
             self.latest = max(work.time for work in works)
 
-    def event(self, letter: OutgoingMessage, clock: float) -> None:
+    def event(self, message: OutgoingMessage, clock: float) -> None:
         """Count a stored event."""
         self.events += 1
-        if letter.time:
-            delay = max(clock - letter.time, 0.0)
+        if message.time:
+            delay = max(clock - message.time, 0.0)
             self.delays[bisect_left(BUCKETS_S, delay)] += 1
             self.delay_s += delay
 
 
 @dataclass(slots=True, eq=False)
 class WorkerMetrics:
-    """Prometheus collector that reads the tally on each scrape."""
+    """Prometheus collector that reads `WorkerStats` on each scrape."""
 
-    tally: WorkerStats
+    stats: WorkerStats
     counts: ScoringStats
     shards: Callable[[], int]
     waiting: Callable[[], int]
@@ -69,14 +69,14 @@ class WorkerMetrics:
             HistogramMetricFamily,
         )
 
-        tally, counts = self.tally, self.counts
+        stats, counts = self.stats, self.counts
         for name, words, value in (
             ("frames_scored", "Frames that were scored.", counts.frames),
             ("frames_failed", "Frames that could not be scored.", counts.failed),
             ("windows", "Windows that were scored.", counts.windows),
             ("windows_flat", "Windows without any motion.", counts.flat_windows),
-            ("messages", "Messages with frames.", tally.messages),
-            ("events", "Changes of events that are stored.", tally.events),
+            ("messages", "Messages with frames.", stats.messages),
+            ("events", "Changes of events that are stored.", stats.events),
         ):
             yield CounterMetricFamily(f"stepvad_fleet_{name}", words, value=value)
         left_out = CounterMetricFamily(
@@ -85,7 +85,7 @@ class WorkerMetrics:
             labels=["reason"],
         )
         reasons: Counter[str] = Counter()
-        for (_, reason), n in [*tally.frames.items()]:
+        for (_, reason), n in [*stats.frames.items()]:
             reasons[reason] += n
         for reason, n in reasons.items():
             left_out.add_metric([reason], n)
@@ -103,8 +103,8 @@ class WorkerMetrics:
             "stepvad_fleet_event_latency_seconds", "From the frame to the event that it changes."
         )
         total, buckets = 0, []
-        for end, n in zip([*map(str, BUCKETS_S), "+Inf"], tally.delays, strict=True):
+        for end, n in zip([*map(str, BUCKETS_S), "+Inf"], stats.delays, strict=True):
             total += n
             buckets.append((end, float(total)))
-        delays.add_metric([], buckets=buckets, sum_value=tally.delay_s)
+        delays.add_metric([], buckets=buckets, sum_value=stats.delay_s)
         yield delays

@@ -46,8 +46,8 @@ class Worker:
 
     def __init__(self, bus: Bus, settings: FleetSettings, models: FleetModels, name: str) -> None:
         self.bus, self.settings, self.models, self.name = bus, settings, models, name
-        self.holdings: dict[int, OwnedShard] = {}
-        self.tally = WorkerStats()
+        self.owned_shards: dict[int, OwnedShard] = {}
+        self.stats = WorkerStats()
         self.scorer = BatchScorer()
         self._subjects = settings.bus.subjects
         self._lease = 0
@@ -84,25 +84,25 @@ class Worker:
             await self._drain()
         finally:
             await end(leasing)
-            for holding in [*self.holdings.values()]:
-                await holding.stop()
+            for owned in [*self.owned_shards.values()]:
+                await owned.stop()
             self._thread.shutdown()
 
     async def _round(self) -> None:
         """Score queued frames, publish event changes and write checkpoints when due."""
         while self._lost:
-            holding = self._lost.pop()
-            if self.holdings.get(holding.shard.number) is holding:
-                del self.holdings[holding.shard.number]
-            await holding.stop()
+            owned = self._lost.pop()
+            if self.owned_shards.get(owned.shard.number) is owned:
+                del self.owned_shards[owned.shard.number]
+            await owned.stop()
         async with self._lock:
             await self._advance()
 
     async def _advance(self) -> None:
-        holdings = [*self.holdings.values()]
-        taken = self._taken(holdings)
+        owned_shards = [*self.owned_shards.values()]
+        taken = self._taken(owned_shards)
         now = time.monotonic()
-        if any(holding.waiting for holding in holdings):
+        if any(owned.waiting for owned in owned_shards):
             self._arrived.set()
         n = sum(len(deliveries) for _, deliveries in taken)
         if n * self._pace_s < INLINE_S:
@@ -114,77 +114,75 @@ class Worker:
         self._pace_s = max(0.5 * self._pace_s, took / n) if n else self._pace_s
         self._most = max(self._most // 2, 8) if took > ROUND_S else min(self._most * 2, ROUND)
         is_due = now - self._kept_at >= self.settings.worker.checkpoint_s
-        for holding in holdings:
-            shard = holding.shard
-            holding.tell(shard.changes, shard.dead)
+        for owned in owned_shards:
+            shard = owned.shard
+            owned.tell(shard.changes, shard.dead)
             shard.changes, shard.dead = [], []
             if is_due:
-                holding.keep()
+                owned.keep()
         if is_due:
             self._kept_at = now
 
-    def _taken(self, holdings: Sequence[OwnedShard]) -> list[tuple[OwnedShard, Sequence[Delivery]]]:
+    def _taken(
+        self, owned_shards: Sequence[OwnedShard]
+    ) -> list[tuple[OwnedShard, Sequence[Delivery]]]:
         """Dequeue the messages of a round: the same share of every shard's queue."""
-        waiting = sum(len(holding.waiting) for holding in holdings)
+        waiting = sum(len(owned.waiting) for owned in owned_shards)
         part = min(self._most / max(waiting, 1), 1.0)
-        return [
-            (holding, holding.take(math.ceil(len(holding.waiting) * part))) for holding in holdings
-        ]
+        return [(owned, owned.take(math.ceil(len(owned.waiting) * part))) for owned in owned_shards]
 
     def _score(self, taken: Sequence[tuple[OwnedShard, Sequence[Delivery]]], now: float) -> None:
         """Score one round; may run in the scoring thread."""
         works: list[Work] = []
         caught_up: list[Shard] = []
-        for holding, deliveries in taken:
-            shard = holding.shard
-            shard.of_stream(holding.consumer.position.stream)
-            clock = self._clock(holding, deliveries, now)
+        for owned, deliveries in taken:
+            shard = owned.shard
+            shard.of_stream(owned.consumer.position.stream)
+            clock = self._clock(owned, deliveries, now)
             works += shard.take(deliveries, now, clock)
-            if holding.is_caught_up:
+            if owned.is_caught_up:
                 shard.end_silent(now)
                 caught_up.append(shard)
-        shards = {holding.shard.number: holding.shard for holding, _ in taken}
+        shards = {owned.shard.number: owned.shard for owned, _ in taken}
         for change in self.scorer.score(works):
             number = shard_of(change.after.camera, self._subjects.shards)
             shards[number].changes.append(change)
         for shard in caught_up:
             shard.end_forgotten()
-        self.tally.add(works)
+        self.stats.add(works)
 
-    def _clock(
-        self, holding: OwnedShard, deliveries: Sequence[Delivery], now: float
-    ) -> float | None:
+    def _clock(self, owned: OwnedShard, deliveries: Sequence[Delivery], now: float) -> float | None:
         """The broker's time; None while the shard catches up and may not shed frames."""
         clock = now + self._skew_s
-        restarts = holding.consumer.restarts
+        restarts = owned.consumer.restarts
         if now - self._answered_at > 2 * self.settings.bus.lease_s:
-            holding.shard.hear_all(now)
+            owned.shard.hear_all(now)
             restarts = -1
         age = clock - deliveries[0].time if deliveries else 0.0
-        jumped = holding.is_caught_up and age - holding.age > JUMP_S  # we were paused, not slow
-        holding.age = age
-        if restarts != holding.restarts or jumped:
-            holding.restarts, holding.is_caught_up = restarts, False
-            holding.patience_until = now + self.settings.worker.catch_up_s
+        jumped = owned.is_caught_up and age - owned.age > JUMP_S  # we were paused, not slow
+        owned.age = age
+        if restarts != owned.restarts or jumped:
+            owned.restarts, owned.is_caught_up = restarts, False
+            owned.patience_until = now + self.settings.worker.catch_up_s
         elif deliveries:
-            holding.is_caught_up |= age < CALM_S
+            owned.is_caught_up |= age < CALM_S
         else:
-            holding.is_caught_up |= holding.is_drained and not holding.waiting
-        if holding.is_caught_up:
-            holding.patience_until = min(holding.patience_until, now)
-        return clock if now >= holding.patience_until else None
+            owned.is_caught_up |= owned.is_drained and not owned.waiting
+        if owned.is_caught_up:
+            owned.patience_until = min(owned.patience_until, now)
+        return clock if now >= owned.patience_until else None
 
-    def _said(self, letter: OutgoingMessage) -> None:
-        self.tally.event(letter, time.monotonic() + self._skew_s)
+    def _said(self, message: OutgoingMessage) -> None:
+        self.stats.event(message, time.monotonic() + self._skew_s)
 
     async def _drain(self) -> None:
         """Score the queued messages, then release the shards and the lease."""
-        while any(holding.waiting for holding in self.holdings.values()):
+        while any(owned.waiting for owned in self.owned_shards.values()):
             await self._round()
-        for holding in self.holdings.values():
-            holding.give_up()
-        await asyncio.gather(*(holding.release() for holding in self.holdings.values()))
-        self.holdings.clear()
+        for owned in self.owned_shards.values():
+            owned.give_up()
+        await asyncio.gather(*(owned.release() for owned in self.owned_shards.values()))
+        self.owned_shards.clear()
         with suppress(StepvadError):
             await self.bus.release(self.name)
         logger.info("worker %s: all shards released", self.name)
@@ -213,7 +211,7 @@ class Worker:
                 await asyncio.sleep(max(pause_s - (time.monotonic() - started), 0.01))
 
     async def _renew(self) -> None:
-        value = json.dumps({"shards": sorted(self.holdings)}).encode()
+        value = json.dumps({"shards": sorted(self.owned_shards)}).encode()
         self._lease = await self.bus.lease(self.name, value, self._lease)
         self._answered_at = time.monotonic()
         asked = time.monotonic()
@@ -225,24 +223,24 @@ class Worker:
         alive = await self.bus.leases()
         others = {name: value for name, value in alive.items() if name != self.name}
         share = math.ceil(self._subjects.shards / (len(others) + 1))
-        surplus = sorted(self.holdings)[share:]
+        surplus = sorted(self.owned_shards)[share:]
         if surplus:
             await self._give_back(surplus)
         taken = {number for value in others.values() for number in json.loads(value)["shards"]}
-        free = [n for n in self._turn() if n not in taken and n not in self.holdings]
-        wanted = free[: max(share - len(self.holdings), 0)]
+        free = [n for n in self._turn() if n not in taken and n not in self.owned_shards]
+        wanted = free[: max(share - len(self.owned_shards), 0)]
         got = await asyncio.gather(*(self._take(number, set(others)) for number in wanted))
         if any(got) or surplus:
-            logger.info("worker %s: %d shards", self.name, len(self.holdings))
+            logger.info("worker %s: %d shards", self.name, len(self.owned_shards))
             await self._renew()
 
     async def _give_back(self, numbers: Sequence[int]) -> None:
         async with self._lock:
-            given = [self.holdings.pop(number) for number in numbers]
-            for holding in given:
-                holding.give_up()
-        for holding in given:
-            await holding.release()
+            given = [self.owned_shards.pop(number) for number in numbers]
+            for owned in given:
+                owned.give_up()
+        for owned in given:
+            await owned.release()
 
     def _turn(self) -> list[int]:
         """All shards, starting at an offset that differs between workers."""
@@ -258,9 +256,9 @@ class Worker:
             self.models,
             self.scorer,
             Pace(worker.shed_s, worker.silent_s),
-            counts=self.tally.frames,
+            counts=self.stats.frames,
         )
-        holding = await take(
+        owned = await take(
             self.bus,
             self.name,
             shard,
@@ -272,9 +270,9 @@ class Worker:
             ),
             alive=alive.__contains__,
         )
-        if holding is None:
+        if owned is None:
             return False
-        holding.patience_until = time.monotonic() + worker.catch_up_s
-        self.holdings[number] = holding
-        holding.start(self._arrived)
+        owned.patience_until = time.monotonic() + worker.catch_up_s
+        self.owned_shards[number] = owned
+        owned.start(self._arrived)
         return True

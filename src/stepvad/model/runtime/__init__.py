@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from stepvad.config import Engine, Runtime
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 from stepvad.model.folded import Blocks, Folded
-from stepvad.model.runtime.engines import Precision
+from stepvad.model.runtime.engines import EnginePrecision
 
 __all__ = [
     "ENGINES",
     "Engine",
-    "Network",
+    "EngineNetwork",
     "Runtime",
     "available",
     "choose",
@@ -42,7 +42,7 @@ EXTRAS = {"onnxruntime": "all", "openvino": "openvino", "torch": "train"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class EngineNetwork:
     """f_θ(·, σ_i) on one engine; threads may share it."""
 
     folded: Folded
@@ -52,7 +52,9 @@ class Network:
     blocks: Blocks
 
     @classmethod
-    def of(cls, folded: Folded, runtime: Runtime = "auto", threads: int | None = None) -> Network:
+    def of(
+        cls, folded: Folded, runtime: Runtime = "auto", threads: int | None = None
+    ) -> EngineNetwork:
         """Load the network into the engine that `runtime` names or selects."""
         engine, number = choose(runtime, width=len(folded.head)), threads_of(threads)
         log.info("scoring with %s, threads: %d", engine, number)
@@ -62,9 +64,9 @@ class Network:
         """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`."""
         return self.folded.energies(pi_x, self.blocks)
 
-    def __reduce__(self) -> tuple[Callable[..., Network], tuple[Folded, Engine, int]]:
+    def __reduce__(self) -> tuple[Callable[..., EngineNetwork], tuple[Folded, Engine, int]]:
         """Pickle the weights, not the engine: each process creates its own."""
-        return Network.of, (self.folded, self.engine, self.threads)
+        return EngineNetwork.of, (self.folded, self.engine, self.threads)
 
 
 def choose(runtime: Runtime, *, width: int) -> Engine:
@@ -139,7 +141,7 @@ def _has_bfloat16(library: str) -> bool:
     return torch_has_bfloat16()
 
 
-def precision_of(engine: Engine) -> Precision:
+def precision_of(engine: Engine) -> EnginePrecision:
     """Precision of the large products of an engine."""
     if "bfloat16" in engine:
         return "bfloat16"

@@ -10,41 +10,41 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
-from stepvad.model.folded import Array, Blocks, Folded
+from stepvad.model.folded import Blocks, Float32Array, Folded
 from stepvad.model.runtime.graph import blocks_model
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
-Precision = Literal["float32", "bfloat16", "int8"]
-Run = Callable[[Sequence[Array]], Array]
+EnginePrecision = Literal["float32", "bfloat16", "int8"]
+RunBlocks = Callable[[Sequence[Float32Array]], Float32Array]
 """Inputs of a graph, in order, to its one output."""
-Graph = Callable[[Sequence[Any]], list[Any]]
+RunGraph = Callable[[Sequence[Any]], list[Any]]
 """Inputs of a graph, in order, to all its outputs: arrays of any dtype."""
 
 
-def onnxruntime_blocks(folded: Folded, threads: int, precision: Precision) -> Blocks:
+def onnxruntime_blocks(folded: Folded, threads: int, precision: EnginePrecision) -> Blocks:
     """The blocks on ONNX Runtime, their large products in float32 or int8."""
     return onnxruntime_run(blocks_model(folded, int8=precision == "int8"), threads)
 
 
-def openvino_blocks(folded: Folded, threads: int, precision: Precision) -> Blocks:
+def openvino_blocks(folded: Folded, threads: int, precision: EnginePrecision) -> Blocks:
     """The blocks on OpenVINO, their large products in this precision."""
     model = blocks_model(folded, int8=precision == "int8")
     return openvino_run(model, threads, bfloat16=precision == "bfloat16")
 
 
-def onnxruntime_run(model: bytes, threads: int) -> Run:
+def onnxruntime_run(model: bytes, threads: int) -> RunBlocks:
     """The first output of a graph on ONNX Runtime."""
     graph = onnxruntime_graph(model, threads)
     return lambda inputs: graph(inputs)[0]
 
 
-def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> Run:
+def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> RunBlocks:
     """The first output of a graph on OpenVINO."""
     graph = openvino_graph(model, threads, bfloat16=bfloat16)
     return lambda inputs: graph(inputs)[0]
 
 
-def onnxruntime_graph(model: bytes, threads: int) -> Graph:
+def onnxruntime_graph(model: bytes, threads: int) -> RunGraph:
     """A graph on ONNX Runtime; threads may share the session.
 
     Its option to flush denormals stays off: it would change the arithmetic of the calling thread,
@@ -60,7 +60,7 @@ def onnxruntime_graph(model: bytes, threads: int) -> Graph:
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 
 
-def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> Graph:
+def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> RunGraph:
     """A graph on OpenVINO; a request serves one thread at a time, so idle ones are pooled."""
     openvino = import_openvino()
 

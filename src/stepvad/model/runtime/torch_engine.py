@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stepvad.model.folded import Array, Blocks, Folded
+from stepvad.model.folded import Blocks, Float32Array, Folded
 
 
 def torch_blocks(folded: Folded, *, bfloat16: bool) -> Blocks:
@@ -19,7 +19,7 @@ def torch_blocks(folded: Folded, *, bfloat16: bool) -> Blocks:
     head = torch.from_numpy(folded.head)
 
     @torch.inference_mode()
-    def run(entry: Sequence[Array]) -> Array:
+    def run(entry: Sequence[Float32Array]) -> Float32Array:
         a, *skip = (torch.from_numpy(values)[:, None] for values in entry)
         s: Tensor = F.gelu(a + b_1)  # (N, L, width)
         for h in skip:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
 
 LONGEST = 1 << 20
@@ -32,7 +32,7 @@ class JsonLines:
         """Always `file`: a site has only one."""
         return "file"
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Append one line."""
         line = json.dumps(message.to_json(), ensure_ascii=False).encode() + b"\n"
         try:
@@ -75,7 +75,7 @@ class JsonLines:
         if not torn.startswith(b"{") or (start and len(torn) == len(tail)):
             raise DeliveryError(
                 f"{self.path}: expected lines of JSON, got something else at the end",
-                hint="name a file of its own for the events",
+                hint="use a separate file for the events",
             )
         os.ftruncate(file, size - len(torn))
         return size - len(torn)

@@ -7,22 +7,21 @@ import secrets as random_words
 import ssl
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from stepvad.errors import MissingExtraError
 from stepvad.files.secrets import secret
 from stepvad.incidents.sink import DeliveryError
+from stepvad.intake.status import CaptureState
 from stepvad.site.sinks import homeassistant
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessageInfo
 
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import Record, SinkMessage
     from stepvad.payload import JsonObject
     from stepvad.settings.file import MqttSettings
-
-State = Literal["online", "offline", "failed"]
 
 KEEPALIVE_S = 15
 """Keep-alive interval; after 1.5 times as long without a packet the broker sends the last will."""
@@ -46,7 +45,7 @@ class Mqtt:
         """Called after every (re)connect."""
         self._prefix, self._discovery = settings.prefix, settings.discovery_prefix
         self._site, self._tls = site, settings.tls
-        self._status: dict[str, State] = dict.fromkeys(cameras, "offline")
+        self._status: dict[str, CaptureState] = dict.fromkeys(cameras, "offline")
         self._open: dict[str, set[str]] = {camera: set() for camera in self._status}
         """Ids of open events by camera."""
         self._lock = threading.Lock()
@@ -79,7 +78,7 @@ class Mqtt:
         client.on_disconnect = self._on_disconnect
         return client
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Publish one message and wait until the broker has it."""
         if not self._connected.wait(ANSWER_S):
             raise DeliveryError(
@@ -97,7 +96,7 @@ class Mqtt:
         for one in sent:
             self._wait(one)
 
-    def status(self, camera: str, state: State) -> None:
+    def status(self, camera: str, state: CaptureState) -> None:
         """Publish the state of a camera; never blocks, even if the broker is unreachable."""
         with self._lock:
             self._status[camera] = state
@@ -122,7 +121,7 @@ class Mqtt:
         self._client.disconnect()
         self._client.loop_stop()
 
-    def _note(self, kind: Kind, camera: str, id: str) -> None:
+    def _note(self, kind: ChangeKind, camera: str, id: str) -> None:
         opened = self._open.setdefault(camera, set())
         if kind == "end":
             opened.discard(id)

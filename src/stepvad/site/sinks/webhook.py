@@ -23,7 +23,7 @@ from stepvad.incidents.sink import DeliveryError, RefusedError
 if TYPE_CHECKING:
     from httpx import AsyncClient, Response
 
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
     from stepvad.payload import JsonObject
     from stepvad.settings.file import WebhookSettings
@@ -109,7 +109,7 @@ class Webhook:
             headers={"User-Agent": "stepvad"},
         )
 
-    def send(self, kind: Kind, message: SinkMessage) -> None:
+    def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Post one message."""
         body = json.dumps(cloud_event(kind, message, self._site)).encode()
         status, after_s = self._within_time(body)
@@ -152,7 +152,7 @@ class Webhook:
             words = self._hide(_reason(error))
         raise DeliveryError(
             f"{self._place}: expected an answer, got: {words}",
-            hint="check the address and that somebody listens there",
+            hint="check the address and that a server is listening there",
         )
 
     async def _post(self, body: bytes) -> tuple[int, float]:
@@ -208,7 +208,7 @@ def signature(key: str, timestamp: str, body: bytes) -> str:
     return hmac.new(key.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
-def cloud_event(kind: Kind, message: SinkMessage, site: str) -> JsonObject:
+def cloud_event(kind: ChangeKind, message: SinkMessage, site: str) -> JsonObject:
     """A message in its envelope; the id is the same each time the message is sent."""
     after, data = message.after, message.to_json()
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]

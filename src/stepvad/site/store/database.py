@@ -137,9 +137,9 @@ class Database:
             raise store_error(self.path, wanted, error) from error
         if busy:
             raise StoreError(
-                f"{self.path}: the rows are deleted, but somebody reads the store and keeps the "
-                "log from being cut",
-                hint="stop other programs that have it open, and delete once more",
+                f"{self.path}: the rows are deleted, but a reader keeps the log from being "
+                "truncated",
+                hint="stop other programs that have the store open, and delete again",
                 fault="busy",
             )
         self.is_clean = True

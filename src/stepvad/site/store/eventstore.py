@@ -23,7 +23,7 @@ from stepvad.site.store.retention import Retention, delete_old, forget_replaced
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second and is rarely needed
     from stepvad.explain.eventexplanation import EventExplanation
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
 
 FILE_NAME = "events.db"
 """File name of the store in the data directory."""
@@ -77,7 +77,7 @@ class Store:
             ).fetchone()
         return int(epoch)
 
-    def change(self, kind: Kind, record: Record) -> Outcome:
+    def change(self, kind: ChangeKind, record: Record) -> Outcome:
         """Store a change of an event and a message about it for every sink.
 
         Both are on disk when it returns. A repeated change is stored and announced once; an event
@@ -100,7 +100,11 @@ class Store:
         return outcome
 
     def _write(
-        self, connection: sqlite3.Connection, kind: Kind, before: Record | None, record: Record
+        self,
+        connection: sqlite3.Connection,
+        kind: ChangeKind,
+        before: Record | None,
+        record: Record,
     ) -> None:
         connection.execute(
             "INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body) "
@@ -222,8 +226,8 @@ class Store:
             )
             if not done.rowcount:
                 raise DataError(
-                    f"event {id}: expected the id of a stored event, got none like it",
-                    hint="stepvad events list shows the ids",
+                    f"event {id}: expected the id of a stored event, got an unknown id",
+                    hint="run stepvad events list to see the ids",
                 )
 
     def marked(self) -> dict[str, float]:
@@ -348,7 +352,7 @@ def _find(connection: sqlite3.Connection, id: str) -> Record | None:
     return None if row is None else Record.from_json(json.loads(row[0]))
 
 
-def _outcome(kind: Kind, before: Record | None, record: Record) -> Outcome:
+def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome:
     if before is None:
         return "stored"
     if before == record:

@@ -15,7 +15,7 @@ from stepvad.incidents.record import SinkMessage
 from stepvad.site.store.database import Database
 
 if TYPE_CHECKING:
-    from stepvad.incidents.events import Kind
+    from stepvad.incidents.events import ChangeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class OutboxMessage:
     seq: int
     sink: str
     event_id: str
-    kind: Kind
+    kind: ChangeKind
     body: str
     """The message as it is stored."""
     created: float
@@ -48,7 +48,7 @@ class DeadLetter:
     seq: int
     sink: str
     event_id: str
-    kind: Kind
+    kind: ChangeKind
     body: str
     created: float
     refused: float
@@ -74,7 +74,7 @@ class Outbox:
         connection: sqlite3.Connection,
         sinks: Iterable[str],
         event_id: str,
-        kind: Kind,
+        kind: ChangeKind,
         message: SinkMessage,
     ) -> None:
         """Add one message per sink, in the transaction of the change it reports."""

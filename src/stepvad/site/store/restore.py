@@ -44,7 +44,7 @@ def _refuse_what_is_no_file(path: Path, onto: Path) -> None:
     if not path.is_file():
         raise DataError(
             f"{path}: expected a backup, got no such file",
-            hint="make one with: stepvad events backup FILE",
+            hint="create one with: stepvad events backup FILE",
         )
     if onto.exists() and path.samefile(onto):
         raise DataError(
@@ -241,6 +241,6 @@ def _remove(store: Path) -> None:
 
 def _in_use(place: Path) -> DataError:
     return DataError(
-        f"{place}: expected a store that nobody has open, got one in use",
+        f"{place}: expected a store that is not open, got one in use",
         hint="stop the site first",
     )

@@ -42,14 +42,14 @@ class ScoreCoverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class ArchiveInventory:
     """Poses by camera and scores by model."""
 
     poses: list[CameraFootage]
     scores: list[ScoreCoverage]
 
 
-def look(places: Sequence[str]) -> Holdings:
+def read(places: Sequence[str]) -> ArchiveInventory:
     """List the contents of places: at most one with poses, any number with their scores."""
     found = [Directory.at(text) for text in places]
     of_scores = [place for place in found if manifest.read(place) is not None]
@@ -65,7 +65,9 @@ def look(places: Sequence[str]) -> Holdings:
             f"{poses[0].url}: expected poses or scores, got neither",
             hint="poses are .parquet files; scores are what archive score wrote",
         )
-    return Holdings(there, [scored(place, poses[0] if poses else None) for place in of_scores])
+    return ArchiveInventory(
+        there, [scored(place, poses[0] if poses else None) for place in of_scores]
+    )
 
 
 def footage(poses: Directory) -> list[CameraFootage]:
