@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Profile = Literal["step", "stgnf"]
+View = Literal["pose", "motion", "place"]
+"""What a window shows: the paper's pose, the motion of the body, or its place in the picture."""
 Projection = Literal["pca", "raw", "autoencoder", "vae"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
@@ -44,6 +46,8 @@ class Config:
 
     T: int = 12
     """Frames in a window."""
+    view: View = "pose"
+    """What a window shows: the paper's `pose`, or what it leaves out, `motion` and `place`."""
     profile: Profile = "step"
     """`stgnf` first divides x by 856 and y by 480, regardless of the video's size."""
     drop_last_window: bool = False
@@ -197,6 +201,7 @@ TYPES: dict[str, tuple[type, ...]] = {
         "int | None": (int, NoneType),
         "float | None": (float, int, NoneType),
         "Profile": (str,),
+        "View": (str,),
         "Projection": (str,),
         "Network": (str,),
         "Aggregation": (str, int),
@@ -211,6 +216,7 @@ COUNTS = (
 """Settings that are at least 1."""
 CHOICES = {
     "profile": get_args(Profile),
+    "view": get_args(View),
     "projection": get_args(Projection),
     "network": get_args(Network),
 }

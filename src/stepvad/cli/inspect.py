@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -138,6 +139,7 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
 
 def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
     from stepvad.detector import Detector
+    from stepvad.windows import view_shape
 
     config, origin, skeleton = fitted.config, fitted.origin, fitted.skeleton
     weighs = "weighs loss and score" if isinstance(fitted, Detector) else "weighs the score"
@@ -146,7 +148,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
         f"{_rate(config)}; "
         f"profile {config.profile}: {PROFILES[config.profile]}",
-        f"Projection    {_projection(config, 2 * skeleton.V * config.T)}",
+        f"Projection    {_projection(config, math.prod(view_shape(config, skeleton.V)))}",
         *(_energy_sentences(fitted) if isinstance(fitted, Detector) else _distance(fitted)),
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "

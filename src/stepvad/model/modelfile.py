@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -23,7 +24,7 @@ from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
 from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Repairs
+from stepvad.windows import Repairs, view_shape
 
 FORMAT = 2
 """Version of the file format; older versions always load."""
@@ -215,7 +216,7 @@ def read_settings(meta: Mapping[str, object]) -> tuple[Config, Skeleton, Origin]
 
 def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> Space:
     """Build and validate the projection that these settings specify."""
-    D, K = 2 * skeleton.V * config.T, config.K
+    D, K = math.prod(view_shape(config, skeleton.V)), config.K
     match config.projection:
         case "pca" | "raw":
             check_positive("Lambda_K", tensors["Lambda_K"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -17,6 +18,7 @@ from stepvad.model.modelfile import Space
 from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
+from stepvad.windows import view_shape
 
 KEPT_BYTES = 1 << 30
 """Projected training windows are kept if they need no more memory than this."""
@@ -65,15 +67,19 @@ class Projected:
 
 
 def resolve(config: Config, skeleton: Skeleton) -> Config:
-    """The settings, with K set to 2VT for raw coordinates."""
-    if config.projection != "raw":
-        return config
-    return replace(config, K=2 * skeleton.V * config.T)
+    """The settings, with K at most the numbers of a window: all of them for raw coordinates.
+
+    A pose has more than K numbers, or K is a mistake; motion and place have few.
+    """
+    D = math.prod(view_shape(config, skeleton.V))
+    if config.projection == "raw" or (config.view != "pose" and config.K > D):
+        return replace(config, K=D)
+    return config
 
 
 def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent) -> Space:
     """Fit π to all windows of all parts (Eq. 6), as the settings specify."""
-    D = 2 * parts[0].skeleton.V * config.T
+    D = math.prod(view_shape(config, parts[0].skeleton.V))
     match config.projection:
         case "raw":
             return PCSpace.identity(D)

@@ -1,8 +1,8 @@
 """Poses of any number of cameras in, standardised windows out (Sec. 3, Sec. 4.1).
 
 `prepare` repairs poses, `gaps` holds the only gap rule, `sampling` takes a window's poses by the
-clock, `standardise` scales it. `cutting` cuts a clip from the `runs` of its tracks; `assembler`
-takes batches of many cameras, `rings` the frames of one.
+clock, `views` say what it shows, `standardise` scales it. `cutting` cuts a clip from the `runs` of
+its tracks; `assembler` takes batches of many cameras, `rings` the frames of one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from stepvad.windows.runs import clip_runs
 from stepvad.windows.sampling import Sampling
 from stepvad.windows.standardise import place, standardise
 from stepvad.windows.values import Repairs, Windows
+from stepvad.windows.views import view_shape
 
 __all__ = [
     "Repairs",
@@ -27,4 +28,5 @@ __all__ = [
     "place",
     "prepare",
     "standardise",
+    "view_shape",
 ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.skeletons import Skeleton
-from stepvad.windows.standardise import standardise
+from stepvad.windows.views import look, view_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Windows:
         config: Config,
     ) -> Windows:
         """Windows of keypoints `(N, T, V, 2)` and mean confidences of poses `(N, T)`."""
-        x, flat = standardise(keypoints.transpose(0, 3, 2, 1), config)
+        x, flat = look(keypoints, config)
         c = confidence.astype(np.float64).mean(axis=1).astype(np.float32)
         return cls(x, c, track_id, frame, flat)
 
@@ -95,7 +95,7 @@ class Windows:
 
     def check(self, config: Config, skeleton: Skeleton) -> None:
         """Reject windows cut with other settings or another skeleton."""
-        expected = (2, skeleton.V, config.T)
+        expected = view_shape(config, skeleton.V)
         if self.x.shape[1:] != expected:
             raise DataError(
                 f"windows: expected x of shape (N, {', '.join(map(str, expected))}), "
