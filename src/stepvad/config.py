@@ -48,6 +48,10 @@ class Config:
     """Frames in a window."""
     view: View = "pose"
     """What a window shows: the paper's `pose`, or what it leaves out, `motion` and `place`."""
+    share: float = 1.0
+    """Weight of this view among the views of a detector."""
+    views: tuple[Config, ...] = ()
+    """Settings of each view of a detector with several; T is then the longest of theirs."""
     profile: Profile = "step"
     """`stgnf` first divides x by 856 and y by 480, regardless of the video's size."""
     drop_last_window: bool = False
@@ -127,12 +131,18 @@ class Config:
                 object.__setattr__(self, name, _as_float(name, value))
         for name in COUNTS:
             self._check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("learning_rate", "sigma_low"):
+        for name in ("learning_rate", "sigma_low", "share"):
             self._check(name, 0 < getattr(self, name) < math.inf, "a positive number")
         for name in ("beta_1", "beta_2", "ema_decay"):
             self._check(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         for name in ("spread_floor", "block_jitter", "weight_decay"):
             self._check(name, 0 <= getattr(self, name) < math.inf, "zero or positive")
+        self._check(
+            "views",
+            all(isinstance(view, Config) and not view.views for view in self.views)
+            and max((view.T for view in self.views), default=self.T) == self.T,
+            f"settings without views of their own, the longest of T = {self.T} frames",
+        )
         self._check("fps", self.fps is None or 0 < self.fps < math.inf, "a positive rate, or None")
         self._check("final_rate", 0 < self.final_rate <= 1, "above 0 and at most 1")
         for name in ("patience", "max_steps"):
@@ -168,6 +178,11 @@ class Config:
 
         return np.geomspace(self.sigma_low, self.sigma_high, self.L)
 
+    @property
+    def shortest(self) -> int:
+        """Frames from which on a track is scored: T, or those of the shortest view."""
+        return min((view.T for view in self.views), default=self.T)
+
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:
             raise ConfigError(f"{name}: expected {expected}, got {getattr(self, name)!r}")
@@ -202,6 +217,7 @@ TYPES: dict[str, tuple[type, ...]] = {
         "float | None": (float, int, NoneType),
         "Profile": (str,),
         "View": (str,),
+        "tuple[Config, ...]": (tuple,),
         "Projection": (str,),
         "Network": (str,),
         "Aggregation": (str, int),

@@ -13,7 +13,8 @@ from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 from stepvad.windows import Repairs, Sampling, Windows, prepare
 from stepvad.windows.online import check_online
-from stepvad.windows.rings import CompletedWindows, TrackRings
+from stepvad.windows.rings import TrackRings
+from stepvad.windows.values import CompletedWindows
 
 
 class Stream:
@@ -52,7 +53,7 @@ class Stream:
 
     def push(self, frame: int, poses: Iterable[Pose]) -> Windows:
         """Return the windows that this frame completes, unscored."""
-        windows = Windows.of(*self._collect(frame, poses), self.detector.config)
+        windows = Windows.completed(self._collect(frame, poses), self.detector.config)
         self.flat_windows += int(windows.flat.sum())
         return windows
 
@@ -156,11 +157,10 @@ def _scored(
 
 
 def _scored_together(detector: Detector, found: Sequence[CompletedWindows]) -> list[ScoredWindows]:
-    keypoints, confidence, track_id, frames = map(np.concatenate, zip(*found, strict=True))
-    windows = Windows.of(keypoints, confidence, track_id, frames, detector.config)
+    windows = Windows.completed(CompletedWindows.joined(found), detector.config)
     scores = detector.score_windows(windows)
     parts, end = [], 0
-    for of_stream, *_ in found:
-        part = slice(end, end := end + len(of_stream))
+    for of_stream in found:
+        part = slice(end, end := end + len(of_stream.frame))
         parts.append((scores.part(part), int(windows.flat[part].sum())))
     return parts

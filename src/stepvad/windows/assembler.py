@@ -15,7 +15,7 @@ from stepvad.windows.gaps import PoseArrays, ends_run, fill_gaps
 from stepvad.windows.online import check_online
 from stepvad.windows.prepare import prepare
 from stepvad.windows.sampling import Sampling
-from stepvad.windows.values import Windows
+from stepvad.windows.values import CompletedWindows, Windows
 
 AT_ONCE = 512
 """Largest number of windows cut at once; they fit into the processor's caches."""
@@ -130,12 +130,14 @@ class WindowAssembler:
             self._replaced = np.array([*renewed], dtype=np.int64)
             self._before = self._keypoints[self._replaced], self._confidence[self._replaced]
         for run in runs:
-            at, frames, of = self._push(key[run], frame[run], keypoints[run], sure[run])
+            at, here, frames, of = self._push(key[run], frame[run], keypoints[run], sure[run])
             for first in range(0, len(at), AT_ONCE):
                 part = slice(first, first + AT_ONCE)
                 rows = run[of[part]]
-                found = self._cut(at[part])
-                yield Windows.of(*found, track_id[rows], frames[part], self.config), rows
+                cut = self._cut(at[part], here[part])
+                n_poses = self._sampling.n_poses(here[part])
+                found = CompletedWindows(*cut, track_id[rows], frames[part], n_poses)
+                yield Windows.completed(found, self.config), rows
 
     def _push(
         self,
@@ -143,10 +145,11 @@ class WindowAssembler:
         frame: NDArray[np.int64],
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Buffer poses sorted by track and frame, each track without a long gap.
 
-        Returns position of the first pose, last frame and row of every window they complete.
+        Returns position of the last pose, frames at hand, last frame and row of every window they
+        complete.
         """
         first = np.flatnonzero(np.diff(key, prepend=-1))
         size = np.diff(first, append=len(key))
@@ -176,11 +179,20 @@ class WindowAssembler:
         self._confidence.reshape(-1)[at] = confidence
         self._n[slots] += size
         self._last[slots] = frame[ends - 1]
-        whole = place >= self._length - 1
-        return at[whole] - (self._length - 1), frame[whole], of[whole]
+        whole = place >= self._sampling.least - 1
+        here = np.minimum(place[whole] + 1, self._length)
+        return at[whole], here, frame[whole], of[whole]
 
-    def _cut(self, at: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Windows that start at these positions: keypoints `(N, T, V, 2)`, confidences `(N, T)`."""
+    def _cut(self, last: NDArray[np.int64], here: NDArray[np.int64]) -> PoseArrays:
+        """Windows that end at these positions: keypoints `(N, T, V, 2)`, confidences `(N, T)`.
+
+        Where fewer frames are `here` than a window covers, the first one is repeated.
+        """
+        if (here < self._length).any():
+            back = np.minimum(np.arange(self._length - 1, -1, -1), here[:, None] - 1)
+            row, place = np.divmod(last[:, None] - back, self._keypoints.shape[1])
+            return self._sampling.take(self._keypoints[row, place], self._confidence[row, place])
+        at = last - (self._length - 1)
         joints = self._keypoints.shape[2:]
         # the poses of a window are contiguous: each window is copied in one piece
         poses = self._keypoints.reshape(-1)

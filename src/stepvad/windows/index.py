@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.windows.gaps import PoseArrays
 from stepvad.windows.sampling import Sampling
-from stepvad.windows.values import Windows
+from stepvad.windows.values import CompletedWindows, Windows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +22,8 @@ class Run:
     first_frame: int
     keypoints: NDArray[np.float32]
     confidence: NDArray[np.float32]
+    n_before: int = 0
+    """Poses at its start that belong to the piece before, and end no window of this one."""
 
     @classmethod
     def joined(cls, parts: Sequence[Run]) -> Run:
@@ -58,6 +60,9 @@ class WindowIndex:
     keypoints: NDArray[np.float32]
     confidence: NDArray[np.float32]
     start: NDArray[np.int64]
+    """Position of each window's first pose, as if its track had been there long enough."""
+    here: NDArray[np.int64]
+    """Frames at hand for each window; where they are too few, the first one is repeated."""
     track_id: NDArray[np.int64]
     frame: NDArray[np.int64]
     config: Config
@@ -68,12 +73,14 @@ class WindowIndex:
         cls, runs: Sequence[Run], config: Config, V: int, sampling: Sampling | None = None
     ) -> WindowIndex:
         """All windows of these runs, one frame apart; T frames long unless sampled otherwise."""
-        sampling = sampling or Sampling(config.T)
+        sampling = sampling or Sampling(config.T, shortest=config.shortest)
         span = sampling.span
         lengths = np.array([len(run) for run in runs], dtype=np.int64)
-        n_windows = np.maximum(lengths - span + 1, 0)
+        least = [max(sampling.least - 1, run.n_before) for run in runs]
+        n_windows = np.maximum(lengths - least, 0) if runs else lengths
         # position of each window within its run: 0, 1, … for the first run, 0, 1, … for the next
         offset = np.arange(n_windows.sum()) - np.repeat(np.cumsum(n_windows) - n_windows, n_windows)
+        last = np.repeat(np.array(least, dtype=np.int64), n_windows) + offset
         first_pose = np.cumsum(lengths) - lengths
         first_frame = np.array([run.first_frame for run in runs], dtype=np.int64)
         track_id = np.array([run.track_id for run in runs], dtype=np.int64)
@@ -81,9 +88,10 @@ class WindowIndex:
         return cls(
             keypoints=np.concatenate([empty, *(run.keypoints for run in runs)]),
             confidence=np.concatenate([empty[:, 0, 0], *(run.confidence for run in runs)]),
-            start=np.repeat(first_pose, n_windows) + offset,
+            start=np.repeat(first_pose, n_windows) + last - span + 1,
+            here=np.minimum(last + 1, span),
             track_id=np.repeat(track_id, n_windows),
-            frame=np.repeat(first_frame, n_windows) + offset + span - 1,
+            frame=np.repeat(first_frame, n_windows) + last,
             config=config,
             sampling=sampling,
         )
@@ -94,11 +102,17 @@ class WindowIndex:
 
     def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
         """The windows at these rows, cut and standardised."""
-        return Windows.of(*self.poses(rows), self.track_id[rows], self.frame[rows], self.config)
+        n_poses = self.sampling.n_poses(self.here[rows])
+        found = CompletedWindows(*self.poses(rows), self.track_id[rows], self.frame[rows], n_poses)
+        return Windows.completed(found, self.config)
 
     def poses(self, rows: NDArray[np.int64] | slice) -> PoseArrays:
         """The windows at these rows in pixels `(n, T, V, 2)`, and their confidences `(n, T)`."""
-        covered = self.start[rows][:, None] + np.arange(self.sampling.span)
+        span = self.sampling.span
+        covered = self.start[rows][:, None] + np.arange(span)
+        if (self.here[rows] < span).any():
+            covered = np.maximum(covered, covered[:, -1:] - self.here[rows][:, None] + 1)
+            return self.sampling.take(self.keypoints[covered], self.confidence[covered])
         return self.sampling.take(self._keypoints(covered), self.confidence[covered])
 
     def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:

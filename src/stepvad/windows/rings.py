@@ -9,11 +9,7 @@ from numpy.typing import NDArray
 
 from stepvad.windows.gaps import ends_run, fill_gaps
 from stepvad.windows.sampling import Sampling
-
-CompletedWindows = tuple[
-    NDArray[np.float32], NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]
-]
-"""Keypoints `(N, T, V, 2)`, confidences `(N, T)`, track ids and last frames of new windows."""
+from stepvad.windows.values import CompletedWindows
 
 
 class TrackRings:
@@ -24,7 +20,8 @@ class TrackRings:
 
     def __init__(self, sampling: Sampling, V: int) -> None:
         self.sampling = sampling
-        self._span = span = sampling.span
+        self._span, self._least = sampling.span, sampling.least
+        span = self._span
         self.n_filled = 0
         """Poses interpolated by the last push."""
         self._slot: dict[int, int] = {}
@@ -57,11 +54,10 @@ class TrackRings:
         found = self._windows(slots, ids)
         if not late:
             return found
-        joined = [np.concatenate(columns) for columns in zip(*late, found, strict=True)]
+        joined = CompletedWindows.joined([*late, found])
         rank = {track_id: i for i, track_id in enumerate(track_ids)}
-        by_track = np.array([rank[track_id] for track_id in joined[2].tolist()])
-        order = np.lexsort((joined[3], by_track))
-        return joined[0][order], joined[1][order], joined[2][order], joined[3][order]
+        by_track = np.array([rank[track_id] for track_id in joined.track_id.tolist()])
+        return joined.part(np.lexsort((joined.frame, by_track)))
 
     def __len__(self) -> int:
         """Number of tracks in memory."""
@@ -132,10 +128,16 @@ class TrackRings:
 
     def _windows(self, slots: NDArray[np.int64], track_id: NDArray[np.int64]) -> CompletedWindows:
         """The latest window of each of these tracks that is long enough for one."""
-        whole = self._length[slots] >= self._span
+        whole = self._length[slots] >= self._least
         slots = slots[whole, None]
-        poses = self._length[slots] % self._span + np.arange(self._span)  # (N, span)
+        length = self._length[slots]
+        poses = length % self._span + np.arange(self._span)  # (N, span)
+        if self._least < self._span:  # a young track does not fill its ring yet
+            first = np.maximum(length - self._span + np.arange(self._span), 0)
+            poses = np.where(length < self._span, first, poses)
         keypoints, confidence = self.sampling.take(
             self._keypoints[slots, poses], self._confidence[slots, poses]
         )
-        return keypoints, confidence, track_id[whole], self._last[slots[:, 0]]
+        n_poses = self.sampling.n_poses(np.minimum(length[:, 0], self._span))
+        last = self._last[slots[:, 0]]
+        return CompletedWindows(keypoints, confidence, track_id[whole], last, n_poses)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -69,7 +70,9 @@ def runs_of(
 
     Runs, and the pieces of long ones, do not depend on the size of the parts.
     """
-    builder = _Builder(config, source, target, sampling or Sampling(config.T))
+    builder = _Builder(
+        config, source, target, sampling or Sampling(config.T, shortest=config.shortest)
+    )
     for part in parts:
         for run in builder.add(part):
             yield run, builder.taken_counts()
@@ -141,10 +144,12 @@ class _Builder:
         run, n_new = _extended(self._tail, poses, frames)
         span, drops_last = self._sampling.span, self._config.drop_last_window and ends_track
         self._counts += Repairs(
-            filled_poses=n_new - len(frames), short_runs=int(ends_run and len(run) < span)
+            filled_poses=n_new - len(frames),
+            short_runs=int(ends_run and len(run) < self._sampling.least),
         )
         self._tail = run.part(-max(span - 1, 1), len(run))
-        return run.part(-(n_new + span - 1), len(run) - drops_last)
+        piece = run.part(-(n_new + span - 1), len(run) - drops_last)
+        return replace(piece, n_before=max(len(piece) + drops_last - n_new, 0))
 
 
 def _extended(tail: Run | None, poses: Run, frames: NDArray[np.int64]) -> tuple[Run, int]:

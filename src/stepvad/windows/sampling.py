@@ -34,6 +34,8 @@ class Sampling:
     T: int
     ratio: float = 1.0
     """Frames of the camera per frame of the model."""
+    shortest: int | None = None
+    """Poses that make a window while a track is young, its first one repeated; None: all T."""
 
     @classmethod
     def of(cls, config: Config, fps: float | None) -> Sampling:
@@ -41,14 +43,22 @@ class Sampling:
 
         Another rate than the model's is converted or logged, never ignored.
         """
-        if fps == config.fps:
-            return cls(config.T)
-        return cls(config.T, _ratio(config, fps))
+        ratio = 1.0 if fps == config.fps else _ratio(config, fps)
+        return cls(config.T, ratio, config.shortest)
 
     @property
     def span(self) -> int:
         """Frames of the camera that a window covers."""
         return 1 + math.ceil((self.T - 1) * self.ratio - ROUNDING)
+
+    @property
+    def least(self) -> int:
+        """Frames of the camera that a track needs for its first window."""
+        return Sampling(self.shortest, self.ratio).span if self.shortest else self.span
+
+    def n_poses(self, n_frames: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many of a window's poses are not repeated, given the frames at hand."""
+        return np.minimum((n_frames - 1) / self.ratio + ROUNDING, self.T - 1).astype(np.int64) + 1
 
     @property
     def gap(self) -> int:

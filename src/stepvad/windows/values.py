@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from operator import add, attrgetter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,12 +42,39 @@ class Repairs:
 _each_count = attrgetter(*(field.name for field in fields(Repairs)))
 
 
+class CompletedWindows(NamedTuple):
+    """New windows in pixels: keypoints `(N, T, V, 2)`, confidences `(N, T)`, and per window."""
+
+    keypoints: NDArray[np.float32]
+    confidence: NDArray[np.float32]
+    track_id: NDArray[np.int64]
+    frame: NDArray[np.int64]
+    n_poses: NDArray[np.int64]
+    """How many of its poses are not repeated; fewer than T while a track is young."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[CompletedWindows]) -> CompletedWindows:
+        """The windows of all parts."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def part(self, rows: NDArray[np.int64]) -> CompletedWindows:
+        """The windows at these rows."""
+        return CompletedWindows(
+            self.keypoints[rows],
+            self.confidence[rows],
+            self.track_id[rows],
+            self.frame[rows],
+            self.n_poses[rows],
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
     """A batch of N standardised windows.
 
     `x (N, 2, V, T)`, mean confidence `c (N,)`, `track_id (N,)`, last frame covered `frame (N,)`,
-    and `flat (N,)`: whether the window had too little spread to be scaled by it.
+    and `flat (N,)`: whether the window had too little spread to be scaled by it. For a detector
+    with several views, x is in pixels, and `views` hold it as each of them sees it.
     """
 
     x: NDArray[np.float32]
@@ -53,6 +82,7 @@ class Windows:
     track_id: NDArray[np.int64]
     frame: NDArray[np.int64]
     flat: NDArray[np.bool_]
+    views: tuple[ViewWindows, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that all arrays describe the same N windows."""
@@ -79,9 +109,23 @@ class Windows:
         config: Config,
     ) -> Windows:
         """Windows of keypoints `(N, T, V, 2)` and mean confidences of poses `(N, T)`."""
-        x, flat = look(keypoints, config)
-        c = confidence.astype(np.float64).mean(axis=1).astype(np.float32)
-        return cls(x, c, track_id, frame, flat)
+        n_poses = np.full(len(keypoints), config.T)
+        found = CompletedWindows(keypoints, confidence, track_id, frame, n_poses)
+        return cls.completed(found, config)
+
+    @classmethod
+    def completed(cls, found: CompletedWindows, config: Config) -> Windows:
+        """Windows in pixels as the settings see them, in one view or several."""
+        c = found.confidence.astype(np.float64).mean(axis=1).astype(np.float32)
+        if not config.views:
+            x, flat = look(found.keypoints, config)
+            return cls(x, c, found.track_id, found.frame, flat)
+        views = tuple(ViewWindows.of(found, view) for view in config.views)
+        flat = np.zeros(len(c), np.bool_)
+        for view in views:
+            flat[view.rows] |= view.windows.flat
+        pixels = found.keypoints.transpose(0, 3, 2, 1)
+        return cls(pixels, c, found.track_id, found.frame, flat, views)
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -90,11 +134,23 @@ class Windows:
     def part(self, rows: NDArray[np.int64]) -> Windows:
         """The windows at these rows, in the order given."""
         return Windows(
-            self.x[rows], self.c[rows], self.track_id[rows], self.frame[rows], self.flat[rows]
+            self.x[rows],
+            self.c[rows],
+            self.track_id[rows],
+            self.frame[rows],
+            self.flat[rows],
+            tuple(view.part(rows, len(self)) for view in self.views),
         )
 
     def check(self, config: Config, skeleton: Skeleton) -> None:
         """Reject windows cut with other settings or another skeleton."""
+        if len(self.views) != len(config.views):
+            raise DataError(
+                f"windows: expected {len(config.views)} views, got {len(self.views)}",
+                hint="cut them with the detector's own settings",
+            )
+        for view, own in zip(self.views, config.views, strict=True):
+            view.windows.check(own, skeleton)
         expected = view_shape(config, skeleton.V)
         if self.x.shape[1:] != expected:
             raise DataError(
@@ -106,3 +162,26 @@ class Windows:
     def weight(self, config: Config) -> NDArray[np.float32]:
         """Weights c(x) of loss and score, `(N,)`: ones if confidence is switched off."""
         return self.c if config.confidence else np.ones_like(self.c)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewWindows:
+    """Windows as one of several views sees them: those at `rows`, long enough for it."""
+
+    rows: NDArray[np.int64]
+    windows: Windows
+
+    @classmethod
+    def of(cls, found: CompletedWindows, config: Config) -> ViewWindows:
+        """The latest poses of the windows that have as many as the view needs."""
+        rows = np.flatnonzero(found.n_poses >= config.T)
+        own = found.part(rows)
+        keypoints, confidence = own.keypoints[:, -config.T :], own.confidence[:, -config.T :]
+        return cls(rows, Windows.of(keypoints, confidence, own.track_id, own.frame, config))
+
+    def part(self, rows: NDArray[np.int64], n_windows: int) -> ViewWindows:
+        """Those among some rows of all windows."""
+        place = np.full(n_windows, -1)
+        place[self.rows] = np.arange(len(self.rows))
+        own = place[rows]
+        return ViewWindows(np.flatnonzero(own >= 0), self.windows.part(own[own >= 0]))
