@@ -32,10 +32,21 @@ TRIVIAL: tuple[Method, ...] = ("persons", "confidence", "random")
 
 Data = Annotated[
     Path,
-    typer.Argument(help="A data set: poses under pose/test and labels under gt, or box tracks."),
+    typer.Argument(
+        help="A data set: poses under pose/test and labels under gt, trajectories, or box tracks."
+    ),
 ]
 Layout = Annotated[
-    Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift", "boxes"],
+    Literal[
+        "auto",
+        "shanghaitech",
+        "ubnormal",
+        "msad",
+        "poselift",
+        "boxes",
+        "hr-shanghaitech",
+        "hr-avenue",
+    ],
     typer.Option(help="Layout of the data set."),
 ]
 Placements = Annotated[
