@@ -36,7 +36,8 @@ def compare(
     data: Annotated[
         str,
         typer.Argument(
-            help="A data set: poses under pose, labels under gt; or package.module:name."
+            help="A data set: poses under pose and labels under gt, trajectories, or "
+            "package.module:name."
         ),
     ],
     results: Annotated[Path, typer.Argument(help="Where results are kept, a file for each fit.")],
@@ -64,8 +65,9 @@ def compare(
 
     Beside STEP (step): step-unweighted, step-unwhitened, vanilla, raw, raw-unweighted,
     autoencoder, autoencoder-anomalies, vae, vae-anomalies, pca-anomalies, knn, knn-5,
-    knn-unweighted, knn-unwhitened, mahalanobis. The number of persons, minus the confidence and a
-    random score always stand beside them.
+    knn-unweighted, knn-unwhitened, mahalanobis. The number of persons, minus the confidence, a
+    random score, the speed of the body and its distance to places of training footage always stand
+    beside them.
 
         stepvad benchmark compare people results --methods step,raw,knn --seeds 1
 

@@ -28,8 +28,6 @@ NAMES: dict[Placement, str] = {
     "backtrack_max": "backtrack max",
 }
 
-TRIVIAL: tuple[Method, ...] = ("persons", "confidence", "random")
-
 Data = Annotated[
     Path,
     typer.Argument(
@@ -64,7 +62,7 @@ FrameSigma = Annotated[
     typer.Option(min=0, max=1e4, help="Smoothing in frames; the data set's own by default."),
 ]
 Scored = Annotated[
-    Literal["model", "persons", "confidence", "random"],
+    Literal["model", "persons", "confidence", "random", "speed", "place"],
     typer.Option(
         "--method", help="Whose figures: the model's, or those of a trivial score on its windows."
     ),
@@ -108,7 +106,8 @@ def evaluate(
     """Measure a model on labelled clips: AUROC, AP and EER, frames of all clips together.
 
     Trivial scores stand beside it (the number of persons in a frame, minus the confidence of a
-    window, a random number): what they reach is not the model's merit.
+    window, a random number, the speed of the body alone, its distance to the nearest place of
+    training footage): what they reach is not the model's merit.
 
         stepvad evaluate model.safetensors PoseLift
 
@@ -121,7 +120,7 @@ def evaluate(
     from stepvad import baselines
     from stepvad.benchmark.certainty import sure_rows
     from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.protocol import score_clips, tabulate_dataset
+    from stepvad.benchmark.protocol import score_clips, tabulate_dataset, with_motion
 
     detector = on_engine(baselines.load(model), engine)
     dataset = open_dataset(data, split=split, layout=layout)
@@ -134,11 +133,13 @@ def evaluate(
     places, floor = _placements(protocol.placements), protocol.floor
     with progress_bars() as report:
         clips = score_clips(detector, dataset, aggregation=chosen, report=report)
+        clips = with_motion(clips, dataset)
     other: Literal["global", "per_clip"] = "per_clip" if floor == "global" else "global"
     result, beside = (
         tabulate_dataset(clips, dataset, placements=places, floor=each) for each in (floor, other)
     )
     scored: Method = "detector" if method == "model" else method
+    result.row(method=scored, placement=places[0])  # raises if there are no such scores
     sure = sure_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
@@ -172,7 +173,8 @@ def _print_rows(
     name: str, result: Evaluation, beside: Evaluation, other_floor: str, method: Method
 ) -> None:
     """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
-    trivial = {_key(row, row.method): row.auroc for row in result.rows}
+    found = {_key(row, row.method): row.auroc for row in result.rows}
+    trivial = [*dict.fromkeys(row.method for row in result.rows if row.method != "detector")]
     rows = [
         [
             NAMES[row.placement],
@@ -181,13 +183,13 @@ def _print_rows(
             f"{row.n_frames:,}",
             f"{row.n_abnormal:,}",
             *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer, other.auroc)),
-            *(f"{100 * trivial[_key(row, score)]:.1f}" for score in TRIVIAL),
+            *(f"{100 * found[_key(row, score)]:.1f}" for score in trivial),
         ]
         for row, other in zip(result.rows, beside.rows, strict=True)
         if row.method == method
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
-    others = [f"{other_floor.replace('_', '-')} floor", *TRIVIAL]
+    others = [f"{other_floor.replace('_', '-')} floor", *trivial]
     print_table(f"{name} (%)", [*columns, *others], rows)
 
 
