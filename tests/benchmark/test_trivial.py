@@ -61,6 +61,8 @@ def test_speed_is_relative_to_the_height_of_the_window() -> None:
     np.testing.assert_allclose(body.place[:, 2], np.log(heights), rtol=1e-5)
     np.testing.assert_allclose(body.speed[:6], 8 * 25 / 100, rtol=1e-5)
     np.testing.assert_allclose(body.speed[10:], 4 * 25 / 50, rtol=1e-5)
+    shrunk = np.hypot(256 - 144, 260 - 130)  # the centre from frame 7 to frame 11
+    np.testing.assert_allclose(body.speed[7], shrunk / 80 * 25 / 4, rtol=1e-5)
 
 
 def test_place_is_the_foot_and_the_log_of_the_height() -> None:

@@ -91,7 +91,7 @@ def arrays(release: Release) -> dict[str, NDArray[Any]]:
     every = np.concatenate([rows for _, _, rows in columns])
     eighths = np.round(SCALE * every[:, 1:].T).astype(np.int64)  # (34, n)
     steps = np.diff(eighths, axis=1, prepend=0) % 2**16
-    found = {
+    found: dict[str, NDArray[Any]] = {
         "clip": np.repeat([clip for clip, _, _ in columns], lengths).astype(np.uint16),
         "track": np.repeat([number for _, number, _ in columns], lengths).astype(np.uint16),
         "frame": every[:, 0].astype(np.uint16),
