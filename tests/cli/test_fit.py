@@ -14,7 +14,7 @@ import pytest
 
 from stepvad import Detector, read_clips, write_clip
 from stepvad.benchmark.datasets import Dataset
-from stepvad.benchmark.protocol import Evaluation, evaluate
+from stepvad.benchmark.protocol import ScoredClip, score_clips
 from stepvad.benchmark.walkers import write_dataset
 from tests.benchmark.boxes import write_archive
 from tests.cli.conftest import QUICK, Command
@@ -79,11 +79,11 @@ def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(
     write_dataset(root / "validation", seed=8, train_clips=0, test_clips=3, seconds=5.0)
     rated: list[str] = []
 
-    def recording(detector: Detector, dataset: Dataset, **options: object) -> Evaluation:
+    def recording(detector: Detector, dataset: Dataset) -> list[ScoredClip]:
         rated.extend(clip.name for clip, _ in dataset.test_clips())
-        return evaluate(detector, dataset)
+        return score_clips(detector, dataset)
 
-    monkeypatch.setattr("stepvad.benchmark.validation.evaluate", recording)
+    monkeypatch.setattr("stepvad.benchmark.validation.score_clips", recording)
     fit = ("fit", people, "-o", tmp_path / "m.safetensors", *QUICK)
     assert "test clips choose" not in stepvad(*fit, "--validation", root).err
     assert set(rated) == {"01_0001", "02_0002", "03_0003"}
