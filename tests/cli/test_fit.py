@@ -168,17 +168,17 @@ def test_swapped_coordinates_are_noticed(stepvad: Command, people: Path, tmp_pat
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_last_epoch_and_resume_ends_at_the_same_bytes(
-    people: Path, tmp_path: Path
+    stepvad: Command, people: Path, tmp_path: Path
 ) -> None:
-    def command(output: Path, *more: str) -> list[str]:
-        words = ["-m", "stepvad", "fit", str(people / "pose" / "train"), "-o", str(output)]
-        size = ["--epochs", "30", "--width", "64", "--K", "12"]
-        return [sys.executable, *words, *size, *more]
+    def command(output: Path) -> list[str]:
+        words = ["fit", str(people / "pose" / "train"), "-o", str(output)]
+        return [*words, "--epochs", "30", "--width", "64", "--K", "12"]
 
     whole, broken = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors"
     checkpoint = tmp_path / "broken.safetensors.checkpoint"
-    subprocess.run(command(whole), check=True, capture_output=True)
-    fit = subprocess.Popen(command(broken), stderr=subprocess.PIPE, text=True, env=os.environ)
+    assert stepvad(*command(whole)).code == 0
+    process = [sys.executable, "-m", "stepvad", *command(broken)]
+    fit = subprocess.Popen(process, stderr=subprocess.PIPE, text=True, env=os.environ)
     deadline = time.monotonic() + 60
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -188,7 +188,7 @@ def test_ctrl_c_keeps_the_last_epoch_and_resume_ends_at_the_same_bytes(
     assert "--resume" in err
     assert "Traceback" not in err
     assert not broken.exists()
-    subprocess.run(command(broken, "--resume"), check=True, capture_output=True)
+    assert stepvad(*command(broken), "--resume").code == 0
     assert broken.read_bytes() == whole.read_bytes()
     assert not checkpoint.exists()
 
