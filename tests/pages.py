@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+
+import pytest
+
+from stepvad.cli import main
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -83,9 +90,51 @@ def run(
     done = subprocess.run(
         words, cwd=directory, env=environment, capture_output=True, text=True, check=False
     )
-    printed = done.stdout + done.stderr
-    failed = done.returncode != 0
-    assert failed == (block.mark == "fails"), f"{block}: exit code {done.returncode}\n{printed}"
+    return _checked(block, done.returncode, done.stdout + done.stderr)
+
+
+def run_here(block: Block, directory: Path) -> str:
+    """Run a block as `run` does, in this process, which has imported everything."""
+    out, err = StringIO(), StringIO()
+    modules = {*sys.modules}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        chdir(directory),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        patch.syspath_prepend(directory)
+        code = _exit_code(block, patch)
+    for name in {*sys.modules} - modules:  # of files beside the page's data, not of libraries
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(directory)):
+            del sys.modules[name]
+    return _checked(block, code, out.getvalue() + err.getvalue())
+
+
+def _exit_code(block: Block, patch: pytest.MonkeyPatch) -> int:
+    """Run Python, or each command up to the first that fails."""
+    if block.language == "python":
+        exec(compile(block.text, str(block), "exec"), {"__name__": "__main__"})
+        return 0
+    for line in block.commands:
+        if code := _command(shlex.split(line), patch):
+            return code
+    return 0
+
+
+def _command(words: list[str], patch: pytest.MonkeyPatch) -> int:
+    """Run one command and return its exit code."""
+    if words[0] != "stepvad":
+        return subprocess.run(words, check=False).returncode
+    patch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as end:
+        main()
+    return int(end.value.code or 0)
+
+
+def _checked(block: Block, code: int, printed: str) -> str:
+    """What a block printed, if it ended as the page says."""
+    assert (code != 0) == (block.mark == "fails"), f"{block}: exit code {code}\n{printed}"
     assert "Traceback" not in printed, f"{block}: {printed}"
     return printed
 

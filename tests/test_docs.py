@@ -25,7 +25,7 @@ from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin
 from stepvad.windows import Repairs
 from tests.benchmark.layouts import write_layouts
-from tests.pages import README, ROOT, Block, blocks, check_output, pages, run
+from tests.pages import README, ROOT, Block, blocks, check_output, pages, run, run_here
 
 DOCS = ROOT / "docs"
 
@@ -75,7 +75,7 @@ def test_the_guide_to_your_own_footage_runs(tmp_path: Path) -> None:
     (mine / "pose" / "train").rename(tmp_path / "normal")
     (tmp_path / "new").symlink_to(mine / "pose" / "test")
     for block in blocks(DOCS / "guides" / "your-footage.md"):
-        check_output(block, run(block, tmp_path))
+        check_output(block, run_here(block, tmp_path))
     assert len(list(stepvad.read_clips(tmp_path / "normal.parquet"))) == 4
     assert len(list((tmp_path / "timelines").glob("*.png"))) == 3
 
@@ -83,7 +83,7 @@ def test_the_guide_to_your_own_footage_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_guide_to_an_alert_runs(tmp_path: Path) -> None:
     for block in blocks(DOCS / "guides" / "explain-an-alert.md"):
-        check_output(block, run(block, tmp_path))
+        check_output(block, run_here(block, tmp_path))
     page = (tmp_path / "alert.html").read_text("utf-8")
     assert "<article" in page
     assert "promises at most 5 false events per hour" in page
@@ -93,7 +93,7 @@ def test_the_guide_to_an_alert_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_page_on_walkers_shows_what_its_commands_print(tmp_path: Path) -> None:
     for block in blocks(DOCS / "benchmarks" / "walkers.md"):
-        check_output(block, run(block, tmp_path))
+        check_output(block, run_here(block, tmp_path))
     shown = (DOCS / "images" / "walkers.png").read_bytes()
     assert len(shown) < 300_000
     assert (tmp_path / "contact-sheet.png").stat().st_size == pytest.approx(len(shown), rel=0.2)
@@ -103,12 +103,11 @@ def test_the_page_on_walkers_shows_what_its_commands_print(tmp_path: Path) -> No
 def test_the_guide_to_the_paper_runs_on_small_data_of_its_layouts(tmp_path: Path) -> None:
     write_layouts(tmp_path)
     for block in blocks(DOCS / "guides" / "reproduce-the-paper.md"):
-        if block.mark:  # hours, so one small training of them
-            assert block.mark == "not run: hours"
-            (command,) = block.commands
-            text = f"$ {command} --epochs 1 --width 16 --runs 1\n"
-            block = Block(block.page, block.line, block.language, "", text)
-        check_output(block, run(block, tmp_path))
+        assert block.mark in ("", "not run: hours")
+        (command,) = block.commands  # hours, so one small training of them
+        text = f"$ {command} --epochs 1 --width 16 --runs 1\n"
+        block = Block(block.page, block.line, block.language, "", text)
+        check_output(block, run_here(block, tmp_path))
 
 
 @pytest.mark.slow
@@ -118,7 +117,9 @@ def test_the_page_on_runtimes_runs(tmp_path: Path) -> None:
     config = Config(K=12, width=16, max_steps=8)
     train = stepvad.read_clips(tmp_path / "people" / "pose" / "train")
     stepvad.Detector.fit(train, config).save(tmp_path / "model.safetensors")
-    printed = "".join(run(block, tmp_path) for block in blocks(DOCS / "concepts" / "runtimes.md"))
+    printed = "".join(
+        run_here(block, tmp_path) for block in blocks(DOCS / "concepts" / "runtimes.md")
+    )
     assert "scoring with" in printed
     assert "Runtime " in printed
     assert "deviate by" in printed
@@ -133,7 +134,7 @@ def test_the_page_on_explanations_runs(tmp_path: Path) -> None:
     train = stepvad.read_clips(tmp_path / "people" / "pose" / "train")
     stepvad.Detector.fit(train, config).save(tmp_path / "model.safetensors")
     (block,) = blocks(DOCS / "concepts" / "explanations.md")
-    assert "Noise scale " in run(block, tmp_path)
+    assert "Noise scale " in run_here(block, tmp_path)
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -203,7 +204,7 @@ def test_the_examples_of_the_page_on_python_run(tmp_path: Path) -> None:
     train = stepvad.read_clips(tmp_path / "people" / "pose" / "train")
     stepvad.Detector.fit(train, config).save(tmp_path / "model.safetensors")
     for block in blocks(DOCS / "reference" / "api.md"):
-        assert run(block, tmp_path)
+        assert run_here(block, tmp_path)
 
 
 @pytest.mark.slow
@@ -213,7 +214,7 @@ def test_the_guide_to_ones_own_method_runs(tmp_path: Path) -> None:
         named = re.match(r"# (\w+\.py)\n", block.text)
         if named:
             (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
-        printed += run(block, tmp_path)
+        printed += run_here(block, tmp_path)
     assert printed.count("speed of the body") == 3
     assert "street (%)" in printed
 
@@ -229,7 +230,7 @@ def test_the_page_on_methods_tells_every_method_and_constant() -> None:
 @pytest.mark.slow
 def test_the_page_on_methods_shows_what_its_commands_print(tmp_path: Path) -> None:
     for block in blocks(DOCS / "concepts" / "methods.md"):
-        check_output(block, run(block, tmp_path))
+        check_output(block, run_here(block, tmp_path))
 
 
 def test_the_page_on_model_files_names_everything_in_one() -> None:

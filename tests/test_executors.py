@@ -42,7 +42,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def two_workers() -> Iterator[Any]:
     """A real cluster of two worker processes on this machine."""
     import ray

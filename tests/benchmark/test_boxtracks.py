@@ -144,7 +144,7 @@ def test_a_clip_number_without_a_name_is_refused(tmp_path: Path) -> None:
     found = arrays()
     found["clip"] = found["clip"] + 1
     write_archive(tmp_path, found)
-    with pytest.raises(DataError, match="a name and a split for every clip of a box"):
+    with pytest.raises(DataError, match="a name and a split for every clip of a row"):
         list(open_dataset(tmp_path).train_clips())
 
 

@@ -23,10 +23,11 @@ from stepvad.benchmark import (
     protocol,
 )
 from stepvad.benchmark.sweep import SweepPlace
+from stepvad.benchmark.trivial import TITLES
 from stepvad.benchmark.walkers import make
 
 TINY = Config(T=6, K=8)
-TRIVIAL = ["number of persons", "minus confidence", "random"]
+TRIVIAL = [*TITLES.values()]
 
 
 def speeds(track: Track) -> NDArray[np.float64]:

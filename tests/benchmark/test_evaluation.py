@@ -19,7 +19,9 @@ from stepvad.benchmark.protocol import (
     score_clips,
     tabulate,
     tabulate_dataset,
+    with_motion,
 )
+from stepvad.benchmark.trivial import TITLES
 from stepvad.config import Config
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
@@ -73,7 +75,7 @@ def test_options_of_an_evaluation_reach_the_table(street: Dataset) -> None:
         for clip, truth in street.test_clips()
     ]
     same = tabulate(
-        clips,
+        with_motion(clips, street),
         person_sigma=0,
         frame_sigma=13,
         placements=["center"],
@@ -83,13 +85,13 @@ def test_options_of_an_evaluation_reach_the_table(street: Dataset) -> None:
     assert repr(same) == repr(center)  # NaN equals itself in words
 
 
-@pytest.mark.parametrize("method", ["detector", "persons", "confidence", "random"])
+@pytest.mark.parametrize("method", ["detector", *TITLES])
 @pytest.mark.parametrize("smoothed", [False, True])
 @pytest.mark.parametrize("frames", ["all", "covered", "one-person"])
 def test_the_frames_behind_a_row_give_its_figures(
     street: Dataset, method: ScorerName, smoothed: bool, frames: Selection
 ) -> None:
-    clips = score_clips(AnkleSpeed(Config()), street)
+    clips = with_motion(score_clips(AnkleSpeed(Config()), street), street)
     table = tabulate_dataset(clips, street, floor="per_clip")
     row = table.row(method=method, placement="backtrack", smoothed=smoothed, frames=frames)
     view = FrameView("backtrack", smoothed, frames, "per_clip")

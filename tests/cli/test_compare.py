@@ -32,7 +32,7 @@ def test_compare_prints_the_table_and_writes_it(
     lines = (tmp_path / "table.md").read_text().splitlines()
     assert lines[0].startswith("| method | AUROC |")
     assert lines[1].startswith("| --- | --: |")
-    assert len(lines) == 2 + 5
+    assert len(lines) == 2 + 7
 
 
 def test_compare_refuses_a_name_nobody_knows(
@@ -100,6 +100,8 @@ def test_compare_takes_a_method_and_data_of_ones_own(stepvad: Command, own_modul
         "number of persons",
         "minus confidence",
         "random",
+        "speed alone",
+        "place alone",
     ]
 
 

@@ -9,6 +9,7 @@ import pytest
 from stepvad import Detector
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.protocol import evaluate
+from stepvad.benchmark.trivial import TITLES
 from tests.cli.conftest import Command
 
 
@@ -38,8 +39,8 @@ def test_json_carries_every_row_and_the_trivial_scores(
     stepvad: Command, model: Path, people: Path
 ) -> None:
     rows = json.loads(stepvad("evaluate", model, people, "--json", *THREE).out)["global"]["rows"]
-    assert len(rows) == 3 * 2 * 4 * 3
-    assert {row["method"] for row in rows} == {"detector", "persons", "confidence", "random"}
+    assert len(rows) == 3 * 2 * 6 * 3
+    assert {row["method"] for row in rows} == {"detector", *TITLES}
 
 
 def test_a_trivial_score_can_stand_in_the_place_of_the_model(
@@ -53,6 +54,19 @@ def test_a_trivial_score_can_stand_in_the_place_of_the_model(
         line for line in run.out.splitlines() if line.split()[:3] == ["online", "raw", "covered"]
     )
     assert line.split()[5] == f"{100 * row.auroc:.1f}" == line.split()[10]
+
+
+def test_without_training_clips_there_is_no_score_by_place(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(people, tmp_path / "test-only")
+    shutil.rmtree(tmp_path / "test-only" / "pose" / "train")
+    run = stepvad("evaluate", model, tmp_path / "test-only")
+    assert run.code == 0, run.err
+    assert run.out.splitlines()[1].split()[-4:] == ["persons", "confidence", "random", "speed"]
+    refused = stepvad("evaluate", model, tmp_path / "test-only", "--method", "place")
+    assert refused.code == 1
+    assert "place needs training clips" in refused.err
 
 
 def test_intervals_hold_the_figure_and_classes_are_told_apart(

@@ -14,7 +14,7 @@ import pytest
 
 from stepvad import Detector, read_clips, write_clip
 from stepvad.benchmark.datasets import Dataset
-from stepvad.benchmark.protocol import Evaluation, evaluate
+from stepvad.benchmark.protocol import ScoredClip, score_clips
 from stepvad.benchmark.walkers import write_dataset
 from tests.benchmark.boxes import write_archive
 from tests.cli.conftest import QUICK, Command
@@ -79,11 +79,11 @@ def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(
     write_dataset(root / "validation", seed=8, train_clips=0, test_clips=3, seconds=5.0)
     rated: list[str] = []
 
-    def recording(detector: Detector, dataset: Dataset, **options: object) -> Evaluation:
+    def recording(detector: Detector, dataset: Dataset) -> list[ScoredClip]:
         rated.extend(clip.name for clip, _ in dataset.test_clips())
-        return evaluate(detector, dataset)
+        return score_clips(detector, dataset)
 
-    monkeypatch.setattr("stepvad.benchmark.validation.evaluate", recording)
+    monkeypatch.setattr("stepvad.benchmark.validation.score_clips", recording)
     fit = ("fit", people, "-o", tmp_path / "m.safetensors", *QUICK)
     assert "test clips choose" not in stepvad(*fit, "--validation", root).err
     assert set(rated) == {"01_0001", "02_0002", "03_0003"}
@@ -168,17 +168,17 @@ def test_swapped_coordinates_are_noticed(stepvad: Command, people: Path, tmp_pat
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_last_epoch_and_resume_ends_at_the_same_bytes(
-    people: Path, tmp_path: Path
+    stepvad: Command, people: Path, tmp_path: Path
 ) -> None:
-    def command(output: Path, *more: str) -> list[str]:
-        words = ["-m", "stepvad", "fit", str(people / "pose" / "train"), "-o", str(output)]
-        size = ["--epochs", "30", "--width", "64", "--K", "12"]
-        return [sys.executable, *words, *size, *more]
+    def command(output: Path) -> list[str]:
+        words = ["fit", str(people / "pose" / "train"), "-o", str(output)]
+        return [*words, "--epochs", "30", "--width", "64", "--K", "12"]
 
     whole, broken = tmp_path / "whole.safetensors", tmp_path / "broken.safetensors"
     checkpoint = tmp_path / "broken.safetensors.checkpoint"
-    subprocess.run(command(whole), check=True, capture_output=True)
-    fit = subprocess.Popen(command(broken), stderr=subprocess.PIPE, text=True, env=os.environ)
+    assert stepvad(*command(whole)).code == 0
+    process = [sys.executable, "-m", "stepvad", *command(broken)]
+    fit = subprocess.Popen(process, stderr=subprocess.PIPE, text=True, env=os.environ)
     deadline = time.monotonic() + 60
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -188,7 +188,7 @@ def test_ctrl_c_keeps_the_last_epoch_and_resume_ends_at_the_same_bytes(
     assert "--resume" in err
     assert "Traceback" not in err
     assert not broken.exists()
-    subprocess.run(command(broken, "--resume"), check=True, capture_output=True)
+    assert stepvad(*command(broken), "--resume").code == 0
     assert broken.read_bytes() == whole.read_bytes()
     assert not checkpoint.exists()
 

@@ -118,7 +118,7 @@ LINES: dict[Method, tuple[str, ...]] = {
 def test_inspect_tells_a_file_of_any_method(stepvad: Command, fitted: Path, method: Method) -> None:
     run = stepvad("inspect", fitted)
     assert run.code == 0, run.err
-    for words in (*LINES[method], "of 4 clips, sha256 ", "format 1, sha256 "):
+    for words in (*LINES[method], "of 4 clips, sha256 ", "format 2, sha256 "):
         assert words in run.out
     trained = method in SCORE_MATCHING
     for words in ("Energy ", "Noise ", "Training "):

@@ -236,8 +236,8 @@ def test_a_trained_network_recovers_the_noisy_energy_of_a_mixture_in_two_dimensi
 @pytest.mark.slow
 def test_a_trained_network_recovers_the_noisy_energy_of_a_mixture_in_eight_dimensions() -> None:
     config = Config(
-        K=8, width=256, blocks=2, sigma_width=32,
-        epochs=12, batch_size=512, learning_rate=3e-3, final_rate=0.02,
+        K=8, width=192, blocks=2, sigma_width=32,
+        epochs=5, batch_size=512, learning_rate=4e-3, final_rate=0.02,
         ema_decay=0.99, ema_warmup=True,
     )  # fmt: skip
     found = correlations(EIGHT, config)

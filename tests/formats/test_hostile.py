@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepvad.errors import StepvadError
-from stepvad.formats import Format, labels, read_clips, write_clip
+from stepvad.formats import Format, labels, read_clips, trajectories, write_clip
 from stepvad.poses import MAX_COORDINATE, MAX_FRAME, Clip
 from tests.formats.examples import clip, result
 
@@ -133,6 +133,21 @@ def parquet(draw: st.DrawFn) -> bytes:
     return out.getvalue()
 
 
+person_lines = st.lists(
+    mostly(
+        st.lists(numbers, min_size=34, max_size=34).flatmap(
+            lambda values: mostly(st.integers(0, 12), odd_numbers).map(lambda at: [at, *values])
+        ),
+        st.lists(numbers, max_size=5),
+    ),
+    max_size=4,
+)
+
+
+def csv_bytes(lines: list[list[object]]) -> bytes:
+    return "".join(",".join(map(str, line)) + "\n" for line in lines).encode()
+
+
 def npy(values: object) -> bytes:
     out = io.BytesIO()
     np.save(out, np.array(values), allow_pickle=True)
@@ -172,6 +187,11 @@ def check_clip(found: Clip) -> None:
         assert track.frames[-1] < found.n_frames
 
 
+def check_trajectories(path: Path) -> None:
+    for found in trajectories.read(path.parents[1], fps=25.0):
+        check_clip(found)
+
+
 def check_masks(path: Path) -> None:
     for one in labels.poselift(path.parents[2]).values():
         assert one.abnormal.dtype == one.counted.dtype == np.bool_
@@ -200,6 +220,12 @@ CASES: dict[str, Case] = {
     ),
     "Parquet tables": ("a.parquet", parquet(), check_clips),
     "damaged Parquet": ("a.parquet", mutated(whole(".parquet")), check_clips),
+    "trajectories": ("01/1.csv", person_lines.map(csv_bytes), check_trajectories),
+    "damaged trajectories": (
+        "01/1.csv",
+        mutated(csv_bytes([[frame, *range(34)] for frame in range(3)])) | st.binary(max_size=90),
+        check_trajectories,
+    ),
     "masks": ("gt/test_frame_mask/a.npy", masks, check_masks),
     "UBnormal labels": (
         "gt/abnormal_scene_1_scenario_1_tracks.txt",

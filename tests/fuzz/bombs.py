@@ -18,6 +18,8 @@ from tests.fuzz.mutation import by_bytes
 from tests.fuzz.seeds import SITE
 
 MANY = 20_000
+HOLDERS = {"clip": "box tracks", "kpts_lo": "packed trajectories", "xyz": "motions"}
+"""Readers of archives, by one of their arrays."""
 
 
 def far_frame(seeds: Path) -> bytes:
@@ -25,6 +27,11 @@ def far_frame(seeds: Path) -> bytes:
     pose = {"keypoints": [1.0, 2.0, 0.9] * 3}
     table = {str(frame): pose for frame in range(99)} | {"99999999": pose}
     return json.dumps({"1": table}).encode()
+
+
+def far_line(seeds: Path) -> bytes:
+    """The same in a line of a person's trajectory."""
+    return b"99999999" + b",1" * 34
 
 
 def long_clip(seeds: Path) -> bytes:
@@ -134,7 +141,7 @@ def zeros(member: str) -> Callable[[Path], bytes]:
     """An archive of one array of zeros, a thousandth of its size."""
 
     def make(seeds: Path) -> bytes:
-        whole = seeds / {"clip": "box tracks", "xyz": "motions"}.get(member, "extracted parts")
+        whole = seeds / HOLDERS.get(member, "extracted parts")
         out = io.BytesIO()
         with (
             zipfile.ZipFile(next(whole.iterdir())) as source,

@@ -118,6 +118,24 @@ def _boxes(path: Path, shared: Path) -> None:
     boxtracks.labels(path)
 
 
+def _trajectories(path: Path, shared: Path) -> None:
+    from stepvad.formats import trajectories
+
+    directory = path.parent / "clips" / "01"
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, directory / "0001.csv")
+    for clip in trajectories.read(directory.parent, fps=25.0):
+        clip.persons_per_frame()
+
+
+def _packed_trajectories(path: Path, shared: Path) -> None:
+    from stepvad.benchmark import humanrelated
+
+    for clip in humanrelated.read(path, "hr-avenue", part="train"):
+        clip.persons_per_frame()
+    humanrelated.labels(path, "hr-avenue", split="hr")
+
+
 def _motions(path: Path, shared: Path) -> None:
     from stepvad.benchmark.mocap.motions import open_archive
 
@@ -295,6 +313,8 @@ READERS: dict[str, Reader] = {
     "label intervals": Reader(_intervals, {".txt": by_text}),
     "label classes": Reader(_classes, {".csv": by_text}),
     "box tracks": Reader(_boxes, {".npz": by_npz}),
+    "trajectories": Reader(_trajectories, {".csv": by_text}),
+    "packed trajectories": Reader(_packed_trajectories, {".npz": by_npz}),
     "motions": Reader(_motions, {".npz": by_npz}),
     "extracted parts": Reader(_parts, {".npz": by_npz}),
     "event lines": Reader(_event_lines, {".jsonl": by_json_lines}),

@@ -146,6 +146,7 @@ def _labels(directory: Path) -> None:
     archive = io.BytesIO()
     np.savez(archive, **boxes)
     _put(directory, "box tracks", "tracks.npz", archive.getvalue())
+    _trajectories(directory)
     from stepvad.benchmark.mocap.motions import JOINTS
 
     motions = io.BytesIO()
@@ -157,6 +158,18 @@ def _labels(directory: Path) -> None:
         joints=np.array(JOINTS),
     )
     _put(directory, "motions", "mocap.npz", motions.getvalue())
+
+
+def _trajectories(directory: Path) -> None:
+    from tests.benchmark import trajectories
+
+    release = trajectories.avenue()
+    lines = io.BytesIO()
+    np.savetxt(lines, release.train["01"][1][:5], fmt="%g", delimiter=",")
+    _put(directory, "trajectories", "0001.csv", lines.getvalue())
+    (directory / "packed trajectories").mkdir()
+    packed = trajectories.arrays(release)
+    trajectories.write_packed(packed, directory / "packed trajectories" / "people.npz")
 
 
 def _texts(directory: Path) -> None:

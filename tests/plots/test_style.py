@@ -5,13 +5,14 @@ from itertools import combinations
 
 import pytest
 
-from stepvad.benchmark.comparison import TRIVIAL, VARIANTS
+from stepvad.benchmark.comparison import VARIANTS
+from stepvad.benchmark.trivial import TITLES
 from stepvad.errors import MissingExtraError
 from stepvad.plots import style
 
 
 def test_every_method_that_is_compared_has_a_look_of_its_own() -> None:
-    assert {*VARIANTS, *TRIVIAL} == {*style.LOOKS}
+    assert {*VARIANTS, *TITLES} == {*style.LOOKS}
     assert all(a != b for a, b in combinations(style.LOOKS.values(), 2))
 
 
@@ -27,7 +28,7 @@ def test_a_family_shares_its_colour(family: str, colour: str) -> None:
 
 
 def test_trivial_scores_are_grey() -> None:
-    for name in TRIVIAL:
+    for name in TITLES:
         red, green, blue = (style.look(name).colour[at : at + 2] for at in (1, 3, 5))
         assert red == green == blue
 

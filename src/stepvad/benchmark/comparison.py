@@ -18,6 +18,7 @@ from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
 from stepvad.benchmark.protocol import FrameView, ScoredClip, ScorerName, Selection
+from stepvad.benchmark.trivial import TITLES
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
@@ -63,11 +64,6 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
 }
 """All built-in methods, with the settings that distinguish them and their names in tables."""
-TRIVIAL: Mapping[ScorerName, str] = {
-    "persons": "number of persons",
-    "confidence": "minus confidence",
-    "random": "random",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +140,7 @@ def compare(
         for title, one in zip(titles, entries, strict=True)
     }
     trivial = built_in[names[0]][0] if names else unscored(dataset, config)
+    trivial = protocol.with_motion(trivial, dataset)
     return table(scored, trivial, dataset, FrameView(placement, smoothed, frames))
 
 
@@ -161,7 +158,7 @@ def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
 
 def _check_distinct(titles: Sequence[str]) -> None:
     """Reject an empty table, and methods with the same title."""
-    taken = [*titles, *TRIVIAL.values()]
+    taken = [*titles, *TITLES.values()]
     twice = [title for title in titles if taken.count(title) > 1]
     if twice or not titles:
         raise ConfigError(
@@ -228,7 +225,8 @@ def table(
         title: FrameScores.of_seeds([chosen(clips) for clips in several])
         for title, several in scored.items()
     }
-    sets |= {title: chosen(trivial, method) for method, title in TRIVIAL.items()}
+    methods = protocol.scored_by(trivial)
+    sets |= {title: chosen(trivial, name) for name, title in TITLES.items() if name in methods}
     drawn = {title: intervals.resample(scores) for title, scores in sets.items()}
     first = next(iter(drawn.values()))
     return [_line(title, scores, drawn[title], first) for title, scores in sets.items()]

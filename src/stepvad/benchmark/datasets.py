@@ -12,7 +12,8 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from stepvad import formats
-from stepvad.benchmark import boxtracks
+from stepvad.benchmark import boxtracks, humanrelated
+from stepvad.benchmark.humanrelated import HumanRelated
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import classes
 from stepvad.formats import labels as truth
@@ -21,7 +22,7 @@ from stepvad.model.scoring import Smoothing
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17
 
-DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes"]
+DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes", HumanRelated]
 Split = Literal["full", "hr", "st", "ub", "validation"]
 Reader = Callable[[], Iterable[Clip]]
 
@@ -33,6 +34,8 @@ SMOOTHING: Mapping[DatasetLayout, tuple[float, float, Smoothing]] = {
     # frames, would decide everything: even a constant score falls to 29 on covered frames.
     "poselift": (0.0, 13.0, "scored"),
     "boxes": (0.0, 13.0, "filled"),
+    "hr-shanghaitech": (0.0, 13.0, "filled"),
+    "hr-avenue": (0.0, 20.0, "filled"),
 }
 """Reference smoothing: σ over a person's scores, σ over a clip's frames, and over which frames."""
 SNIFFED_BYTES = 1 << 16
@@ -119,8 +122,10 @@ def open_dataset(
 ) -> Dataset:
     """Open the data set in a directory with `pose/train`, `pose/test` and `gt`, or `tracks.npz`.
 
-    Splits: `full` and `hr` (human-related) for ShanghaiTech, its box tracks and UBnormal, `full`,
-    `st` and `ub` for MSAD, only `full` for PoseLift. Your own footage uses ShanghaiTech's layout:
+    Trajectories are a directory with `training` and `testing`, or one packed file `<name>.npz`.
+
+    Splits: `full` and `hr` (human-related) for ShanghaiTech, Avenue and UBnormal, `full`, `st` and
+    `ub` for MSAD, only `full` for PoseLift. Your own footage uses ShanghaiTech's layout:
     one mask `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and optionally
     `gt/classes.csv` with the anomaly classes. Validation clips are UBnormal's under
     `pose/validation`, or those of a directory `validation` with the same layout as the data set;
@@ -137,7 +142,7 @@ def open_dataset(
     labels = _labels(root, layout, split)
     full = labels if split == "full" else _labels(root, layout, "full")
     person_sigma, frame_sigma, smoothing = SMOOTHING[layout]
-    name = root.resolve().name
+    name = root.resolve().name.removesuffix(humanrelated.PACKED)
     dataset = Dataset(
         name=f"{name}, box tracks" if layout == "boxes" else name,
         train=train,
@@ -186,8 +191,8 @@ def recognise(root: Path) -> DatasetLayout:
         raise DataError(
             f"{root}: expected a data set, got neither gt/test_frame_mask/<clip>.npy "
             "(ShanghaiTech, PoseLift, MSAD, your own) nor gt/<clip>_tracks.txt (UBnormal) "
-            f"nor {boxtracks.FILE} (box tracks)",
-            hint="give the directory that holds gt and pose",
+            f"nor {boxtracks.FILE} (box tracks) nor {humanrelated.DIRECTORIES['test']}",
+            hint="give the directory that holds gt and pose, or the file of packed trajectories",
         )
     return layout
 
@@ -202,6 +207,9 @@ def _layout_of(root: Path) -> DatasetLayout | None:
         return "boxes"
     if any((root / "gt").glob("*_tracks.txt")):
         return "ubnormal"
+    trajectories = humanrelated.layout_of(root)
+    if trajectories is not None:
+        return trajectories
     names = [path.stem for path in (root / "gt" / "test_frame_mask").glob("*.npy")]
     if not names:
         return None
@@ -216,6 +224,9 @@ def _readers(root: Path, layout: DatasetLayout) -> tuple[Reader, Reader]:
     if layout == "boxes":
         boxes = partial(boxtracks.read, root / boxtracks.FILE)
         return partial(boxes, part="train"), partial(boxes, part="test")
+    if layout == "hr-shanghaitech" or layout == "hr-avenue":
+        people = partial(humanrelated.read, root, layout)
+        return partial(people, part="train"), partial(people, part="test")
     if not (root / "pose" / "test").is_dir():
         raise DataError(
             f"{root}: expected poses of the test clips in {root / 'pose' / 'test'}, "
@@ -272,6 +283,8 @@ def _labels(root: Path, layout: DatasetLayout, split: Split) -> dict[str, FrameL
             return truth.poselift(root)
         case "boxes", "full" | "hr":
             return boxtracks.labels(root / boxtracks.FILE, split=split)
+        case "hr-shanghaitech" | "hr-avenue", "full" | "hr":
+            return humanrelated.labels(root, layout, split=split)
         case _:
             expected = {"msad": "full, st or ub", "poselift": "full"}.get(layout, "full or hr")
             raise ConfigError(f"split: expected {expected} for {layout}, got {split!r}")

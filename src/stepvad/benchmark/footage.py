@@ -32,7 +32,7 @@ def read_training(
 
 def read_truth(path: Path, clip: Clip) -> NDArray[np.bool_]:
     """Which frames of a clip are abnormal; `path` is its mask or its data set."""
-    if path.is_file():
+    if path.is_file() and not is_dataset(path):
         return labels.of_file(path).abnormal
     found = labels.find(open_dataset(path).labels, clip.name)
     if found is None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.benchmark import trivial
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.frames import FrameScores
+from stepvad.benchmark.trivial import Motion, Trivial
 from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats.labels import FrameLabels
@@ -20,15 +22,12 @@ from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.windows import Repairs
 
-ScorerName = Literal["detector", "persons", "confidence", "random"]
+ScorerName = Literal["detector", Trivial]
 Selection = Literal["all", "covered", "one-person"]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
 """Online and Backtrack, the two protocols of the paper's tables."""
-METHODS: tuple[ScorerName, ...] = ("detector", "persons", "confidence", "random")
-RANDOM_DRAWS = 10
-"""Draws of the random score; its metrics are their means."""
 
 
 class Scorer(Protocol):
@@ -51,11 +50,15 @@ class _WithConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ScoredClip:
-    """Input of the protocol for one test clip: scores, labels and `persons (n_frames,)`."""
+    """Input of the protocol for one test clip: scores, labels and `persons (n_frames,)`.
+
+    `motion` holds the trivial scores of the windows that need poses, see `with_motion`.
+    """
 
     scores: Scores
     labels: FrameLabels
     persons: NDArray[np.int64]
+    motion: Mapping[Motion, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that scores, labels and persons describe the same frames."""
@@ -76,7 +79,8 @@ class ResultRow:
     `frames` are all counted frames, those with a window score in this placement (`covered`), or
     the covered frames that show exactly one person. Method `persons` scores a frame by its number
     of scored people, `confidence` scores a window by minus its confidence, `random` by a random
-    number. A metric is NaN if only one class is present.
+    number, `speed` by the speed of the body, `place` by the distance to the nearest place of
+    training footage. A metric is NaN if only one class is present.
     """
 
     method: ScorerName
@@ -125,7 +129,8 @@ class Evaluation:
                 return row
         raise DataError(
             f"expected a row of this table, got {wanted}",
-            hint=f"it has the placements {', '.join(self.n_covered)}",
+            hint=f"it has the placements {', '.join(self.n_covered)}; place needs training "
+            "clips, and speed windows of tracks",
         )
 
 
@@ -140,6 +145,7 @@ def evaluate(
 ) -> Evaluation:
     """Score the test clips of a data set one by one and compute the metrics, see `tabulate`."""
     clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
+    clips = with_motion(clips, dataset)
     return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
 
 
@@ -161,6 +167,17 @@ def score_clips(
         clips.append(ScoredClip(replace(scores, windows=windows), labels, clip.persons_per_frame()))
         report(Progress("evaluating", len(clips), len(dataset.labels), clip.name))
     return clips
+
+
+def with_motion(clips: Sequence[ScoredClip], dataset: Dataset) -> list[ScoredClip]:
+    """Add the trivial scores `speed` and `place`; reads the clips of the data set again."""
+    motions = trivial.motions([clip.scores for clip in clips], dataset)
+    return [replace(clip, motion=motion) for clip, motion in zip(clips, motions, strict=True)]
+
+
+def scored_by(clips: Sequence[ScoredClip]) -> list[ScorerName]:
+    """The detector and the trivial scores that all clips have."""
+    return ["detector", *trivial.known([clip.motion for clip in clips])]
 
 
 def _weighs_confidence(scorer: Scorer) -> bool:
@@ -221,7 +238,7 @@ def tabulate(
         for smoothed in (False, True):
             sigmas = (person_sigma, frame_sigma) if smoothed else (0.0, 0.0)
             choice = _Choice(placement, *sigmas, floor, smoothing)
-            for method in METHODS:
+            for method in scored_by(clips):
                 every = _all_frames(method, clips, choice)
                 for frames, selected in selections.items():
                     part = every.select(selected)
@@ -279,6 +296,11 @@ def frame_scores(
     its lead over another method, `FrameScores.by_class` its metric by anomaly class, and
     `FrameScores.of_seeds` combines the same row of several fits.
     """
+    if method not in scored_by(clips):
+        raise DataError(
+            f"method {method}: expected one of {', '.join(scored_by(clips))}, got no such scores",
+            hint="speed and place need windows of tracks, see with_motion; place, training clips",
+        )
     sigmas = (dataset.person_sigma, dataset.frame_sigma) if view.smoothed else (0.0, 0.0)
     choice = _Choice(view.placement, *sigmas, view.floor, dataset.smoothing)
     chosen = _selections(clips, view.placement)[view.frames]
@@ -319,7 +341,9 @@ def _selections(
     clips: Sequence[ScoredClip], placement: Placement
 ) -> dict[Selection, NDArray[np.bool_]]:
     """Mask of each selection over the concatenated frames of all clips."""
-    n_scored = _joined([_people_scored(clip.scores, placement) for clip in clips], np.float32)
+    n_scored = _joined(
+        [trivial.people_scored(clip.scores, placement) for clip in clips], np.float32
+    )
     counted = _joined([clip.labels.counted for clip in clips], np.bool_)
     alone = _joined([clip.persons for clip in clips], np.int64) == 1
     covered = counted & ~np.isnan(n_scored)
@@ -330,36 +354,23 @@ def _series(
     method: ScorerName, clips: Sequence[ScoredClip], choice: _Choice
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the concatenated frame scores of all clips: one series, or one per random draw."""
+    series: Iterable[list[Scores]]
     match method:
         case "detector":
-            yield choice.finish([choice.place(clip.scores) for clip in clips])
+            series = [[clip.scores for clip in clips]]
         case "persons":
-            yield choice.finish([_people_scored(clip.scores, choice.placement) for clip in clips])
+            people = [trivial.people_scored(clip.scores, choice.placement) for clip in clips]
+            yield choice.finish(people)
+            return
         case "confidence":
-            unsure = [_with_scores(clip.scores, -clip.scores.windows.c) for clip in clips]
-            yield choice.finish([choice.place(scores) for scores in unsure])
+            unsure = [trivial.with_scores(clip.scores, -clip.scores.windows.c) for clip in clips]
+            series = [unsure]
         case "random":
-            for draw in range(RANDOM_DRAWS):
-                rng = np.random.default_rng(draw)
-                drawn = (_with_random_scores(clip.scores, rng) for clip in clips)
-                yield choice.finish([choice.place(scores) for scores in drawn])
-
-
-def _people_scored(scores: Scores, placement: Placement) -> NDArray[np.float32]:
-    """Number of people with a score in each frame; NaN instead of 0."""
-    people = np.zeros(scores.n_frames, dtype=np.float32)
-    for frame, _ in scoring.person_scores(scores.windows, scores.T, placement=placement):
-        people[frame] += 1
-    people[people == 0] = np.nan
-    return people
-
-
-def _with_random_scores(scores: Scores, rng: np.random.Generator) -> Scores:
-    return _with_scores(scores, rng.standard_normal(len(scores.windows), dtype=np.float32))
-
-
-def _with_scores(scores: Scores, values: NDArray[np.float32]) -> Scores:
-    return replace(scores, windows=replace(scores.windows, A=values))
+            series = trivial.random_draws([clip.scores for clip in clips])
+        case "speed" | "place":
+            series = [[trivial.with_scores(clip.scores, clip.motion[method]) for clip in clips]]
+    for scores in series:
+        yield choice.finish([choice.place(one) for one in scores])
 
 
 def _all_frames(method: ScorerName, clips: Sequence[ScoredClip], choice: _Choice) -> FrameScores:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stepvad.benchmark.datasets import open_dataset
-from stepvad.benchmark.protocol import evaluate
+from stepvad.benchmark.protocol import frame_scores, score_clips
 from stepvad.detector import Detector
 
 logger = logging.getLogger(__name__)
@@ -20,4 +20,4 @@ def auroc_on(data: Path) -> Callable[[Detector], float]:
         logger.info("%s has no validation clips: its test clips choose the epoch", dataset.name)
     else:
         dataset = dataset.validation()
-    return lambda detector: evaluate(detector, dataset, placements=["latest"]).row().auroc
+    return lambda detector: frame_scores(score_clips(detector, dataset), dataset).measure("auroc")

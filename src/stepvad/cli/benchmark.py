@@ -132,7 +132,9 @@ benchmark.command()(reproduce)
 def statistics(
     data: Annotated[
         Path,
-        typer.Argument(help="Data set: poses under pose and labels under gt, or box tracks."),
+        typer.Argument(
+            help="Data set: poses under pose and labels under gt, trajectories, or box tracks."
+        ),
     ],
     *,
     window: Annotated[int, typer.Option(min=1, help="Frames in a window.")] = 12,

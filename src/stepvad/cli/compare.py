@@ -35,7 +35,10 @@ METHODS = "step,raw,vanilla,knn,mahalanobis"
 def compare(
     data: Annotated[
         str,
-        typer.Argument(help="Data set: poses under pose, labels under gt; or package.module:name."),
+        typer.Argument(
+            help="Data set: poses under pose, labels under gt; trajectories; or "
+            "package.module:name."
+        ),
     ],
     results: Annotated[Path, typer.Argument(help="Directory for the results, one file per fit.")],
     *,
@@ -64,8 +67,9 @@ def compare(
 
     Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw, raw-unweighted,
     autoencoder, autoencoder-anomalies, vae, vae-anomalies, pca-anomalies, knn, knn-5,
-    knn-unweighted, knn-unwhitened, mahalanobis. The number of people, the negative
-    confidence and a random score are always listed for comparison.
+    knn-unweighted, knn-unwhitened, mahalanobis. Trivial scores are always listed for
+    comparison: the number of people, the negative confidence, a random score, the speed of the
+    body, and its distance to places of training footage.
 
         stepvad benchmark compare people results --methods step,raw,knn --seeds 1
 

@@ -28,14 +28,23 @@ NAMES: dict[Placement, str] = {
     "backtrack_max": "backtrack max",
 }
 
-TRIVIAL: tuple[ScorerName, ...] = ("persons", "confidence", "random")
-
 DatasetArgument = Annotated[
     Path,
-    typer.Argument(help="Data set: poses under pose/test and labels under gt, or box tracks."),
+    typer.Argument(
+        help="Data set: poses under pose/test and labels under gt, trajectories, or box tracks."
+    ),
 ]
 LayoutOption = Annotated[
-    Literal["auto", "shanghaitech", "ubnormal", "msad", "poselift", "boxes"],
+    Literal[
+        "auto",
+        "shanghaitech",
+        "ubnormal",
+        "msad",
+        "poselift",
+        "boxes",
+        "hr-shanghaitech",
+        "hr-avenue",
+    ],
     typer.Option(help="Layout of the data set."),
 ]
 Placements = Annotated[
@@ -55,7 +64,7 @@ FrameSigma = Annotated[
     typer.Option(min=0, max=1e4, help="Smoothing in frames; defaults to the data set's own."),
 ]
 ScoredFramesOption = Annotated[
-    Literal["model", "persons", "confidence", "random"],
+    Literal["model", "persons", "confidence", "random", "speed", "place"],
     typer.Option(
         "--method", help="Score to evaluate: the model's, or a trivial score on its windows."
     ),
@@ -99,7 +108,8 @@ def evaluate(
     """Evaluate a model on labelled clips: AUROC, AP and EER over the frames of all clips.
 
     Trivial scores are listed for comparison (the number of people in a frame, the negative
-    confidence of a window, a random number): what they reach is no merit of the model.
+    confidence of a window, a random number, the speed of the body alone, its distance to the
+    nearest place of training footage): what they reach is no merit of the model.
 
         stepvad evaluate model.safetensors PoseLift
 
@@ -112,7 +122,7 @@ def evaluate(
     from stepvad import baselines
     from stepvad.benchmark.certainty import sure_rows
     from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.protocol import score_clips, tabulate_dataset
+    from stepvad.benchmark.protocol import score_clips, tabulate_dataset, with_motion
 
     detector = on_engine(baselines.load(model), engine)
     dataset = open_dataset(data, split=split, layout=layout)
@@ -125,11 +135,13 @@ def evaluate(
     places, floor = _placements(protocol.placements), protocol.floor
     with progress_bars() as report:
         clips = score_clips(detector, dataset, aggregation=chosen, report=report)
+        clips = with_motion(clips, dataset)
     other: Literal["global", "per_clip"] = "per_clip" if floor == "global" else "global"
     result, beside = (
         tabulate_dataset(clips, dataset, placements=places, floor=each) for each in (floor, other)
     )
     scored: ScorerName = "detector" if method == "model" else method
+    result.row(method=scored, placement=places[0])  # raises if there are no such scores
     sure = sure_rows(clips, dataset, places, scored) if intervals else []
     if as_json:
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
@@ -163,7 +175,8 @@ def _print_rows(
     name: str, result: Evaluation, beside: Evaluation, other_floor: str, method: ScorerName
 ) -> None:
     """Print one line per protocol and selection, with the AUROC of the other floor and scores."""
-    trivial = {_key(row, row.method): row.auroc for row in result.rows}
+    found = {_key(row, row.method): row.auroc for row in result.rows}
+    trivial = [*dict.fromkeys(row.method for row in result.rows if row.method != "detector")]
     rows = [
         [
             NAMES[row.placement],
@@ -172,13 +185,13 @@ def _print_rows(
             f"{row.n_frames:,}",
             f"{row.n_abnormal:,}",
             *(f"{100 * value:.1f}" for value in (row.auroc, row.ap, row.eer, other.auroc)),
-            *(f"{100 * trivial[_key(row, score)]:.1f}" for score in TRIVIAL),
+            *(f"{100 * found[_key(row, score)]:.1f}" for score in trivial),
         ]
         for row, other in zip(result.rows, beside.rows, strict=True)
         if row.method == method
     ]
     columns = ["protocol", "scores", "frames", "n", "abnormal", "AUROC", "AP", "EER"]
-    others = [f"{other_floor.replace('_', '-')} floor", *TRIVIAL]
+    others = [f"{other_floor.replace('_', '-')} floor", *trivial]
     print_table(f"{name} (%)", [*columns, *others], rows)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,8 @@ from stepvad.formats import files, limits
 
 SHANGHAITECH_NOT_HUMAN = ("01_0130", "01_0135", "01_0136", "06_0144", "06_0145", "12_0152")
 """Test clips that the human-related split of ShanghaiTech excludes."""
+HR_MASKS = Path("hr_bool_masks", "testing", "test_frame_mask")
+"""Directory of the human-related masks below a data set; true = the frame counts."""
 UBNORMAL_VARIANTS = {"": 0, "fog": 51, "fire": 52, "smoke": 53}
 """Number of each scenario variant in the names of UBnormal's human-related masks."""
 MSAD_HUMAN = (
@@ -186,7 +188,8 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
             name = path.name.removesuffix("_tracks.txt")
             labels[name] = FrameLabels.all_counted(~_mask(path))
             if split == "hr":
-                counted = _ubnormal_counted(root, name, len(labels[name]))
+                ids = [name, _ubnormal_number(name)]
+                counted = _human_related(root, name, ids, len(labels[name]))
                 labels[name] = FrameLabels(labels[name].abnormal, counted)
         else:
             _intervals(path)  # raises if this is a damaged test mask rather than a text file
@@ -196,6 +199,24 @@ def ubnormal(root: Path, *, split: Literal["full", "hr"] = "full") -> dict[str, 
             hint="get the frame labels of UBnormal's test clips",
         )
     return dict(sorted(labels.items()))
+
+
+def trajectories(root: Path, clips: Iterable[str]) -> dict[str, FrameLabels]:
+    """Trajectories: `testing/test_frame_mask/<clip>.npy`, 1 = abnormal, of these clips alone.
+
+    Releases contain masks of clips that their split excludes, without trajectories.
+    """
+    masks = _masks(root / "testing" / "test_frame_mask")
+    wanted = set(clips)
+    return {name: FrameLabels.all_counted(masks[name]) for name in masks if name in wanted}
+
+
+def human_related_frames(root: Path, labels: Mapping[str, FrameLabels]) -> dict[str, FrameLabels]:
+    """The same labels, counting the frames that `<HR_MASKS>/<clip>.npy` keeps."""
+    return {
+        name: replace(label, counted=_human_related(root, name, [name], len(label)))
+        for name, label in labels.items()
+    }
 
 
 def ubnormal_validation(root: Path, lengths: Mapping[str, int]) -> dict[str, FrameLabels]:
@@ -279,14 +300,16 @@ def _number(text: str) -> int | None:
     return int(value) if value.is_integer() and 0 <= value < math.inf else None
 
 
-def _ubnormal_counted(root: Path, name: str, n_frames: int) -> NDArray[np.bool_]:
-    """The frames of a clip that the human-related split of UBnormal keeps, `(n,)`."""
-    directory = root / "hr_bool_masks" / "testing" / "test_frame_mask"
-    candidates = [directory / f"{name}.npy", directory / f"{_ubnormal_number(name)}.npy"]
-    path = next((candidate for candidate in candidates if candidate.exists()), None)
+def _human_related(
+    root: Path, name: str, candidates: Sequence[str], n_frames: int
+) -> NDArray[np.bool_]:
+    """The frames of a clip that its human-related mask keeps, `(n,)`; candidates are ids."""
+    directory = root / HR_MASKS
+    paths = [directory / f"{candidate}.npy" for candidate in candidates]
+    path = next((path for path in paths if path.exists()), None)
     if path is None:
         raise DataError(
-            f"{directory}: expected {candidates[0].name} or {candidates[1].name}, got neither",
+            f"{directory}: expected {' or '.join(path.name for path in paths)}, got no such file",
             hint="get hr_bool_masks, the human-related masks released with MoCoDAD",
         )
     counted = _mask(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -69,11 +69,14 @@ class Event:
     def joined(self, other: Event) -> Event:
         """Merge both; start and id remain this event's, even if `other` starts earlier."""
         higher = other if other.peak > self.peak else self
-        return replace(
-            higher,
+        same = self.tracks == other.tracks
+        return Event(
             first_s=self.first_s,
             last_s=max(self.last_s, other.last_s),
-            tracks=tuple(dict.fromkeys(self.tracks + other.tracks)),
+            tracks=self.tracks if same else tuple(dict.fromkeys(self.tracks + other.tracks)),
+            peak=higher.peak,
+            peak_s=higher.peak_s,
+            peak_track=higher.peak_track,
         )
 
     def to_json(self) -> JsonObject:

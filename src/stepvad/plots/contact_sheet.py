@@ -22,6 +22,12 @@ RIGHT_COLOUR = style.VERMILION
 MIDDLE_COLOUR = "#555555"
 """Colours of the body's sides, distinguishable for colour-blind readers."""
 PANEL_INCHES = 1.05
+PANEL_HEIGHT = 1.25
+"""In widths of a panel, as are the two below."""
+FEET = 0.95
+"""Distance of the feet from the top of the panel."""
+BODY = 0.73
+"""Height of the tallest pose of a strip."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,49 +50,60 @@ def draw_contact_sheet(
 ) -> None:
     """Write a PNG with a row per strip; faint bones have low confidence, arrows show direction."""
     columns = max((len(strip.poses) for strip in strips), default=1)
-    size = (PANEL_INCHES * (columns + 1), 1.25 * PANEL_INCHES * max(len(strips), 1))
-    figure = style.figure(*size)
+    tall = PANEL_HEIGHT * max(len(strips), 1)
+    figure = style.figure(PANEL_INCHES * (columns + 1), PANEL_INCHES * tall)
+    # One coordinate system for all panels: one for each takes many times as long.
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns), ylim=(tall, 0))
+    axes.set_axis_off()
     for row, strip in enumerate(strips):
-        tall = float(np.ptp(strip.track.keypoints[strip.poses, :, 1], axis=1).max())
-        for column in range(columns + 1):
-            axes = figure.add_subplot(len(strips), columns + 1, row * (columns + 1) + column + 1)
-            axes.set_axis_off()
-            if column == 0:
-                axes.text(1, 0.5, strip.title, ha="right", va="center", parse_math=False)
-            elif column <= len(strip.poses):
-                _draw_pose(axes, strip, column - 1, max(tall, 1.0), skeleton)
+        middle = (row + 0.5) * PANEL_HEIGHT
+        axes.text(-0.05, middle, strip.title, ha="right", va="center", parse_math=False)
+        for column in range(len(strip.poses)):
+            _draw_pose(axes, strip, row, column, skeleton)
     style.save(figure, path, dpi=100)
 
 
-def _draw_pose(
-    axes: Axes, strip: PersonStrip, number: int, tall: float, skeleton: Skeleton
-) -> None:
-    """Draw one pose, feet at the bottom of the panel."""
-    pose = strip.poses[number]
-    points, confidence = strip.track.keypoints[pose], strip.track.confidence[pose]
-    middle, feet = points[:, 0].mean(), points[:, 1].max()
-    for bone in skeleton.bones:
-        ends = list(bone)
-        sure = float(np.clip(np.nan_to_num(confidence[ends].min()), 0.15, 1))
-        colour = _colour(skeleton, bone)
-        axes.plot(*points[ends].T, color=colour, alpha=sure, linewidth=1.6)
-    after = strip.poses[min(number + 1, len(strip.poses) - 1)]
-    before = strip.poses[max(number - 1, 0)]
-    way = strip.track.keypoints[after].mean(axis=0) - strip.track.keypoints[before].mean(axis=0)
-    if np.abs(way).max() > 0.1 * tall:
-        way *= 0.35 * tall / np.linalg.norm(way)
-        axes.annotate(
-            "",
-            xy=(middle + way[0], feet + (0.14 * tall) + way[1] / 3),
-            xytext=(middle, feet + 0.14 * tall),
-            arrowprops={"arrowstyle": "->", "color": MIDDLE_COLOUR},
-        )
-    axes.set(
-        xlim=(middle - 0.65 * tall, middle + 0.65 * tall),
-        ylim=(feet + 0.3 * tall, feet - 1.1 * tall),
-        aspect="equal",
+def _draw_pose(axes: Axes, strip: PersonStrip, row: int, column: int, skeleton: Skeleton) -> None:
+    """Draw one pose in its panel, the feet of everybody at the same height."""
+    from matplotlib.collections import LineCollection
+
+    pose, feet = strip.poses[column], row * PANEL_HEIGHT + FEET
+    tall = max(float(np.ptp(strip.track.keypoints[strip.poses, :, 1], axis=1).max()), 1.0)
+    seen, confidence = strip.track.keypoints[pose], strip.track.confidence[pose]
+    origin = np.array([seen[:, 0].mean(), seen[:, 1].max()])
+    points = (seen - origin) * (BODY / tall) + (column + 0.5, feet)
+    bones = [[*bone] for bone in skeleton.bones]
+    sure = [float(np.clip(np.nan_to_num(confidence[ends].min()), 0.15, 1)) for ends in bones]
+    colours = [(_colour(skeleton, bone), a) for bone, a in zip(skeleton.bones, sure, strict=True)]
+    lines = [points[ends] for ends in bones]
+    axes.add_collection(
+        LineCollection(lines, colors=colours, linewidths=1.6, capstyle="projecting"),
+        autolim=False,
     )
-    axes.set_title(f"{strip.track.frames[pose]}", fontsize=6, color=MIDDLE_COLOUR, pad=1)
+    _draw_arrow(axes, _way(strip, column) / tall, (column + 0.5, feet + 0.14 * BODY))
+    number = f"{strip.track.frames[pose]}"
+    axes.text(column + 0.5, feet - 1.12 * BODY, number, ha="center", size=6, color=MIDDLE_COLOUR)
+
+
+def _way(strip: PersonStrip, column: int) -> NDArray[np.float64]:
+    """Where the person goes between the poses before and after this one, in pixels."""
+    before, after = strip.poses[max(column - 1, 0)], strip.poses[column : column + 2][-1]
+    before_xy, after_xy = strip.track.keypoints[[before, after]].mean(axis=1, dtype=np.float64)
+    return after_xy - before_xy
+
+
+def _draw_arrow(axes: Axes, way: NDArray[np.float64], start: tuple[float, float]) -> None:
+    """Draw the direction of somebody who moves, `way` in heights of the person."""
+    if np.abs(way).max() <= 0.1:
+        return
+    x, y = 0.35 * BODY * way / np.linalg.norm(way)
+    axes.annotate(
+        "",
+        xy=(start[0] + x, start[1] + y / 3),
+        xytext=start,
+        arrowprops={"arrowstyle": "->", "color": MIDDLE_COLOUR},
+    )
 
 
 def _colour(skeleton: Skeleton, bone: tuple[int, int]) -> str:

@@ -60,6 +60,8 @@ LOOKS: Mapping[str, LineStyle] = {
     "persons": LineStyle("#555555", "--", "."),
     "confidence": LineStyle("#888888", "-.", "."),
     "random": LineStyle("#AAAAAA", ":", "."),
+    "speed": LineStyle("#666666", "-", ">"),
+    "place": LineStyle("#999999", "-", "h"),
 }
 """Looks by method: a family shares a colour and differs in stroke; trivial methods are grey."""
 
