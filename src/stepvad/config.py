@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -35,6 +36,12 @@ Runtime = Literal["auto", "fastest", Engine]
 """The engine that computes energies, or the rule that picks one."""
 Precision = Literal["auto", "float32", "bfloat16"]
 Aggregation = Literal["max", "sum", "top2", "top3"] | int
+
+
+LONG_S, SHORT_S = 1.0, 1 / 3
+"""Seconds of a long and a short view."""
+VIEW_WIDTH, SMALL_WIDTH = 256, 64
+"""Hidden units for one pose of several, and for motion and place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +178,25 @@ class Config:
         """Settings for a user's own footage; training takes minutes on two cores."""
         return cls(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True, clock=True)
 
+    def with_views(self, kinds: Sequence[View], fps: float) -> Config:
+        """Settings of several views, joined: each kind over a second and over a third of one.
+
+        The place is taken over a third of a second alone. Poses come first.
+        """
+        if "pose" not in kinds or not {*kinds} <= {*get_args(View)}:
+            raise ConfigError(
+                f"views: expected pose, and motion or place beside it, got {', '.join(kinds)}"
+            )
+        long, short = (max(round(seconds * fps), 3) for seconds in (LONG_S, SHORT_S))
+        base = replace(self, views=(), width=min(self.width, VIEW_WIDTH))
+        small = replace(base, width=SMALL_WIDTH)
+        views = [replace(base, T=long), replace(base, T=short)]
+        if "motion" in kinds:
+            views += [replace(small, view="motion", T=T) for T in (long, short)]
+        if "place" in kinds:
+            views.append(replace(small, view="place", T=short, share=2.0))
+        return replace(views[0], views=tuple(views))
+
     @property
     def sigmas(self) -> NDArray[np.float64]:
         """The noise scales {σ_i}, `(L,)`, a geometric sequence from low to high (Sec. 4.1)."""
@@ -182,6 +208,11 @@ class Config:
     def shortest(self) -> int:
         """Frames from which on a track is scored: T, or those of the shortest view."""
         return min((view.T for view in self.views), default=self.T)
+
+    @property
+    def columns(self) -> int:
+        """Numbers behind a window's score: one per noise scale, or one per view."""
+        return len(self.views) or self.L
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Compute, Config
-from stepvad.errors import DataError, MissingExtraError
+from stepvad.errors import ConfigError, DataError, MissingExtraError
 from stepvad.model import modelfile, projection
 from stepvad.model.folded import Weights, fold
-from stepvad.model.footage import Footage, score_clip
-from stepvad.model.modelfile import Model, Origin
+from stepvad.model.footage import Footage, hold_out, score_clip
+from stepvad.model.modelfile import Model, Origin, ViewModel
 from stepvad.model.pcspace import Moments
 from stepvad.model.projection import Projected
 from stepvad.model.runtime import EngineNetwork, Runtime
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
+from stepvad.model.surprise import Surprise
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
@@ -42,9 +43,17 @@ class Detector:
     threads: int | None = None
     """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
     network: EngineNetwork = field(init=False, repr=False)
+    parts: tuple[Detector, ...] = field(init=False, repr=False)
+    """A detector for each of several views; empty if there is one."""
 
     def __post_init__(self) -> None:
         """Fold the network for scoring and load it into its engine."""
+        views = self.model.views
+        parts = tuple(Detector(view.model, self.runtime, self.threads) for view in views)
+        object.__setattr__(self, "parts", parts)
+        if parts:
+            object.__setattr__(self, "network", parts[0].network)
+            return
         folded = fold(self.model.weights, self.model.config, self.model.ranges)
         object.__setattr__(self, "network", EngineNetwork.of(folded, self.runtime, self.threads))
 
@@ -57,6 +66,12 @@ class Detector:
     def skeleton(self) -> Skeleton:
         """The joints it models."""
         return self.model.skeleton
+
+    @property
+    def explained(self) -> Detector:
+        """The view that explanations are of: the shortest pose, or the only view."""
+        poses = [part for part in self.parts if part.config.view == "pose"]
+        return min(poses, key=lambda part: part.config.T) if poses else self
 
     @property
     def origin(self) -> Origin:
@@ -88,6 +103,14 @@ class Detector:
             from stepvad.model import training
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
+        if config.views:
+            if keep_best or checkpoint or projection_clips:
+                raise ConfigError(
+                    "fit: expected one view for validation, checkpoints and projection clips, "
+                    f"got {len(config.views)}",
+                    hint="leave them out, or fit a single view",
+                )
+            return _fit_views([*clips], config, report, compute)
         fit = _Fit.start(clips, projection_clips, config, compute.runtime, report)
         weights, epochs = training.train(
             training.TrainingSet(len(fit.windows.footage), fit.windows.batch, fit.digest),
@@ -127,7 +150,17 @@ class Detector:
         """
         from stepvad.model.runtime.export import export
 
+        self.expect_pose("export")
         return export(self.model, Path(path))
+
+    def expect_pose(self, what: str) -> None:
+        """Reject a model of another view, or of several."""
+        if self.parts or self.config.view != "pose":
+            raise ConfigError(
+                f"{what}: expected a model of one view, the pose, got "
+                f"{', '.join(part.config.view for part in self.parts) or self.config.view}",
+                hint="fit a model without --views",
+            )
 
     def score(self, clip: Clip, *, report: Report = silent) -> Scores:
         """Score every window of a clip; memory beyond clip and scores does not grow with it."""
@@ -136,13 +169,41 @@ class Detector:
     def score_windows(self, windows: Windows) -> WindowScores:
         """A(x) of windows cut with this detector's settings (Eq. 8)."""
         windows.check(self.config, self.skeleton)
+        if self.parts:
+            return self._joined(windows)
         E = standardise_energies(self.energies(windows), self.model.E_mean, self.model.E_var)
         A = anomaly_score(E, windows.weight(self.config), self.config.aggregation)
         return WindowScores(windows.track_id, windows.frame, windows.c, E, A)
 
+    def _joined(self, windows: Windows) -> WindowScores:
+        """The mean of -log p over the views at hand, weighted by their shares; E holds each."""
+        N, n_views = len(windows), len(self.parts)
+        nats, weight = np.zeros((N, n_views), np.float32), np.zeros((N, n_views), np.float32)
+        for number, (view, part) in enumerate(zip(windows.views, self.parts, strict=True)):
+            surprise = self.model.views[number].surprise
+            nats[view.rows, number] = surprise(part.score_windows(view.windows).A)
+            weight[view.rows, number] = part.config.share
+        A = (nats * weight).sum(axis=1) / weight.sum(axis=1)
+        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A)
+
     def energies(self, windows: Windows) -> NDArray[np.float32]:
         """f_θ(π(x), σ_i), `(N, L)`."""
         return self.network.energies(self.model.space.project(windows.x))
+
+
+def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compute) -> Detector:
+    """Fit each view on a part of the clips, and rank its scores on the rest."""
+    learned, held_out = hold_out(clips)
+    views: list[ViewModel] = []
+    for view in config.views:
+        settings = replace(view, clock=config.clock, fps=config.fps)
+        fitted = Detector.fit(learned, settings, report=report, compute=compute)
+        config = replace(config, fps=fitted.config.fps)
+        scores = [fitted.score(clip).A for clip in held_out]
+        views.append(ViewModel(fitted.model, Surprise.of(np.concatenate(scores))))
+    first = views[0].model
+    joined = replace(first.config, views=tuple(view.model.config for view in views))
+    return Detector(replace(first, config=joined, views=tuple(views)), compute.runtime)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

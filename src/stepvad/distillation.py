@@ -91,6 +91,7 @@ class Lessons:
         report: Report = silent,
     ) -> Lessons:
         """Draw `n` windows from the clips, add noise to half, and score all with the teacher."""
+        teacher.expect_pose("distill")
         footage = Footage.read(clips, teacher.config, teacher.skeleton)
         windows = Projected.of(footage, teacher.model.space, teacher.config, report)
         rng = np.random.default_rng(seed)

@@ -70,6 +70,11 @@ class Track:
         """Number of poses."""
         return len(self.frames)
 
+    def between(self, first: int, end: int) -> Track:
+        """The poses of frames `first` to `end - 1`."""
+        part = slice(*np.searchsorted(self.frames, [first, end]))
+        return Track(self.id, self.frames[part], self.keypoints[part], self.confidence[part])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clip:

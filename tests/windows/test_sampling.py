@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,8 +143,10 @@ def _with(model: Detector, config: Config) -> Detector:
 
 
 def _joined(parts: list[Windows]) -> Windows:
-    names = ("x", "c", "track_id", "frame", "flat")
-    return Windows(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    def column(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return Windows(*map(column, ("x", "c", "track_id", "frame", "flat")))
 
 
 def test_gaps_stay_gaps_at_another_rate() -> None:

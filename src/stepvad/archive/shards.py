@@ -127,7 +127,7 @@ def _score(task: ShardTask, failed: dict[str, str]) -> ScoreFacts:
     done, inputs = _Done(), _inputs(job, shard, failed=failed)
     with (
         job.scores.replacing(shard.name) as temporary,
-        writing(temporary, detector.config.L if job.energies else None) as writer,
+        writing(temporary, detector.config.columns if job.energies else None) as writer,
     ):
         for name in _names(shard):
             if name not in failed:

@@ -197,7 +197,7 @@ def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
     """The windows of the test clips with all scores 0, the basis of the trivial scores."""
 
     def nothing(windows: Windows) -> WindowScores:
-        zeros = np.zeros((len(windows), config.L), np.float32)
+        zeros = np.zeros((len(windows), config.columns), np.float32)
         return WindowScores(windows.track_id, windows.frame, windows.c, zeros, zeros[:, 0])
 
     return [

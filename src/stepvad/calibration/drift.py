@@ -139,8 +139,23 @@ class _Seen:
     def components(self) -> int:
         return min(COMPONENTS, self.detector.config.K)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is known of a window beside its score: noise scales and PC-space, or views."""
+        config, K = self.detector.config, self.components
+        if config.views:
+            return tuple(f"{view.view} over {view.T} frames" for view in config.views)
+        return (
+            *(f"energy {i}" for i in range(1, config.L + 1)),
+            *(f"component {k}" for k in range(1, K + 1)),
+            *(f"spread of component {k}" for k in range(1, K + 1)),
+            "jitter of joints",
+        )
+
     def score_windows(self, windows: Windows) -> WindowScores:
         """Score windows; collect their positions in PC-space and the jitter of their joints."""
+        if self.detector.config.views:
+            return self.detector.score_windows(windows)
         pi_x = self.detector.model.space.project(windows.x)
         first = pi_x[:, : self.components].astype(np.float64)
         shaking = np.diff(windows.x, n=min(2, windows.x.shape[3] - 1), axis=3)
@@ -150,16 +165,9 @@ class _Seen:
 
     def looks(self, windows: WindowScores, fps: float) -> BlockStats:
         """Means over blocks, with squares as logarithms."""
-        K, L = self.components, self.detector.config.L
-        names = (
-            "score",
-            "confidence",
-            *(f"energy {i}" for i in range(1, L + 1)),
-            *(f"component {k}" for k in range(1, K + 1)),
-            *(f"spread of component {k}" for k in range(1, K + 1)),
-            "jitter of joints",
-        )
-        kept = np.concatenate(self.parts) if self.parts else np.empty((0, 2 * K + 1))
+        config, names = self.detector.config, ("score", "confidence", *self.columns)
+        nothing = np.empty((len(windows), len(names) - 2 - config.columns))
+        kept = np.concatenate(self.parts) if self.parts else nothing
         each = np.column_stack([windows.A, windows.c, windows.E, kept])
         block = (windows.frame / fps // BLOCK_S).astype(np.int64)
         rows = [
@@ -168,6 +176,6 @@ class _Seen:
             if count >= FEWEST_WINDOWS
         ]
         values = np.array(rows).reshape(len(rows), len(names))
-        squares = slice(2 + L + K, None)
+        squares = slice(2 + config.columns + (0 if config.views else self.components), None)
         values[:, squares] = np.log(np.maximum(values[:, squares], 1e-12))
         return BlockStats(names, values)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from stepvad.calibration.counting import Counted
 from stepvad.incidents.events import Event
-from stepvad.poses import Clip, Track
+from stepvad.poses import Clip
 
 SHARE = 0.05
 """Fraction of the training windows that show marked alerts."""
@@ -45,7 +45,7 @@ def cut_out(clip: Clip, event: Event, fps: float, T: int) -> Clip:
     """The poses of an event's people in all its windows; frames keep their numbers."""
     begin_s = min(event.first_s, event.peak_s)  # late joiners may have peaked before it began
     first, last = round(begin_s * fps) - T + 1, round(event.last_s * fps)
-    tracks = (_between(track, first, last) for track in clip.tracks if track.id in event.tracks)
+    tracks = (track.between(first, last + 1) for track in clip.tracks if track.id in event.tracks)
     return replace(
         clip, n_frames=min(last + 1, clip.n_frames), tracks=tuple(t for t in tracks if len(t))
     )
@@ -62,16 +62,6 @@ def repeated(
     times = max(round(share * windows / max(own, 1)), 1)
     for number, clip in product(range(times), marked):
         yield replace(clip, name=f"{clip.name} {number}")
-
-
-def _between(track: Track, first: int, last: int) -> Track:
-    chosen = (track.frames >= first) & (track.frames <= last)
-    return replace(
-        track,
-        frames=track.frames[chosen],
-        keypoints=track.keypoints[chosen],
-        confidence=track.confidence[chosen],
-    )
 
 
 def _up_to(highest: float, counted: Counted) -> Counted:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast, get_args
 
 import typer
 
@@ -28,7 +28,7 @@ from stepvad.cli.terminal import (
     progress_bars,
     say,
 )
-from stepvad.config import Compute, Config, DistanceMethod, Method
+from stepvad.config import Compute, Config, DistanceMethod, Method, View
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -75,6 +75,10 @@ class ModelOptions:
             help="Windows in seconds: footage of another frame rate is resampled. Or in frames, "
             "as in the paper.",
         ),
+    ] = None
+    views: Annotated[
+        str | None,
+        typer.Option(help="Views of a window, joined: pose, and motion or place beside it."),
     ] = None
     width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
     block_jitter: Annotated[float | None, typer.Option(help="Noise added before every block.")] = (
@@ -172,10 +176,16 @@ def fit(
             "--projection-poses": bool(training.projection_poses) and method in ("raw", *DISTANCES),
             "--validation": training.validation is not None and method in DISTANCES,
             "--resume": training.resume and method in DISTANCES,
+            "--views": model.views is not None and method != "step",
             "--neighbours": neighbours != 1 and method != "knn",
             "--no-whiten": not model.whiten and method in ("raw", "mahalanobis"),
         },
     )
+    if model.views and (training.validation or training.resume or training.projection_poses):
+        raise StepvadError(
+            "--views: expected no --validation, --resume or --projection-poses beside it, got one",
+            hint="leave them out, or fit a single view",
+        )
     check_output(output)
     from stepvad import baselines
 
@@ -185,7 +195,11 @@ def fit(
     else:
         own = baselines.variant(method, config)
         how = Compute(device=compute.device, precision=compute.precision, compiled=compute.compiled)
-        fitted = _train(source, output, own, training, compute=how)
+        fitted = (
+            _fit_views(source, output, own, model.views, how)
+            if model.views
+            else (_train(source, output, own, training, compute=how))
+        )
     _summary(fitted, output, time.monotonic() - started, as_json=as_json)
 
 
@@ -297,6 +311,23 @@ def _train(
         raise typer.Exit(130) from None
     detector.save(output)
     checkpoint.unlink(missing_ok=True)
+    return detector
+
+
+def _fit_views(
+    source: _Source, output: Path, config: Config, views: str, compute: Compute
+) -> Detector:
+    """Fit several views of the same windows; their lengths follow from the frame rate."""
+    from stepvad.detector import Detector
+
+    kinds = cast("list[View]", [kind.strip() for kind in views.split(",")])
+    with progress_bars() as report:
+        clips = [*source.clips(report)]
+        if not clips:
+            raise StepvadError("expected clips to fit on, got none", hint="name pose files")
+        joined = config.with_views(kinds, clips[0].rate())
+        detector = Detector.fit(clips, joined, report=report, compute=compute)
+    detector.save(output)
     return detector
 
 

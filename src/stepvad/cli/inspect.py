@@ -148,6 +148,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Windows       {config.T} frames of {skeleton.V} joints ({skeleton.name}), "
         f"{_rate(config)}; "
         f"profile {config.profile}: {PROFILES[config.profile]}",
+        *_views(config),
         f"Projection    {_projection(config, math.prod(view_shape(config, skeleton.V)))}",
         *(_energy_sentences(fitted) if isinstance(fitted, Detector) else _distance(fitted)),
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
@@ -156,6 +157,12 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Mended        {', '.join(mended_words(origin.counts)) or 'nothing'}",
         f"Made by       stepvad {origin.library}",
     ]
+
+
+def _views(config: Config) -> list[str]:
+    """The views of a model with several; what follows is of the first."""
+    each = ", ".join(f"{view.view} over {view.T} frames" for view in config.views)
+    return [f"Views         {each}; below, the first"] if each else []
 
 
 def _rate(config: Config) -> str:

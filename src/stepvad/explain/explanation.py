@@ -108,6 +108,7 @@ def explain(
         places = [place for _, place in highest(detector.score(clip), 1)]
     if not places:
         return []
+    detector = detector.explained
     space = _space(detector)
     index = _index(detector, clip, {track for track, _ in places})
     rows = _rows(index, clip, places)
@@ -123,6 +124,7 @@ def explain_event(
     The windows end in the last frame, one window before it and so on; they are sorted by score, the
     highest first. Phrases about one part of the body are merged over time.
     """
+    detector = detector.explained
     index = _index(detector, clip, {track})
     span = index.sampling.span
     wanted = np.arange(last_frame, first_frame + min(span - 1, last_frame - first_frame) - 1, -span)

@@ -11,7 +11,7 @@ from stepvad.explain.eventexplanation import EventExplanation, PartShare, Phrase
 from stepvad.explain.explanation import Explanation, explain
 from stepvad.explain.motion import Motion
 from stepvad.explain.words import Finding, join
-from stepvad.poses import Clip, Track
+from stepvad.poses import Clip
 from stepvad.windows import Sampling, cut
 
 AROUND = 1
@@ -63,6 +63,7 @@ def look_at(
 
     Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
     """
+    detector = detector.explained
     span = Sampling.of(detector.config, clip.fps).span
     first, last = peak_frame - (AROUND + 2) * span, peak_frame + (AROUND + 1) * span + 1
     near = _near(clip, track, first, last)
@@ -79,8 +80,5 @@ def look_at(
 
 def _near(clip: Clip, track: int, first: int, last: int) -> Clip:
     """One person between two frames: the poses that windows and filled gaps in between need."""
-    parts = []
-    for one in (one for one in clip.tracks if one.id == track):
-        part = slice(*np.searchsorted(one.frames, [first, last + 1]))
-        parts.append(Track(one.id, one.frames[part], one.keypoints[part], one.confidence[part]))
-    return Clip(clip.name, clip.fps, clip.n_frames, tuple(parts), clip.skeleton)
+    parts = tuple(one.between(first, last + 1) for one in clip.tracks if one.id == track)
+    return Clip(clip.name, clip.fps, clip.n_frames, parts, clip.skeleton)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -18,6 +18,8 @@ from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, Run, Sampling, WindowIndex, Windows, clip_runs, cut_in_pieces
 from stepvad.windows.sampling import at_rate
 
+HELD_OUT = 4
+"""One part in so many of the footage is held out from a fit with several views."""
 BATCH = 1024
 """Windows cut and scored at once; keeps memory from growing with the clip."""
 
@@ -93,6 +95,32 @@ class Footage:
             report(Progress(stage, done, len(self)))
 
 
+def hold_out(clips: Sequence[Clip]) -> tuple[list[Clip], list[Clip]]:
+    """Clips to fit on, and a quarter of the footage that stays unseen.
+
+    Every fourth clip, or the last quarter of each if they are few.
+    """
+    if len(clips) >= 2 * HELD_OUT:
+        held = [*clips[HELD_OUT - 1 :: HELD_OUT]]
+        return [clip for n, clip in enumerate(clips) if n % HELD_OUT != HELD_OUT - 1], held
+    cuts = [clip.first_frame + (clip.n_frames - clip.first_frame) * (HELD_OUT - 1) // HELD_OUT
+            for clip in clips]  # fmt: skip
+    pairs = [_halves(clip, cut) for clip, cut in zip(clips, cuts, strict=True)]
+    return [early for early, _ in pairs], [late for _, late in pairs]
+
+
+def _halves(clip: Clip, cut: int) -> tuple[Clip, Clip]:
+    """The poses before a frame, and those from it on; frames keep their numbers."""
+    early, late = (
+        tuple(track.between(first, end) for track in clip.tracks)
+        for first, end in ((0, cut), (cut, clip.n_frames))
+    )
+    return (
+        replace(clip, tracks=tuple(track for track in early if len(track))),
+        replace(clip, tracks=tuple(track for track in late if len(track))),
+    )
+
+
 class _Rates:
     """The frame rates of the clips to fit on."""
 
@@ -142,7 +170,7 @@ def score_clip(
         clip.name,
         clip.n_frames,
         Sampling.of(config, clip.fps).span,
-        WindowScores.join(parts, config.L),
+        WindowScores.join(parts, config.columns),
         counts,
         flat,
     )

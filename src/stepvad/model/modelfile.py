@@ -22,6 +22,7 @@ from stepvad.files.atomic import replacing
 from stepvad.model.encoder import Encoder
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
+from stepvad.model.surprise import Surprise
 from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, view_shape
@@ -77,6 +78,16 @@ class Model:
     """Largest activations before each large product, `(blocks - 1, width)`; not in older files."""
     sha256: str = ""
     """Digest of the bytes it was read from; empty if it was not read from a file."""
+    views: tuple[ViewModel, ...] = ()
+    """All views of a detector with several; the first one is this model without them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewModel:
+    """One of several views: its energy model, and how rare its scores are."""
+
+    model: Model
+    surprise: Surprise
 
 
 def write(model: Model, path: Path) -> None:
@@ -87,6 +98,24 @@ def write(model: Model, path: Path) -> None:
         "skeleton": asdict(model.skeleton),
         "origin": asdict(model.origin),
     }
+    tensors = _tensors(model)
+    for number, view in enumerate(model.views):
+        prefix = _view(number)
+        if number:  # the first one is the model itself
+            tensors |= {prefix + name: value for name, value in _tensors(view.model).items()}
+        tensors[prefix + "levels"] = view.surprise.levels
+        tensors[prefix + "nats"] = view.surprise.nats
+        tensors[prefix + "scale"] = np.array([view.surprise.scale])
+    write_tensors(tensors, meta, path)
+
+
+def _view(number: int) -> str:
+    """Prefix of the tensors of a view."""
+    return f"view{number}."
+
+
+def _tensors(model: Model) -> dict[str, NDArray[Any]]:
+    """The arrays of one energy model by name."""
     tensors: dict[str, NDArray[Any]] = {
         **space_tensors(model.space),
         "E_mean": model.E_mean,
@@ -95,7 +124,7 @@ def write(model: Model, path: Path) -> None:
     }
     if model.ranges is not None:
         tensors["ranges"] = model.ranges
-    write_tensors(tensors, meta, path)
+    return tensors
 
 
 def space_tensors(space: Space) -> dict[str, NDArray[np.float32]]:
@@ -184,6 +213,42 @@ def sha256(path: Path) -> str:
 def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Model:
     """The model that these tensors and words describe, checked."""
     config, skeleton, origin = read_settings(meta)
+    made = _one_view(tensors, config, skeleton, origin)
+    views = [
+        ViewModel(_view_model(tensors, number, view, made), _surprise(tensors, _view(number)))
+        for number, view in enumerate(config.views)
+    ]
+    return replace(made, views=tuple(views))
+
+
+def _view_model(
+    tensors: Mapping[str, NDArray[Any]], number: int, config: Config, first: Model
+) -> Model:
+    """The energy model of a view; the first one's is that of the whole."""
+    if number == 0:
+        if config != replace(first.config, views=()):
+            raise ValueError("its first view has other settings than the model")
+        return replace(first, config=config)
+    prefix = _view(number)
+    own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    return _one_view(own, config, first.skeleton, first.origin)
+
+
+def _surprise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> Surprise:
+    levels, nats, scale = (tensors[prefix + name] for name in ("levels", "nats", "scale"))
+    for name, tensor in (("levels", levels), ("nats", nats), ("scale", scale)):
+        shape = (1,) if name == "scale" else (len(levels),)
+        check_tensor(prefix + name, tensor, shape, np.float64)
+    if not (len(levels) and (np.diff(levels) > 0).all() and (np.diff(nats) >= 0).all()):
+        raise ValueError(f"tensor {prefix}levels must rise")
+    check_positive(prefix + "scale", scale)
+    return Surprise(levels, nats, float(scale[0]))
+
+
+def _one_view(
+    tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton, origin: Origin
+) -> Model:
+    """One energy model, checked."""
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")
     weights = weight_shapes(config)
@@ -211,7 +276,10 @@ def read_settings(meta: Mapping[str, object]) -> tuple[Config, Skeleton, Origin]
     """Settings, joints and origin of a model, checked."""
     settings: Any = meta["config"]  # `Config` checks them
     skeleton, origin = (Fields.of(name, meta[name]) for name in ("skeleton", "origin"))
-    return Config(**settings), _skeleton(skeleton), _origin(origin)
+    views = [Config(**{**view, "views": tuple(view.get("views", ()))}) for view in
+             settings.get("views", ())]  # fmt: skip
+    config = Config(**{**settings, "views": tuple(views)})
+    return config, _skeleton(skeleton), _origin(origin)
 
 
 def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton) -> Space:
@@ -244,9 +312,11 @@ def check_positive(name: str, tensor: NDArray[Any]) -> None:
         raise ValueError(f"tensor {name} must be positive")
 
 
-def check_tensor(name: str, tensor: NDArray[Any], shape: tuple[int, ...]) -> None:
+def check_tensor(
+    name: str, tensor: NDArray[Any], shape: tuple[int, ...], dtype: type | None = None
+) -> None:
     """Reject an array of the wrong shape or type, or with values out of range."""
-    dtype = np.float64 if name in ("E_mean", "E_var") else np.float32
+    dtype = dtype or (np.float64 if name in ("E_mean", "E_var") else np.float32)
     if tensor.shape != shape or tensor.dtype != dtype:
         raise ValueError(
             f"tensor {name} must be {np.dtype(dtype).name} of shape {shape}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -301,7 +302,7 @@ def _identity(state: TrainingState, data: TrainingSet, config: Config) -> dict[s
     """Facts on which a checkpoint and the run that resumes from it must agree."""
     return {
         "kind": "checkpoint",
-        "settings": asdict(config),
+        "settings": json.loads(json.dumps(asdict(config))),  # as it is read back
         "poses": data.digest,
         "use of validation": state.validated,
     }

@@ -179,7 +179,7 @@ class BatchScorer:
         if len(scores) == 1:
             return scores[0], of[0]
         nothing = np.empty(0, np.int64)
-        return WindowScores.join(scores, detector.config.L), np.concatenate([nothing, *of])
+        return WindowScores.join(scores, detector.config.columns), np.concatenate([nothing, *of])
 
     def _changes(
         self,

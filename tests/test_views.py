@@ -1,0 +1,220 @@
+"""Several views, one detector: each as -log p under unseen normal footage, and their mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from stepvad.archive import scoring
+from stepvad.archive.scoring import ScoreOptions
+from stepvad.benchmark.walkers import make_clips
+from stepvad.calibration.drift import look
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.distillation import distill
+from stepvad.errors import ConfigError, DataError, ModelFileError
+from stepvad.explain import explain
+from stepvad.explain.look import look_at
+from stepvad.formats import write_clip
+from stepvad.model.footage import hold_out
+from stepvad.model.modelfile import read_tensors, write_tensors
+from stepvad.model.surprise import Surprise
+from stepvad.poses import Clip
+from stepvad.stream import Stream, update_all
+from stepvad.windows import cut
+from stepvad.windows.assembler import WindowAssembler
+from tests.cli.conftest import Command, stepvad
+
+__all__ = ["stepvad"]
+
+QUICK = Config(K=12, width=16, max_steps=8, ema_warmup=True, clock=True)
+
+
+@pytest.fixture(scope="module")
+def footage() -> list[Clip]:
+    return [clip for clip, _ in make_clips(8, seed=4, seconds=6.0)]
+
+
+@pytest.fixture(scope="module")
+def several(footage: list[Clip]) -> Detector:
+    """Poses of 25 and 8 frames, motion over both, and the place."""
+    return Detector.fit(footage, QUICK.with_views(("pose", "motion", "place"), 25.0))
+
+
+def test_the_score_is_the_weighted_mean_of_the_views_at_hand(
+    several: Detector, footage: list[Clip]
+) -> None:
+    windows = cut(footage[0], several.config, several.skeleton)[0].windows(slice(None))
+    scores = several.score_windows(windows)
+    shares = [view.share for view in several.config.views]
+    assert (scores.E.shape[1], shares) == (5, [1.0, 1.0, 1.0, 1.0, 2.0])
+    row = int(windows.views[0].rows[0])
+    assert scores.A[row] == pytest.approx(np.average(scores.E[row], weights=shares), rel=1e-5)
+    (young,) = np.flatnonzero(windows.frame == windows.frame.min())[:1]
+    assert young not in windows.views[0].rows
+    assert scores.E[young, [0, 2]].tolist() == [0, 0]
+    short = np.average(scores.E[young, [1, 3, 4]], weights=[1, 1, 2])
+    assert scores.A[young] == pytest.approx(short, rel=1e-5)
+    for number, part in enumerate(several.parts):
+        own = part.score_windows(windows.views[number].windows)
+        expected = several.model.views[number].surprise(own.A)
+        np.testing.assert_array_equal(scores.E[windows.views[number].rows, number], expected)
+
+
+def test_a_stream_an_assembler_and_an_archive_score_as_the_clip(
+    several: Detector, footage: list[Clip], tmp_path: Path
+) -> None:
+    clip = footage[1]
+    several.save(tmp_path / "model.safetensors")
+    detector = Detector.load(tmp_path / "model.safetensors", threads=1)
+    expected = detector.score(clip).windows
+    order = np.lexsort((expected.frame, expected.track_id))
+    stream = Stream(detector, fps=25.0)
+    online = [update_all([(stream, *frame)])[0] for frame in clip.by_frame()]
+    assembler = WindowAssembler(detector.config, detector.skeleton, 25.0)
+    batched = []
+    for frame, poses in clip.by_frame():
+        keypoints = np.array([pose.keypoints for pose in poses]).reshape(-1, 17, 2)
+        confidence = np.array([pose.confidence for pose in poses]).reshape(-1, 17)
+        tracks = np.array([pose.track_id for pose in poses], dtype=np.int64)
+        same = np.zeros(len(poses), dtype=np.int64)
+        pushed = assembler.push(same, same + frame, tracks, keypoints, confidence)
+        batched += [detector.score_windows(windows) for windows, _ in pushed]
+    for found in (online, batched):
+        track, frames, A = (
+            np.concatenate([getattr(part, name) for part in found])
+            for name in ("track_id", "frame", "A")
+        )
+        mine = np.lexsort((frames, track))
+        np.testing.assert_array_equal(frames[mine], expected.frame[order])
+        np.testing.assert_allclose(A[mine], expected.A[order], rtol=1e-4, atol=1e-4)
+    place = tmp_path / "poses" / "date=2026-05-01" / "camera=gate"
+    place.mkdir(parents=True)
+    write_clip(clip, place / "clip.parquet")
+    model, options = tmp_path / "model.safetensors", ScoreOptions(energies=True)
+    scoring.score(str(tmp_path / "poses"), str(tmp_path / "scores"), model, options)
+    (file,) = (tmp_path / "scores").rglob("*.parquet")
+    table = pq.read_table(file)
+    assert table["A"].to_numpy().tobytes() == expected.A.tobytes()
+    assert len(table["E"][0]) == 5
+
+
+def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
+    several: Detector, footage: list[Clip], tmp_path: Path
+) -> None:
+    several.save(tmp_path / "a.safetensors")
+    read = Detector.load(tmp_path / "a.safetensors")
+    assert read.config == several.config
+    assert read.score(footage[0]).A.tobytes() == several.score(footage[0]).A.tobytes()
+    read.save(tmp_path / "b.safetensors")
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+    tensors, meta = read_tensors(tmp_path / "a.safetensors")
+    for name, broken, words in (
+        ("view1.levels", tensors["view1.levels"][::-1], "must rise"),
+        ("view2.scale", np.zeros(1), "must be positive"),
+        ("view4.nats", tensors["view4.nats"][:3], "must be float64 of shape"),
+        ("view3.W_K", tensors["view3.W_K"][:, :2], "must be float32 of shape"),
+    ):
+        write_tensors(tensors | {name: broken}, meta, tmp_path / "c.safetensors")
+        with pytest.raises(ModelFileError, match=words):
+            Detector.load(tmp_path / "c.safetensors")
+    changed = json.loads(json.dumps(meta))
+    changed["config"]["views"][0]["width"] = 32
+    write_tensors(tensors, changed, tmp_path / "c.safetensors")
+    with pytest.raises(ModelFileError, match="first view has other settings"):
+        Detector.load(tmp_path / "c.safetensors")
+
+
+def test_surprise_is_the_logarithm_of_how_rare_a_score_is() -> None:
+    rng = np.random.default_rng(0)
+    surprise = Surprise.of(rng.exponential(3.0, 100_000).astype(np.float32))
+    for score in (0.5, 3.0, 12.0, 60.0):  # p = exp(-score / 3), beyond the last level too
+        assert surprise(np.array([score], np.float32))[0] == pytest.approx(score / 3, rel=0.06)
+    new = surprise(rng.exponential(3.0, 10_000).astype(np.float32))
+    assert new.mean() == pytest.approx(1.0, abs=0.05)  # -log p of normal footage has mean 1
+    assert surprise(np.array([-5.0], np.float32))[0] == 0
+    with pytest.raises(DataError, match="at least 200 windows of held-out footage, got 199"):
+        Surprise.of(np.zeros(199, np.float32))
+    constant = Surprise.of(np.zeros(200, np.float32))
+    assert np.isfinite(constant(np.array([0.0, 1.0], np.float32))).all()
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 13])
+def test_footage_that_ranks_scores_is_not_fitted_on(footage: list[Clip], n: int) -> None:
+    clips = [replace(clip, name=str(number)) for number, clip in enumerate((footage * 2)[:n])]
+    learned, held = hold_out(clips)
+
+    def poses(parts: list[Clip]) -> set[tuple[str, int, int]]:
+        return {(c.name, t.id, f) for c in parts for t in c.tracks for f in t.frames.tolist()}
+
+    assert not poses(learned) & poses(held)
+    assert poses(learned) | poses(held) == poses(clips)
+    assert 0.1 < len(poses(held)) / len(poses(clips)) < 0.4
+
+
+def test_scores_are_ranked_among_those_of_the_held_out_footage(
+    several: Detector, footage: list[Clip]
+) -> None:
+    learned, held = hold_out(footage)
+    part, surprise = several.parts[1], several.model.views[1].surprise
+    unseen = np.concatenate([part.score(clip).A for clip in held])
+    assert surprise.levels[0] == pytest.approx(unseen.min(), rel=1e-4)
+    assert part.origin.clips == len(learned)
+
+
+def test_explanations_are_of_the_short_pose(several: Detector, footage: list[Clip]) -> None:
+    scores = several.score(footage[0])
+    (found,) = explain(several, footage[0])
+    row = int(np.argmax(scores.A))
+    assert found.frames[-1] == scores.windows.frame[row]
+    assert len(found.frames) == 8
+    assert found.base + found.contributions.sum() == pytest.approx(found.score, abs=1e-3)
+    peak = look_at(several, footage[0], found.track, int(found.frames[-1]), calm=0.0)
+    assert peak.peak.track == found.track
+
+
+def test_drift_looks_at_each_view(several: Detector, footage: list[Clip]) -> None:
+    _, stats = look(several, footage[0], 25.0)
+    names = ("pose over 25 frames", "pose over 8 frames", "motion over 25 frames")
+    assert stats.names[:5] == ("score", "confidence", *names)
+    assert np.isfinite(stats.values).all()
+
+
+def test_what_needs_one_view_of_the_pose_says_so(
+    several: Detector, footage: list[Clip], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="export: expected a model of one view"):
+        several.export(tmp_path / "model.onnx")
+    with pytest.raises(ConfigError, match="distill: expected a model of one view"):
+        distill(several, footage)
+    with pytest.raises(ConfigError, match="fit: expected one view for validation, checkpoints"):
+        Detector.fit(footage, several.config, checkpoint=tmp_path / "x")
+    motion = Detector.fit(footage, replace(QUICK, view="motion"))
+    assert motion.config.K == 6
+    with pytest.raises(ConfigError, match="got motion"):
+        motion.export(tmp_path / "model.onnx")
+
+
+def test_the_command_fits_and_describes_views(
+    stepvad: Command, footage: list[Clip], tmp_path: Path
+) -> None:
+    (tmp_path / "poses").mkdir()
+    for clip in footage:
+        write_clip(clip, tmp_path / "poses" / f"{clip.name}.parquet")
+    model = tmp_path / "model.safetensors"
+    quick = ("--max-steps", "8", "--width", "16", "--K", "12")
+    run = stepvad("fit", tmp_path / "poses", "-o", model, "--views", "pose,motion", *quick)
+    assert run.code == 0, run.err
+    words = stepvad("inspect", model).out
+    assert "Views         pose over 25 frames, pose over 8 frames, motion over 25 frames" in words
+    assert stepvad("score", model, tmp_path / "poses").code == 0
+    refused = stepvad("fit", tmp_path / "poses", "--views", "motion", *quick)
+    assert (refused.code, "expected pose, and motion or place" in refused.err) == (1, True)
+    for option in (("--resume",), ("--method", "knn")):
+        refused = stepvad("fit", tmp_path / "poses", "--views", "pose,motion", *option)
+        assert refused.code == 1, option

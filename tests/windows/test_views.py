@@ -1,0 +1,152 @@
+"""What motion and place say of a window, and windows of tracks too young for the longest view."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.errors import ConfigError, DataError
+from stepvad.poses import Clip, Track
+from stepvad.skeletons import of_size
+from stepvad.stream import Stream
+from stepvad.windows import Windows, cut, cut_in_pieces, runs
+from stepvad.windows.assembler import WindowAssembler
+from tests.windows.test_sampling import V, wandering
+
+SEVERAL = Config(
+    T=6,
+    K=2,
+    clock=True,
+    fps=10.0,
+    views=(
+        Config(T=6, K=2, clock=True, fps=10.0),
+        Config(T=2, K=2, clock=True, fps=10.0),
+        Config(T=4, K=2, clock=True, fps=10.0, view="motion", share=2.0),
+    ),
+)
+
+
+def crossing(velocity: tuple[float, float], size: float = 1.0, n: int = 8) -> Clip:
+    """A triangle, 30 pixels high, that crosses the picture."""
+    corners = size * np.array([[0.0, 0.0], [20.0, 0.0], [10.0, 30.0]])
+    path = np.multiply.outer(np.arange(n), velocity)
+    keypoints = (100 + corners + path[:, None]).astype(np.float32)
+    track = Track(1, np.arange(n), keypoints, np.ones((n, V), np.float32))
+    return Clip("crossing", 10.0, n, (track,), of_size(V))
+
+
+def seen(clip: Clip, view: str, T: int = 8) -> NDArray[np.float32]:
+    """The numbers of a clip's first window, pair by pair."""
+    config = Config(T=T, K=2, view=view)  # type: ignore[arg-type]  # Config checks
+    x = cut(clip, config, of_size(V))[0].windows(slice(None)).x
+    return np.asarray(x[0, :, :, 0].T)
+
+
+def test_motion_is_in_sizes_of_the_body() -> None:
+    size = float(np.sqrt(np.square([10.0, 10.0, 0.0]).mean() + np.square([10, 10, 20]).mean()))
+    velocity, (growth, wide), change = seen(crossing((3.0, -1.0)), "motion")
+    np.testing.assert_allclose(velocity, [3 / size, -1 / size], rtol=1e-5)
+    np.testing.assert_allclose([growth, *change], 0, atol=1e-6)
+    assert wide == pytest.approx(np.sqrt(200 / 3) / size, rel=1e-5)
+    np.testing.assert_allclose(  # half as far away: twice as large and twice as fast
+        seen(crossing((6.0, -2.0), size=2.0), "motion"), [velocity, [growth, wide], change],
+        atol=1e-5,
+    )  # fmt: skip
+
+
+def test_growth_and_change_of_velocity_have_their_signs() -> None:
+    clip = crossing((0.0, 0.0))
+    (track,) = clip.tracks
+    grows = track.keypoints * np.geomspace(1, 2, 8, dtype=np.float32)[:, None, None]
+    faster = track.keypoints + (np.arange(8, dtype=np.float32) ** 2)[:, None, None] * [[[1, 0]]]
+    grown, hasty = (
+        Clip("x", 10.0, 8, (replace(track, keypoints=points),), of_size(V))
+        for points in (grows, faster.astype(np.float32))
+    )
+    assert seen(grown, "motion")[1, 0] == pytest.approx(np.log(2) / 7, rel=1e-4)
+    assert seen(hasty, "motion")[2, 0] > 0.1
+    assert abs(seen(hasty, "motion")[2, 1]) < 1e-6
+
+
+def test_place_is_where_the_feet_are_and_how_large_the_body_is() -> None:
+    (x, y), (size, _) = seen(crossing((0.0, 0.0)), "place")
+    assert (x, y) == (pytest.approx(110), pytest.approx(130))
+    (far_x, far_y), (far, _) = seen(crossing((0.0, 0.0), size=0.5), "place")
+    assert (far_x, far_y) == (pytest.approx(105), pytest.approx(115))
+    assert size - far == pytest.approx(np.log(2), rel=1e-4)
+
+
+@pytest.mark.parametrize("fps", [4.0, 10.0, 12.0, 30.0])
+def test_young_tracks_have_the_same_windows_everywhere(
+    small_model: Detector, fps: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = wandering(70, seed=5, fps=fps, missed=0.25)
+    index, counts = cut(clip, SEVERAL, of_size(V))
+    whole = index.windows(slice(None))
+    detector = object.__new__(Detector)
+    model = replace(small_model.model, config=SEVERAL, skeleton=of_size(V))
+    object.__setattr__(detector, "model", model)
+    stream = Stream(detector, skeleton=of_size(V), fps=fps)
+    online = [stream.push(frame, poses) for frame, poses in clip.by_frame()]
+    assembler = WindowAssembler(SEVERAL, of_size(V), fps)
+    (track,) = clip.tracks
+    batches = []
+    for first in range(0, len(track), 5):
+        part = slice(first, first + 5)
+        n = len(track.frames[part])
+        poses = track.keypoints[part], track.confidence[part], of_size(V)
+        pushed = assembler.push(np.zeros(n, int), track.frames[part], np.full(n, 7), *poses)
+        batches += [windows for windows, _ in pushed]
+    monkeypatch.setattr(runs, "PIECE", 9)
+    pieces = list(cut_in_pieces(clip, SEVERAL, of_size(V)))
+    short = sum((mended for _, mended in pieces[1:]), pieces[0][1]).short_runs
+    assert short == counts.short_runs
+    for found in (online, batches, [piece.windows(slice(None)) for piece, _ in pieces]):
+        for number in range(3):
+            assert bits(found, number) == bits([whole], number)
+    young, old = len(whole.views[1].rows), len(whole.views[0].rows)
+    assert len(whole) == young > old > 0
+
+
+def bits(parts: list[Windows], view: int) -> tuple[bytes, ...]:
+    """Frames, numbers and confidences of a view's windows in all parts."""
+    windows = [part.views[view].windows for part in parts]
+    return tuple(
+        np.concatenate([getattr(one, name) for one in windows]).tobytes()
+        for name in ("frame", "x", "c")
+    )
+
+
+def test_a_part_of_the_windows_keeps_its_views() -> None:
+    whole = cut(wandering(20), SEVERAL, of_size(V))[0].windows(slice(None))
+    rows = np.array([0, 3, 4, 9])
+    part = whole.part(rows)
+    assert part.views[0].rows.tolist() == [2, 3]  # the first window of six poses ends in frame 5
+    assert part.views[0].windows.frame.tolist() == [5, 10]
+    assert part.views[1].windows.frame.tolist() == whole.frame[rows].tolist()
+
+
+def test_windows_and_settings_must_agree_on_views() -> None:
+    windows = cut(wandering(20), SEVERAL, of_size(V))[0].windows(slice(None))
+    windows.check(SEVERAL, of_size(V))
+    with pytest.raises(DataError, match="expected 0 views, got 3"):
+        windows.check(Config(T=6, K=2), of_size(V))
+    with pytest.raises(ConfigError, match="views"):
+        Config(T=7, views=SEVERAL.views)
+    with pytest.raises(ConfigError, match="views"):
+        Config(T=6, views=(SEVERAL,))
+
+
+def test_views_last_a_second_and_a_third_of_one() -> None:
+    several = Config(width=512).with_views(("pose", "motion", "place"), 24.0)
+    assert [(view.view, view.T) for view in several.views] == [
+        ("pose", 24), ("pose", 8), ("motion", 24), ("motion", 8), ("place", 8),
+    ]  # fmt: skip
+    assert (several.T, several.shortest, several.columns) == (24, 8, 5)
+    with pytest.raises(ConfigError, match="expected pose, and motion or place"):
+        Config().with_views(("motion",), 24.0)
