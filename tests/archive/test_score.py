@@ -329,7 +329,7 @@ def test_a_model_that_changes_meanwhile_is_noticed(
     (first, *_) = layout.shards(job.poses.files(".parquet"))
     outcome = shards.score(shards.ShardTask(job, first))
     assert outcome.facts is None
-    assert "expected the model that the run began with" in next(iter(outcome.failed.values()))
+    assert "expected the model that the run started with" in next(iter(outcome.failed.values()))
 
 
 def test_the_manifest_tells_model_settings_and_inputs(

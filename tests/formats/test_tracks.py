@@ -278,7 +278,7 @@ def test_a_wrong_column_is_named(tmp_path: Path, name: str, values: object, said
 
 def test_rows_of_a_clip_stand_together(tmp_path: Path) -> None:
     rows = pa.concat_tables([table(), table(clip=["b", "b"]), table(frame=[8, 9])])
-    assert "clip 'a': expected its rows to stand together" in error_of(tmp_path, rows)
+    assert "clip 'a': expected its rows to be contiguous" in error_of(tmp_path, rows)
 
 
 def test_a_newer_format_asks_for_an_update(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
+LATER = ("clock", "fps")
+"""Settings that came later: at their defaults, results keep the keys they had before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
@@ -108,9 +111,14 @@ class Experiment:
         """
         told = asdict(self)
         del told["fit_on"]
-        for choice in ("drop_below", "best_on_validation"):
-            if not told[choice]:  # keep the keys of results from before this setting existed
-                del told[choice]
+        usual = Config()
+        for facts, choice, default in (
+            (told, "drop_below", 0.0),
+            (told, "best_on_validation", False),
+            *((told["config"], name, getattr(usual, name)) for name in LATER),
+        ):
+            if facts[choice] == default:  # keep the keys of results from before it existed
+                del facts[choice]
         words = {"experiment": told, "data": data, "version": version("stepvad")}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
 

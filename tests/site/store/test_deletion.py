@@ -151,7 +151,7 @@ def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(store: Store
     store._database._writer.execute("PRAGMA busy_timeout = 50")
     with store._database.read() as reader:
         reader.execute("SELECT count(*) FROM events").fetchone()
-        with pytest.raises(DataError, match="somebody reads the store"):
+        with pytest.raises(DataError, match="a reader keeps the log"):
             store.delete(camera=UNIQUE, include_open=True)
         assert store.events(camera=UNIQUE) == []
     store.retain(Days(1e6, 1e6), now=3000.0)
