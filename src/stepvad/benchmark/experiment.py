@@ -25,7 +25,7 @@ from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
-LATER = ("clock", "fps")
+LATER = ("clock", "fps", "view", "share", "views")
 """Settings that came later: at their defaults, results keep the keys they had before."""
 
 
