@@ -242,9 +242,8 @@ def test_methods_that_share_a_line_are_refused(own: CustomDataset) -> None:
         compare([CustomMethod("random", fit, score)], own)
     with pytest.raises(ConfigError, match="expected different ones, got none"):
         compare([], own)
-    with pytest.raises(
-        ConfigError, match=r"expected one of step, .* own method as package\.module:name"
-    ):
+    words = r"expected one of step, .* own method as package\.module:name"
+    with pytest.raises(ConfigError, match=words):
         compare(["stepp"], own)
 
 
