@@ -174,9 +174,14 @@ class Config:
         )
 
     @classmethod
+    def short(cls) -> Config:
+        """The paper's windows with a training of minutes on two cores, to compare methods."""
+        return cls(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True)
+
+    @classmethod
     def footage(cls) -> Config:
-        """Settings for a user's own footage; training takes minutes on two cores."""
-        return cls(max_steps=500, learning_rate=1e-3, width=512, ema_warmup=True, clock=True)
+        """Settings for a user's own footage: as short a training, and windows by the clock."""
+        return replace(cls.short(), clock=True)
 
     def with_views(self, kinds: Sequence[View], fps: float) -> Config:
         """Settings of several views, joined: each kind over a second and over a third of one.

@@ -244,8 +244,6 @@ def test_methods_that_share_a_line_are_refused(own: CustomDataset) -> None:
         compare([], own)
     words = r"expected one of step, .* own method as package\.module:name"
     with pytest.raises(ConfigError, match=words):
-        ConfigError, match=r"expected one of step, .* own method as package\.module:name"
-    ):
         compare(["stepp"], own)
 
 

@@ -23,7 +23,7 @@ from stepvad.windows import Windows
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 
-CONFIG = replace(Config.footage(), width=64, max_steps=250, learning_rate=5e-3)
+CONFIG = replace(Config.short(), width=64, max_steps=250, learning_rate=5e-3)
 SIZE = Size(train=16, validation=1, test=20)
 
 

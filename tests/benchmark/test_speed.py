@@ -155,7 +155,7 @@ def test_everything_that_this_machine_can_do_is_a_subject() -> None:
 def test_scoring_is_faster_than_the_training_network(walkers: list[Clip], tmp_path: Path) -> None:
     """Ratios of interleaved readings, not times: the machine may be slow or busy."""
     path = tmp_path / "model.safetensors"
-    config = replace(Config.footage(), width=1024, max_steps=2)
+    config = replace(Config.short(), width=1024, max_steps=2)
     Detector.fit(walkers[:2], config).save(path)
     default, fastest = (choose(name, width=1024) for name in ("auto", "fastest"))
     chosen = [

@@ -92,7 +92,7 @@ def compare(
     if table is not None:
         check_output(table)
     base = replace(
-        Config.footage(), T=T, K=K, width=width, max_steps=max_steps, learning_rate=learning_rate
+        Config.short(), T=T, K=K, width=width, max_steps=max_steps, learning_rate=learning_rate
     )
     names = [*comparison.VARIANTS] if methods == "all" else methods.split(",")
     if any(map(custom.is_name, [data, *names])):

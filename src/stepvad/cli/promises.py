@@ -56,7 +56,7 @@ def promises(
     from stepvad.benchmark.promises import keep_promises, measure
 
     promised = numbers("--rates", rates)
-    config = fitted.applied(replace(Config.footage(), K=K))
+    config = fitted.applied(replace(Config.short(), K=K))
     with progress_bars() as report:
         measured = measure(
             open_dataset(data),

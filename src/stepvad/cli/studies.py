@@ -79,7 +79,7 @@ def study(
 
     chosen = next(study for study in studies.STUDIES if study.name == name)
     scope = studies.Scope(
-        base=fitted.applied(Config.footage()),
+        base=fitted.applied(Config.short()),
         seeds=tuple(range(run.seeds)),
         T=whole_numbers("--T", T),
         K=whole_numbers("--K", K),

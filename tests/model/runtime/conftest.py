@@ -13,7 +13,7 @@ from stepvad.poses import Clip
 from stepvad.skeletons import STEP18
 from stepvad.windows import Windows, cut
 
-QUICK = replace(Config.footage(), K=24, width=128, sigma_width=32, max_steps=60)
+QUICK = replace(Config.short(), K=24, width=128, sigma_width=32, max_steps=60)
 KINDS = {
     "step": QUICK,
     "vanilla": replace(QUICK, network="vanilla"),

@@ -23,7 +23,7 @@ def usual_model(model: Path | None = None, report: Report = silent) -> Iterator[
     if model is not None:
         yield model
         return
-    config = replace(Config.footage(), width=Config().width, max_steps=200)
+    config = replace(Config.short(), width=Config().width, max_steps=200)
     clips = (clip for clip, _ in make_clips(20, seed=0))
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "model.safetensors"
