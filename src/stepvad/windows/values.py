@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from operator import add, attrgetter
 from typing import NamedTuple
 
@@ -82,7 +82,7 @@ class Windows:
     track_id: NDArray[np.int64]
     frame: NDArray[np.int64]
     flat: NDArray[np.bool_]
-    views: tuple[ViewWindows, ...] = ()
+    views: tuple[ViewWindows, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Check that all arrays describe the same N windows."""
@@ -125,7 +125,7 @@ class Windows:
         for view in views:
             flat[view.rows] |= view.windows.flat
         pixels = found.keypoints.transpose(0, 3, 2, 1)
-        return cls(pixels, c, found.track_id, found.frame, flat, views)
+        return cls(pixels, c, found.track_id, found.frame, flat, views=views)
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -139,7 +139,7 @@ class Windows:
             self.track_id[rows],
             self.frame[rows],
             self.flat[rows],
-            tuple(view.part(rows, len(self)) for view in self.views),
+            views=tuple(view.part(rows, len(self)) for view in self.views),
         )
 
     def check(self, config: Config, skeleton: Skeleton) -> None:
