@@ -23,6 +23,7 @@ from stepvad.benchmark import walkers
 from stepvad.model import autoencoder
 from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin
+from stepvad.model.surprise import Surprise
 from stepvad.windows import Repairs
 from tests.benchmark.layouts import write_layouts
 from tests.pages import README, ROOT, Block, blocks, check_output, pages, run, run_here
@@ -239,6 +240,7 @@ def test_the_page_on_model_files_names_everything_in_one() -> None:
     arrays = {"mu", "W_K", "Lambda_K", "W_1", "b_1", "W_2", "b_2", "E_mean", "E_var", NETWORK}
     keys = {field.name for kind in (Origin, Repairs) for field in fields(kind)}
     metadata = {"format"} | {field.name for field in fields(Model)} - {"space", "weights"} - arrays
+    metadata |= {field.name for field in fields(Surprise)}
     distances = {"method", "points", "k"}
     assert tensors | arrays | keys | metadata | distances <= page
 
