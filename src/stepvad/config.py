@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from types import NoneType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from stepvad.errors import ConfigError
 
@@ -208,6 +208,17 @@ class Config:
         import numpy as np  # imported here to keep importing the settings fast
 
         return np.geomspace(self.sigma_low, self.sigma_high, self.L)
+
+    def facts(self) -> dict[str, object]:
+        """Every setting as a value of JSON."""
+        return {**asdict(self), "views": [view.facts() for view in self.views]}
+
+    @classmethod
+    def of_facts(cls, facts: Mapping[str, Any]) -> Config:
+        """The settings that `facts` describe, checked; one that is missing has its default."""
+        views = [cls(**{**view, "views": tuple(view.get("views", ()))})
+                 for view in facts.get("views", ())]  # fmt: skip
+        return cls(**{**facts, "views": tuple(views)})
 
     @property
     def shortest(self) -> int:

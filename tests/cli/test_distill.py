@@ -13,7 +13,7 @@ def test_distill_writes_a_model_that_other_verbs_take(
     run = stepvad("distill", model, people, "-o", student, *words)
     assert run.code == 0, run.err
     assert run.out.strip() == str(student)
-    assert " of the work, in " in run.err
+    assert "% of the work, fitted in " in run.err
     assert stepvad("evaluate", student, people, "--runtime", "numpy").code == 0
     told = stepvad("inspect", student).out
     assert told.startswith("Method        student: a small network")

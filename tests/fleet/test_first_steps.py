@@ -100,7 +100,7 @@ def test_a_broker_without_tls_hears_no_password(
         heard = (tmp_path / "n1.log").read_text()
     assert "Client connection created" in heard
     assert "CONNECT" not in heard
-    assert "expected TLS as the settings say" in caplog.text
+    assert "expected TLS as configured" in caplog.text
 
 
 def test_a_wrong_password_is_said_and_not_shown(tmp_path: Path, fleet: FleetCommand) -> None:

@@ -91,7 +91,7 @@ class Manifest:
             "stepvad": version("stepvad"),
             "model": self.model,
             **asdict(self.identity),
-            "config": asdict(config),
+            "config": config.facts(),
             "state": self.state,
             "shards": {name: asdict(entry) for name, entry in self.shards.items()},
             "failed": dict(self.failed),

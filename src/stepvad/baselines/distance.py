@@ -96,7 +96,7 @@ class DistanceDetector:
         meta = {
             "format": modelfile.FORMAT,
             "method": self.method,
-            "config": asdict(self.config),
+            "config": self.config.facts(),
             "skeleton": asdict(self.skeleton),
             "origin": asdict(self.origin),
         }

@@ -147,7 +147,7 @@ def run_fit(task: SweepTask) -> int:
         clips = protocol.score_clips(scorer, dataset)
         facts = {
             **_facts(experiment, task.digest),
-            "config": asdict(scorer.config),
+            "config": scorer.config.facts(),
             "windows": fitted.origin.windows,
             "runtime": fitted.network.engine if isinstance(fitted, Detector) else "numpy",
             "fit_s": fit_s,

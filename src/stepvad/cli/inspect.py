@@ -125,7 +125,7 @@ def _model_facts(fitted: Fitted, method: Method, sha256: str, format_number: int
         "format": format_number,
         "sha256": sha256,
         "method": method,
-        "config": asdict(fitted.config),
+        "config": fitted.config.facts(),
         "skeleton": asdict(fitted.skeleton),
         "origin": asdict(fitted.origin),
     }

@@ -94,7 +94,7 @@ def write(model: Model, path: Path) -> None:
     """Write a model atomically; the same model gives the same bytes."""
     meta = {
         "format": FORMAT,
-        "config": asdict(model.config),
+        "config": model.config.facts(),
         "skeleton": asdict(model.skeleton),
         "origin": asdict(model.origin),
     }
@@ -276,9 +276,7 @@ def read_settings(meta: Mapping[str, object]) -> tuple[Config, Skeleton, Origin]
     """Settings, joints and origin of a model, checked."""
     settings: Any = meta["config"]  # `Config` checks them
     skeleton, origin = (Fields.of(name, meta[name]) for name in ("skeleton", "origin"))
-    views = [Config(**{**view, "views": tuple(view.get("views", ()))}) for view in
-             settings.get("views", ())]  # fmt: skip
-    config = Config(**{**settings, "views": tuple(views)})
+    config = Config.of_facts(settings)
     return config, _skeleton(skeleton), _origin(origin)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +301,7 @@ def _identity(state: TrainingState, data: TrainingSet, config: Config) -> dict[s
     """Facts on which a checkpoint and the run that resumes from it must agree."""
     return {
         "kind": "checkpoint",
-        "settings": json.loads(json.dumps(asdict(config))),  # as it is read back
+        "settings": config.facts(),
         "poses": data.digest,
         "use of validation": state.validated,
     }
