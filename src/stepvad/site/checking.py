@@ -23,7 +23,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
     for camera in settings.cameras:
         model = models.load(settings.model_of(camera))
         rules = model.rules_of(camera)
-        Stream(model.detector)
+        Stream(model.detector, fps=camera.rate)
         _try(camera)
         yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
         yield from _rate(camera, model.detector.config)

@@ -99,7 +99,8 @@ class Pipeline:
     def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Raise if the model cannot score the poses of a scene."""
         detector = self._models.load(self._settings.model_of(camera)).detector
-        Stream(detector, skeleton=scene.clip.skeleton).update(0, scene.first())
+        stream = Stream(detector, skeleton=scene.clip.skeleton, fps=camera.rate)
+        stream.update(0, scene.first())
 
     def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
         """Create the watcher of a camera with its model."""
