@@ -126,7 +126,7 @@ def test_a_child_that_hangs_is_replaced_and_other_cameras_do_not_notice(tmp_path
             affected = _delays_while_it_hangs(site, victim)
             calm, p99 = _p99(usual, others), _p99(affected, others)
             note(f"p99 of the others without and with {victim} hanging", calm, p99)
-            assert p99 <= max(1.2 * calm, calm + 0.01 * SLOWER**2), victim
+            assert p99 <= max(1.2 * calm, calm + 0.01 * SLOWER**2.5), victim
 
 
 def _delays_while_it_hangs(site: Site, victim: str) -> Delays:
