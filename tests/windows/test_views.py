@@ -109,8 +109,21 @@ def test_young_tracks_have_the_same_windows_everywhere(
     for found in (online, batches, [piece.windows(slice(None)) for piece, _ in pieces]):
         for number in range(3):
             assert bits(found, number) == bits([whole], number)
+        confidence = np.concatenate([part.c for part in found])
+        assert confidence.tobytes() == whole.c.tobytes()  # a young track repeats its first pose
     young, old = len(whole.views[1].rows), len(whole.views[0].rows)
     assert len(whole) == young > old > 0
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_view_sees_the_latest_poses(number: int) -> None:
+    clip = wandering(20)
+    view = SEVERAL.views[number]
+    several = cut(clip, SEVERAL, of_size(V))[0].windows(slice(None)).views[number].windows
+    alone = cut(clip, view, of_size(V))[0].windows(slice(None))
+    assert several.frame.tolist() == alone.frame.tolist() == [*range(view.T - 1, 20)]
+    assert several.x.tobytes() == alone.x.tobytes()
+    assert several.c.tobytes() == alone.c.tobytes()
 
 
 def bits(parts: list[Windows], view: int) -> tuple[bytes, ...]:
