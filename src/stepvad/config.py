@@ -226,6 +226,11 @@ class Config:
         return min((view.T for view in self.views), default=self.T)
 
     @property
+    def view_name(self) -> str:
+        """What a window shows, and how long it lasts."""
+        return f"{self.view} over {self.T} frames"
+
+    @property
     def columns(self) -> int:
         """Numbers behind a window's score: one per noise scale, or one per view."""
         return len(self.views) or self.L

@@ -144,7 +144,7 @@ class _Seen:
         """What is known of a window beside its score: noise scales and PC-space, or views."""
         config, K = self.detector.config, self.components
         if config.views:
-            return tuple(f"{view.view} over {view.T} frames" for view in config.views)
+            return tuple(view.view_name for view in config.views)
         return (
             *(f"energy {i}" for i in range(1, config.L + 1)),
             *(f"component {k}" for k in range(1, K + 1)),

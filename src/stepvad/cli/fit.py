@@ -195,11 +195,10 @@ def fit(
     else:
         own = baselines.variant(method, config)
         how = Compute(device=compute.device, precision=compute.precision, compiled=compute.compiled)
-        fitted = (
-            _fit_views(source, output, own, model.views, how)
-            if model.views
-            else (_train(source, output, own, training, compute=how))
-        )
+        if model.views:
+            fitted = _fit_views(source, output, own, model.views, how)
+        else:
+            fitted = _train(source, output, own, training, compute=how)
     _summary(fitted, output, time.monotonic() - started, as_json=as_json)
 
 

@@ -161,7 +161,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
 
 def _views(config: Config) -> list[str]:
     """The views of a model with several; what follows is of the first."""
-    each = ", ".join(f"{view.view} over {view.T} frames" for view in config.views)
+    each = ", ".join(view.view_name for view in config.views)
     return [f"Views         {each}; below, the first"] if each else []
 
 

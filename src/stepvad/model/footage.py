@@ -105,11 +105,11 @@ def hold_out(clips: Sequence[Clip]) -> tuple[list[Clip], list[Clip]]:
         return [clip for n, clip in enumerate(clips) if n % HELD_OUT != HELD_OUT - 1], held
     cuts = [clip.first_frame + (clip.n_frames - clip.first_frame) * (HELD_OUT - 1) // HELD_OUT
             for clip in clips]  # fmt: skip
-    pairs = [_halves(clip, cut) for clip, cut in zip(clips, cuts, strict=True)]
+    pairs = [_split_at(clip, cut) for clip, cut in zip(clips, cuts, strict=True)]
     return [early for early, _ in pairs], [late for _, late in pairs]
 
 
-def _halves(clip: Clip, cut: int) -> tuple[Clip, Clip]:
+def _split_at(clip: Clip, cut: int) -> tuple[Clip, Clip]:
     """The poses before a frame, and those from it on; frames keep their numbers."""
     early, late = (
         tuple(track.between(first, end) for track in clip.tracks)
