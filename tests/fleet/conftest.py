@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -58,11 +58,21 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
-def dsn(postgres: PostgresServer) -> str:
+def dsns(postgres: PostgresServer) -> Callable[[], str]:
+    """Makes empty databases."""
+
+    def make() -> str:
+        name = f"test_{next(_numbers)}"
+        asyncio.run(_create(postgres.dsn, name))
+        return f"{postgres.dsn.rpartition('/')[0]}/{name}"
+
+    return make
+
+
+@pytest.fixture
+def dsn(dsns: Callable[[], str]) -> str:
     """An empty database."""
-    name = f"test_{next(_numbers)}"
-    asyncio.run(_create(postgres.dsn, name))
-    return f"{postgres.dsn.rpartition('/')[0]}/{name}"
+    return dsns()
 
 
 async def _create(dsn: str, name: str) -> None:

