@@ -18,6 +18,23 @@ from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip
 from stepvad.windows import Windows
+from tests.durations import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_runtest_logreport,
+    pytest_runtest_protocol,
+    pytest_runtest_teardown,
+    pytest_sessionfinish,
+)
+
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_logreport",
+    "pytest_runtest_protocol",
+    "pytest_runtest_teardown",
+    "pytest_sessionfinish",
+]
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # tests import ONNX Runtime themselves
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch and pytest's processes share the cores

@@ -23,7 +23,7 @@ from stepvad.explain.look import look_at
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors
-from stepvad.model.surprise import Surprise
+from stepvad.model.surprise import Surprise, SurpriseByAge
 from stepvad.poses import Clip
 from stepvad.stream import Stream, update_all
 from stepvad.windows import cut
@@ -46,23 +46,26 @@ def several(footage: list[Clip]) -> Detector:
     return Detector.fit(footage, QUICK.with_views(("pose", "motion", "place"), 25.0))
 
 
-def test_the_score_is_the_weighted_mean_of_the_views_at_hand(
+def test_the_score_is_the_weighted_mean_of_the_views(
     several: Detector, footage: list[Clip]
 ) -> None:
     windows = cut(footage[0], several.config, several.skeleton)[0].windows(slice(None))
     scores = several.score_windows(windows)
     shares = [view.share for view in several.config.views]
-    assert (scores.E.shape[1], shares) == (5, [1.0, 1.0, 1.0, 1.0, 2.0])
+    assert (scores.E.shape[1], shares) == (5, [0.5, 0.5, 0.5, 0.5, 1.0])
     row = int(windows.views[0].rows[0])
     assert scores.A[row] == pytest.approx(np.average(scores.E[row], weights=shares), rel=1e-5)
     (young,) = np.flatnonzero(windows.frame == windows.frame.min())[:1]
     assert young not in windows.views[0].rows
-    assert scores.E[young, [0, 2]].tolist() == [0, 0]
-    short = np.average(scores.E[young, [1, 3, 4]], weights=[1, 1, 2])
-    assert scores.A[young] == pytest.approx(short, rel=1e-5)
+    assert scores.E[young, [0, 2, 3, 4]].tolist() == [1, 1, 1, 1]  # what normal footage says
+    assert scores.A[young] == pytest.approx((0.5 * scores.E[young, 1] + 2.5) / 3, rel=1e-5)
     for number, part in enumerate(several.parts):
         own = part.score_windows(windows.views[number].windows)
-        expected = several.model.views[number].surprise(own.A)
+        ages = windows.views[number].windows.ages(part.config)
+        expected = several.model.views[number].surprise(own.A, ages)
+        if number == 4:
+            assert part.config.cap == pytest.approx(-np.log(0.01))
+            expected = np.minimum(expected, part.config.cap or 0)
         np.testing.assert_array_equal(scores.E[windows.views[number].rows, number], expected)
 
 
@@ -115,9 +118,10 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
     tensors, meta = read_tensors(tmp_path / "a.safetensors")
     for name, broken, words in (
-        ("view1.levels", tensors["view1.levels"][::-1], "must rise"),
-        ("view2.scale", np.zeros(1), "must be positive"),
-        ("view4.nats", tensors["view4.nats"][:3], "must be float64 of shape"),
+        ("view1.0.levels", tensors["view1.0.levels"][::-1], "must rise"),
+        ("view1.ages", tensors["view1.ages"] + 20, "at most"),
+        ("view2.0.scale", np.zeros(1), "must be positive"),
+        ("view4.0.nats", tensors["view4.0.nats"][:3], "must be float64 of shape"),
         ("view3.W_K", tensors["view3.W_K"][:, :2], "must be float32 of shape"),
     ):
         write_tensors(tensors | {name: broken}, meta, tmp_path / "c.safetensors")
@@ -144,6 +148,22 @@ def test_surprise_is_the_logarithm_of_how_rare_a_score_is() -> None:
     assert np.isfinite(constant(np.array([0.0, 1.0], np.float32))).all()
 
 
+def test_young_windows_are_ranked_among_young_ones() -> None:
+    rng = np.random.default_rng(0)
+    ages = rng.integers(2, 9, 70_000)
+    A = (rng.exponential(1.0, len(ages)) * np.where(ages < 4, 10, 1)).astype(np.float32)
+    surprise = SurpriseByAge.of(A, ages, Config(T=8, least=2))
+    assert surprise.first == (2, 4, 8)
+    same = np.array([3.0, 3.0, 3.0], np.float32)
+    young, older, whole = surprise(same, np.array([3, 7, 8]))
+    assert (young, older) == (pytest.approx(0.3, rel=0.1), pytest.approx(3.0, rel=0.1))
+    assert whole == pytest.approx(3.0, rel=0.1)
+    few = np.where(ages < 4, 8, ages)  # no window so young: the next older ones stand for them
+    assert SurpriseByAge.of(A, few, Config(T=8, least=2)).first == (4, 8)
+    with pytest.raises(DataError, match="got 5"):
+        SurpriseByAge.of(A[:5], ages[:5], Config(T=8, least=2))
+
+
 @pytest.mark.parametrize("n", [1, 7, 8, 13])
 def test_footage_that_ranks_scores_is_not_fitted_on(footage: list[Clip], n: int) -> None:
     clips = [replace(clip, name=str(number)) for number, clip in enumerate((footage * 2)[:n])]
@@ -162,8 +182,12 @@ def test_scores_are_ranked_among_those_of_the_held_out_footage(
 ) -> None:
     learned, held = hold_out(footage)
     part, surprise = several.parts[1], several.model.views[1].surprise
-    unseen = np.concatenate([part.score(clip).A for clip in held])
-    assert surprise.levels[0] == pytest.approx(unseen.min(), rel=1e-4)
+    found = [cut(clip, part.config, part.skeleton)[0].windows(slice(None)) for clip in held]
+    unseen = np.concatenate([part.score_windows(windows).A for windows in found])
+    ages = np.concatenate([windows.ages(part.config) for windows in found])
+    assert surprise.first[-1] == part.config.T
+    whole = unseen[ages == part.config.T]
+    assert surprise.bands[-1].levels[0] == pytest.approx(whole.min(), rel=1e-4)
     assert part.origin.clips == len(learned)
 
 
@@ -195,7 +219,7 @@ def test_what_needs_one_view_of_the_pose_says_so(
     with pytest.raises(ConfigError, match="fit: expected one view for validation, checkpoints"):
         Detector.fit(footage, several.config, checkpoint=tmp_path / "x")
     motion = Detector.fit(footage, replace(QUICK, view="motion"))
-    assert motion.config.K == 6
+    assert motion.config.K == 4
     with pytest.raises(ConfigError, match="got motion"):
         motion.export(tmp_path / "model.onnx")
 

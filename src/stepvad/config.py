@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Profile = Literal["step", "stgnf"]
 View = Literal["pose", "motion", "place"]
 """What a window shows: the paper's pose, the motion of the body, or its place in the picture."""
+Missing = Literal["body", "middle"]
+"""Where a joint goes that was not found: where the others say, or in their middle."""
 Projection = Literal["pca", "raw", "autoencoder", "vae"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
@@ -40,6 +42,10 @@ Aggregation = Literal["max", "sum", "top2", "top3"] | int
 
 LONG_S, SHORT_S = 1.0, 1 / 3
 """Seconds of a long and a short view."""
+NEW_PLACE = -math.log(0.01)
+"""-log p of a place where nobody was: that of the rarest hundredth."""
+SMOOTH, WHITENING = 0.6, 0.5
+"""Smoothing and whitening of the pose beside other views."""
 VIEW_WIDTH, SMALL_WIDTH = 256, 64
 """Hidden units for one pose of several, and for motion and place."""
 
@@ -57,6 +63,10 @@ class Config:
     """What a window shows: the paper's `pose`, or what it leaves out, `motion` and `place`."""
     share: float = 1.0
     """Weight of this view among the views of a detector."""
+    cap: float | None = None
+    """Largest -log p that this view may say; None for no limit."""
+    least: int | None = None
+    """Poses from which on a young track is seen, its first one repeated; None waits for T."""
     views: tuple[Config, ...] = ()
     """Settings of each view of a detector with several; T is then the longest of theirs."""
     profile: Profile = "step"
@@ -65,8 +75,12 @@ class Config:
     """Drop the last window of every track, as the reference loaders do."""
     clock: bool = False
     """Cut windows by the clock: footage of another frame rate is resampled to the model's."""
+    smooth: float = 0.0
+    """Share of the past in the running mean of a window's shapes; 0 takes poses as they are."""
     fps: float | None = None
     """Frames per second of a window; None takes the rate of the training clips."""
+    missing: Missing = "body"
+    """Place missing joints by the others with a model of the body, or at their mean (`middle`)."""
     spread_floor: float = 0.01
     """Lower bound on a window's spread in y, as a fraction of its spread in x."""
 
@@ -76,6 +90,8 @@ class Config:
     """Principal components kept (Eq. 6), or latents; a fit on raw coordinates keeps all 2VT."""
     whiten: bool = True
     """Divide each component by its standard deviation (Eq. 6)."""
+    whitening: float = 1.0
+    """How much of it is done: 0.5 divides by the square root of the deviation alone."""
     projection_epochs: int = 200
     """Passes over the windows to train an autoencoder."""
 
@@ -140,7 +156,7 @@ class Config:
             self._check(name, getattr(self, name) >= 1, "at least 1")
         for name in ("learning_rate", "sigma_low", "share"):
             self._check(name, 0 < getattr(self, name) < math.inf, "a positive number")
-        for name in ("beta_1", "beta_2", "ema_decay"):
+        for name in ("beta_1", "beta_2", "ema_decay", "smooth"):
             self._check(name, 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         for name in ("spread_floor", "block_jitter", "weight_decay"):
             self._check(name, 0 <= getattr(self, name) < math.inf, "zero or positive")
@@ -150,7 +166,10 @@ class Config:
             and max((view.T for view in self.views), default=self.T) == self.T,
             f"settings without views of their own, the longest of T = {self.T} frames",
         )
+        self._check("cap", self.cap is None or 0 < self.cap < math.inf, "above 0, or None")
+        self._check("least", self.least is None or 1 <= self.least <= self.T, "1 to T, or None")
         self._check("fps", self.fps is None or 0 < self.fps < math.inf, "a positive rate, or None")
+        self._check("whitening", 0 < self.whitening <= 1, "above 0 and at most 1")
         self._check("final_rate", 0 < self.final_rate <= 1, "above 0 and at most 1")
         for name in ("patience", "max_steps"):
             value = getattr(self, name)
@@ -186,20 +205,24 @@ class Config:
     def with_views(self, kinds: Sequence[View], fps: float) -> Config:
         """Settings of several views, joined: each kind over a second and over a third of one.
 
-        The place is taken over a third of a second alone. Poses come first.
+        The place is taken over a third of a second alone, and how unusual it can be is limited: one
+        that nobody was at is as new as any other. Poses come first.
         """
         if "pose" not in kinds or not {*kinds} <= {*get_args(View)}:
             raise ConfigError(
                 f"views: expected pose, and motion or place beside it, got {', '.join(kinds)}"
             )
-        long, short = (max(round(seconds * fps), 3) for seconds in (LONG_S, SHORT_S))
-        base = replace(self, views=(), width=min(self.width, VIEW_WIDTH))
+        long, short = (max(round(seconds * fps), 4) for seconds in (LONG_S, SHORT_S))
+        base = replace(self, views=(), share=0.5)
         small = replace(base, width=SMALL_WIDTH)
-        views = [replace(base, T=long), replace(base, T=short)]
+        base = replace(base, width=min(self.width, VIEW_WIDTH), smooth=SMOOTH, whitening=WHITENING)
+        views = [replace(base, T=long, least=short), replace(base, T=short, least=short // 4)]
         if "motion" in kinds:
-            views += [replace(small, view="motion", T=T) for T in (long, short)]
+            small = replace(small, view="motion")
+            views += [replace(small, T=long, least=short)]
+            views += [replace(small, T=short, least=short // 2)]
         if "place" in kinds:
-            views.append(replace(small, view="place", T=short, share=2.0))
+            views.append(replace(small, view="place", T=short, share=1.0, cap=NEW_PLACE))
         return replace(views[0], views=tuple(views))
 
     @property
@@ -215,15 +238,19 @@ class Config:
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Config:
-        """The settings that `facts` describe, checked; one that is missing has its default."""
-        views = [cls(**{**view, "views": tuple(view.get("views", ()))})
-                 for view in facts.get("views", ())]  # fmt: skip
-        return cls(**{**facts, "views": tuple(views)})
+        """The settings that `facts` describe, checked; one that is missing is as it was before."""
+        views = tuple(cls.of_facts(view) for view in facts.get("views", ()))
+        return cls(**{**BEFORE, **facts, "views": views})
+
+    @property
+    def whitened(self) -> float:
+        """How much of the whitening is done; 0 for none."""
+        return self.whitening if self.whiten else 0.0
 
     @property
     def shortest(self) -> int:
-        """Frames from which on a track is scored: T, or those of the shortest view."""
-        return min((view.T for view in self.views), default=self.T)
+        """Poses from which on a track is scored: T, or the fewest that a view needs."""
+        return min((view.shortest for view in self.views), default=self.least or self.T)
 
     @property
     def view_name(self) -> str:
@@ -269,6 +296,7 @@ TYPES: dict[str, tuple[type, ...]] = {
         "float | None": (float, int, NoneType),
         "Profile": (str,),
         "View": (str,),
+        "Missing": (str,),
         "tuple[Config, ...]": (tuple,),
         "Projection": (str,),
         "Network": (str,),
@@ -277,6 +305,8 @@ TYPES: dict[str, tuple[type, ...]] = {
     for field in fields(Config)
 }
 """Accepted types of each setting; checked because settings are also read from files."""
+BEFORE: dict[str, Any] = {"missing": "middle"}
+"""What settings were before they existed, where that is not their default."""
 COUNTS = (
     *("T", "K", "projection_epochs", "width", "blocks"),
     *("sigma_width", "L", "epochs", "batch_size"),
@@ -285,6 +315,7 @@ COUNTS = (
 CHOICES = {
     "profile": get_args(Profile),
     "view": get_args(View),
+    "missing": get_args(Missing),
     "projection": get_args(Projection),
     "network": get_args(Network),
 }

@@ -14,17 +14,17 @@ from stepvad.config import Compute, Config
 from stepvad.errors import ConfigError, DataError, MissingExtraError
 from stepvad.model import modelfile, projection
 from stepvad.model.folded import Weights, fold
-from stepvad.model.footage import Footage, hold_out, score_clip
+from stepvad.model.footage import BATCH, Footage, hold_out, score_clip
 from stepvad.model.modelfile import Model, Origin, ViewModel
 from stepvad.model.pcspace import Moments
 from stepvad.model.projection import Projected
 from stepvad.model.runtime import EngineNetwork, Runtime
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
-from stepvad.model.surprise import Surprise
+from stepvad.model.surprise import SurpriseByAge
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
-from stepvad.windows import Windows
+from stepvad.windows import Windows, cut_in_pieces
 
 if TYPE_CHECKING:
     from stepvad.model.runtime.export import Parity
@@ -176,15 +176,22 @@ class Detector:
         return WindowScores(windows.track_id, windows.frame, windows.c, E, A)
 
     def _joined(self, windows: Windows) -> WindowScores:
-        """The mean of -log p over the views at hand, weighted by their shares; E holds each."""
-        N, n_views = len(windows), len(self.parts)
-        nats, weight = np.zeros((N, n_views), np.float32), np.zeros((N, n_views), np.float32)
+        """The mean of -log p over the views, weighted by their shares; E holds each.
+
+        A view that a young window has too few poses for says what it says of normal ones: 1.
+        """
+        nats = np.ones((len(windows), len(self.parts)), np.float32)
         for number, (view, part) in enumerate(zip(windows.views, self.parts, strict=True)):
-            surprise = self.model.views[number].surprise
-            nats[view.rows, number] = surprise(part.score_windows(view.windows).A)
-            weight[view.rows, number] = part.config.share
-        A = (nats * weight).sum(axis=1) / weight.sum(axis=1)
+            nats[view.rows, number] = self._nats(number, view.windows, part)
+        share = np.array([part.config.share for part in self.parts], np.float32)
+        A = (nats * (share / share.sum())).sum(axis=1)
         return WindowScores(windows.track_id, windows.frame, windows.c, nats, A)
+
+    def _nats(self, number: int, windows: Windows, part: Detector) -> NDArray[np.float32]:
+        """-log p of windows as one view sees them, at most its cap."""
+        A, surprise = part.score_windows(windows).A, self.model.views[number].surprise
+        nats, cap = surprise(A, windows.ages(part.config)), part.config.cap
+        return nats if cap is None else np.minimum(nats, np.float32(cap))
 
     def energies(self, windows: Windows) -> NDArray[np.float32]:
         """f_θ(π(x), σ_i), `(N, L)`."""
@@ -199,11 +206,21 @@ def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compu
         settings = replace(view, clock=config.clock, fps=config.fps)
         fitted = Detector.fit(learned, settings, report=report, compute=compute)
         config = replace(config, fps=fitted.config.fps)
-        scores = [fitted.score(clip).A for clip in held_out]
-        views.append(ViewModel(fitted.model, Surprise.of(np.concatenate(scores))))
+        views.append(ViewModel(fitted.model, _surprise(fitted, held_out)))
     first = views[0].model
     joined = replace(first.config, views=tuple(view.model.config for view in views))
     return Detector(replace(first, config=joined, views=tuple(views)), compute.runtime)
+
+
+def _surprise(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
+    """How rare each score of a view is among the windows of footage that it has not seen."""
+    A, ages = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
+    for clip in held_out:
+        for index, _ in cut_in_pieces(clip, fitted.config, fitted.skeleton):
+            for windows in index.batches(BATCH):
+                A.append(fitted.score_windows(windows).A)
+                ages.append(windows.ages(fitted.config))
+    return SurpriseByAge.of(np.concatenate(A), np.concatenate(ages), fitted.config)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

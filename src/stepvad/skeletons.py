@@ -168,7 +168,7 @@ def modelled(skeleton: Skeleton) -> Skeleton:
     return STEP18 if skeleton == COCO17 else skeleton
 
 
-def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> NDArray[np.float32]:
+def convert(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:
     """Convert values per joint, `(n, V, …)`, from one skeleton to another.
 
     COCO-17 becomes the paper's 18 joints, with the neck as the mean of both shoulders.
@@ -182,7 +182,9 @@ def convert(joints: NDArray[np.float32], source: Skeleton, target: Skeleton) -> 
             hint="score a model on the skeleton it was fitted on",
         )
     converted = joints.take(STEP18_OF_COCO17, axis=1)
-    converted[:, NECK] = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / np.float32(2)
+    converted[:, NECK] = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / joints.dtype.type(
+        2
+    )
     return converted
 
 

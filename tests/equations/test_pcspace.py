@@ -39,7 +39,7 @@ def split(rows: Floats, sizes: list[int]) -> Iterator[Floats]:
 
 
 def fitted(rows: Floats, K: int, *, whiten: bool = True) -> PCSpace:
-    return PCSpace.fit(Moments.of([rows], rows.shape[1]), K, whiten=whiten)
+    return PCSpace.fit(Moments.of([rows], rows.shape[1]), K, whitening=float(whiten))
 
 
 def test_whitened_training_windows_have_mean_zero_and_identity_covariance() -> None:
@@ -187,3 +187,14 @@ def test_18_joints_with_a_neck_from_the_shoulders_have_rank_34_T_minus_2() -> No
     assert fitted(rows, 34 * T - 2).W_K.shape == (72, 66)
     with pytest.raises(DataError, match=f"at most {34 * T - 2}, the rank of 400 windows"):
         fitted(rows, 34 * T - 1)
+
+
+def test_half_of_the_whitening_keeps_the_mean_square_and_a_part_of_the_differences() -> None:
+    rows = np.random.default_rng(0).normal(size=(4000, 5)).astype(np.float32) * [9, 4, 2, 1, 0.5]
+    half = PCSpace.fit(Moments.of([rows.astype(np.float32)], 5), 5, whitening=0.5)
+    spread = half.project(rows.astype(np.float32).reshape(-1, 1, 5, 1)).std(axis=0)
+    assert np.square(spread).mean() == pytest.approx(1.0, rel=1e-3)
+    np.testing.assert_allclose(spread / spread[-1], np.sqrt([18, 8, 4, 2, 1]), rtol=0.05)
+    shape = (1, 5, 1)
+    back = half.reconstruct(half.project(rows[:9].astype(np.float32).reshape(-1, *shape)), shape)
+    np.testing.assert_allclose(back.reshape(9, 5), rows[:9], rtol=1e-3, atol=1e-3)

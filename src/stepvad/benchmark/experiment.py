@@ -16,7 +16,7 @@ from stepvad import baselines
 from stepvad.baselines import Fitted, Method
 from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset, open_dataset
-from stepvad.config import Aggregation, Compute, Config
+from stepvad.config import BEFORE, Aggregation, Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
 from stepvad.model.footage import score_clip
@@ -25,8 +25,8 @@ from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
-LATER = ("clock", "fps", "view", "share", "views")
-"""Settings that came later: at their defaults, results keep the keys they had before."""
+LATER = ("clock", "fps", "view", "share", "views", "cap", "least", "smooth", "whitening", "missing")
+"""Settings that came later: as they were before, results keep the keys they had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +111,13 @@ class Experiment:
         """
         told = asdict(self)
         del told["fit_on"]
-        usual = Config()
-        for facts, choice, default in (
+        before = Config(**BEFORE)
+        for facts, choice, former in (
             (told, "drop_below", 0.0),
             (told, "best_on_validation", False),
-            *((told["config"], name, getattr(usual, name)) for name in LATER),
+            *((told["config"], name, getattr(before, name)) for name in LATER),
         ):
-            if facts[choice] == default:  # keep the keys of results from before it existed
+            if facts[choice] == former:  # keep the keys of results from before it existed
                 del facts[choice]
         words = {"experiment": told, "data": data, "version": version("stepvad")}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]

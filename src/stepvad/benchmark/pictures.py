@@ -53,7 +53,7 @@ def narrowed(space: PCSpace, K: int) -> PCSpace:
             f"K: expected 1 to {len(space.Lambda_K)}, the rank of the windows, got {K}",
             hint="choose a smaller K",
         )
-    return PCSpace(space.mu, space.W_K[:, :K], space.Lambda_K[:K], space.whiten)
+    return PCSpace(space.mu, space.W_K[:, :K], space.Lambda_K[:K], space.whitening)
 
 
 def normal_footage(dataset: Dataset, config: Config, skeleton: Skeleton) -> Footage:

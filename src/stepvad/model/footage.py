@@ -50,11 +50,11 @@ class Footage:
             skeleton = skeleton or skeletons.modelled(clip.skeleton)
             for run, mended in clip_runs(rates.common(clip), config, skeleton):
                 counts += mended
-                if len(run) >= config.T:
+                if len(run) >= config.shortest:
                     runs.append(run)
         if skeleton is None or not runs:
             raise DataError(
-                f"expected at least one track of {config.T} consecutive frames to fit on, "
+                f"expected at least one track of {config.shortest} consecutive frames to fit on, "
                 f"got none in {n_clips} clips",
                 hint="record more footage, or choose a smaller T",
             )

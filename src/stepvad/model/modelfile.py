@@ -22,7 +22,7 @@ from stepvad.files.atomic import replacing
 from stepvad.model.encoder import Encoder
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.surprise import Surprise
+from stepvad.model.surprise import Surprise, SurpriseByAge
 from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, view_shape
@@ -87,7 +87,7 @@ class ViewModel:
     """One of several views: its energy model, and how rare its scores are."""
 
     model: Model
-    surprise: Surprise
+    surprise: SurpriseByAge
 
 
 def write(model: Model, path: Path) -> None:
@@ -103,9 +103,11 @@ def write(model: Model, path: Path) -> None:
         prefix = _view(number)
         if number:  # the first one is the model itself
             tensors |= {prefix + name: value for name, value in _tensors(view.model).items()}
-        tensors[prefix + "levels"] = view.surprise.levels
-        tensors[prefix + "nats"] = view.surprise.nats
-        tensors[prefix + "scale"] = np.array([view.surprise.scale])
+        tensors[prefix + "ages"] = np.array(view.surprise.first, np.float64)
+        for band, surprise in enumerate(view.surprise.bands):
+            tensors[f"{prefix}{band}.levels"] = surprise.levels
+            tensors[f"{prefix}{band}.nats"] = surprise.nats
+            tensors[f"{prefix}{band}.scale"] = np.array([surprise.scale])
     write_tensors(tensors, meta, path)
 
 
@@ -215,7 +217,7 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Mo
     config, skeleton, origin = read_settings(meta)
     made = _one_view(tensors, config, skeleton, origin)
     views = [
-        ViewModel(_view_model(tensors, number, view, made), _surprise(tensors, _view(number)))
+        ViewModel(_view_model(tensors, number, view, made), _by_age(tensors, _view(number), view))
         for number, view in enumerate(config.views)
     ]
     return replace(made, views=tuple(views))
@@ -232,6 +234,15 @@ def _view_model(
     prefix = _view(number)
     own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
     return _one_view(own, config, first.skeleton, first.origin)
+
+
+def _by_age(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> SurpriseByAge:
+    ages = tensors[prefix + "ages"]
+    check_tensor(prefix + "ages", ages, (len(ages),), np.float64)
+    if not (len(ages) and (np.diff(ages) > 0).all() and ages[0] >= 1 and ages[-1] <= config.T):
+        raise ValueError(f"tensor {prefix}ages must rise from 1 to T at most")
+    bands = [_surprise(tensors, f"{prefix}{band}.") for band in range(len(ages))]
+    return SurpriseByAge(tuple(map(int, ages)), tuple(bands))
 
 
 def _surprise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> Surprise:
@@ -288,7 +299,7 @@ def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Sk
             check_positive("Lambda_K", tensors["Lambda_K"])
             shapes = {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)}
             mu, W_K, Lambda_K = _checked(tensors, shapes)
-            return PCSpace(mu, W_K, Lambda_K, config.whiten)
+            return PCSpace(mu, W_K, Lambda_K, config.whitened)
         case "autoencoder" | "vae":
             H = tensors["b_1"].size
             shapes = {"W_1": (H, D), "b_1": (H,), "W_2": (K, H), "b_2": (K,)}

@@ -46,10 +46,11 @@ class PCSpace:
     mu: NDArray[np.float32]
     W_K: NDArray[np.float32]
     Lambda_K: NDArray[np.float32]
-    whiten: bool = True
+    whitening: float = 1.0
+    """How much of the whitening is done, from none to all of it; see `Config.whitening`."""
 
     @classmethod
-    def fit(cls, moments: Moments, K: int | None, *, whiten: bool = True) -> PCSpace:
+    def fit(cls, moments: Moments, K: int | None, *, whitening: float = 1.0) -> PCSpace:
         """The K directions along which the training windows vary most; None keeps all of them."""
         eigenvalues, eigenvectors = np.linalg.eigh(moments.covariance)
         Lambda, W = eigenvalues[::-1], eigenvectors[:, ::-1]
@@ -67,7 +68,7 @@ class PCSpace:
             moments.mean.astype(np.float32),
             np.ascontiguousarray(W[:, :kept], dtype=np.float32),
             Lambda[:kept].astype(np.float32),
-            whiten,
+            whitening,
         )
 
     @classmethod
@@ -78,8 +79,14 @@ class PCSpace:
 
     @property
     def scale(self) -> NDArray[np.float32]:
-        """Λ_K^(1/2), `(K,)`: the divisor of each component; ones without whitening."""
-        return np.sqrt(self.Lambda_K) if self.whiten else np.ones_like(self.Lambda_K)
+        """Λ_K^(1/2), `(K,)`: the divisor of each component; ones without whitening.
+
+        Between the two, powers of Λ_K, such that the mean square of π(x) stays 1.
+        """
+        if self.whitening in (0.0, 1.0):
+            return np.sqrt(self.Lambda_K) if self.whitening else np.ones_like(self.Lambda_K)
+        left = np.sqrt(np.mean(self.Lambda_K ** (1 - self.whitening)))
+        return np.asarray(self.Lambda_K ** (self.whitening / 2) * left, dtype=np.float32)
 
     def project(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
         """π(x) = Λ_K^(-1/2) W_Kᵀ (x - μ) (Eq. 6): windows `(N, 2, V, T)` to `(N, K)`."""

@@ -85,7 +85,9 @@ def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent)
             return PCSpace.identity(D)
         case "pca":
             return PCSpace.fit(
-                Moments.of(_rows(parts, "components", report), D), config.K, whiten=config.whiten
+                Moments.of(_rows(parts, "components", report), D),
+                config.K,
+                whitening=config.whitened,
             )
         case "autoencoder" | "vae":
             return _fit_encoder(parts, D, config, report)

@@ -27,7 +27,7 @@ class Repairs:
     clipped_confidences: int = 0
     """Confidences outside [0, 1], clipped."""
     missing_joints: int = 0
-    """Joints at (0, 0) with confidence 0, placed at the mean of the pose's other joints."""
+    """Joints at (0, 0) with confidence 0, placed by the pose's other joints."""
     filled_poses: int = 0
     """Poses interpolated inside a gap of at most T frames."""
     short_runs: int = 0
@@ -82,6 +82,8 @@ class Windows:
     track_id: NDArray[np.int64]
     frame: NDArray[np.int64]
     flat: NDArray[np.bool_]
+    n_poses: NDArray[np.int64] | None = field(default=None, kw_only=True)
+    """How many poses of each are not repeated, `(N,)`; None if all are T."""
     views: tuple[ViewWindows, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
@@ -118,8 +120,9 @@ class Windows:
         """Windows in pixels as the settings see them, in one view or several."""
         c = found.confidence.astype(np.float64).mean(axis=1).astype(np.float32)
         if not config.views:
-            x, flat = look(found.keypoints, config)
-            return cls(x, c, found.track_id, found.frame, flat)
+            x, flat = look(found.keypoints, config, found.n_poses)
+            n_poses = None if config.shortest == config.T else found.n_poses
+            return cls(x, c, found.track_id, found.frame, flat, n_poses=n_poses)
         views = tuple(ViewWindows.of(found, view) for view in config.views)
         flat = np.zeros(len(c), np.bool_)
         for view in views:
@@ -139,6 +142,7 @@ class Windows:
             self.track_id[rows],
             self.frame[rows],
             self.flat[rows],
+            n_poses=None if self.n_poses is None else self.n_poses[rows],
             views=tuple(view.part(rows, len(self)) for view in self.views),
         )
 
@@ -159,6 +163,10 @@ class Windows:
                 hint="cut them with the detector's own settings and skeleton",
             )
 
+    def ages(self, config: Config) -> NDArray[np.int64]:
+        """How many poses of each window are not repeated, `(N,)`."""
+        return np.full(len(self), config.T) if self.n_poses is None else self.n_poses
+
     def weight(self, config: Config) -> NDArray[np.float32]:
         """Weights c(x) of loss and score, `(N,)`: ones if confidence is switched off."""
         return self.c if config.confidence else np.ones_like(self.c)
@@ -174,10 +182,14 @@ class ViewWindows:
     @classmethod
     def of(cls, found: CompletedWindows, config: Config) -> ViewWindows:
         """The latest poses of the windows that have as many as the view needs."""
-        rows = np.flatnonzero(found.n_poses >= config.T)
+        rows = np.flatnonzero(found.n_poses >= config.shortest)
         own = found.part(rows)
-        keypoints, confidence = own.keypoints[:, -config.T :], own.confidence[:, -config.T :]
-        return cls(rows, Windows.of(keypoints, confidence, own.track_id, own.frame, config))
+        latest = own._replace(
+            keypoints=own.keypoints[:, -config.T :],
+            confidence=own.confidence[:, -config.T :],
+            n_poses=np.minimum(own.n_poses, config.T),
+        )
+        return cls(rows, Windows.completed(latest, config))
 
     def part(self, rows: NDArray[np.int64], n_windows: int) -> ViewWindows:
         """Those among some rows of all windows."""

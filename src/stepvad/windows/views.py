@@ -7,13 +7,15 @@ windows, `(N, 2, pairs, 1)`, so that everything behind is the same for all views
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config
 from stepvad.windows.standardise import standardise
 
-PAIRS = {"motion": 3, "place": 2}
+PAIRS = {"motion": 2, "place": 2}
 """Pairs of numbers of the views that are not poses."""
 SMALLEST = 1e-3
 """Smallest size of a body, in pixels."""
@@ -25,15 +27,54 @@ def view_shape(config: Config, V: int) -> tuple[int, int, int]:
 
 
 def look(
-    keypoints: NDArray[np.float32], config: Config
+    keypoints: NDArray[np.float32], config: Config, n_poses: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Windows `(N, T, V, 2)` in pixels as this view sees them, and which were flat."""
+    """Windows `(N, T, V, 2)` in pixels as this view sees them, and which were flat.
+
+    Only the latest `n_poses (N,)` of each were seen; before them the first one is repeated.
+    """
     if config.view == "pose":
-        return standardise(keypoints.transpose(0, 3, 2, 1), config)
-    centre, spread = _bodies(keypoints)
-    numbers = (_motion if config.view == "motion" else _place)(keypoints, centre, spread)
+        shown = _smoothed(keypoints, config.smooth) if config.smooth else keypoints
+        return standardise(shown.transpose(0, 3, 2, 1), config)
+    numbers = (_motion if config.view == "motion" else _place)(keypoints, n_poses)
     pairs = numbers.reshape(len(keypoints), PAIRS[config.view], 2, 1).transpose(0, 2, 1, 3)
     return pairs.astype(np.float32), np.zeros(len(keypoints), np.bool_)
+
+
+def _smoothed(keypoints: NDArray[np.float32], past: float) -> NDArray[np.float32]:
+    """Windows whose shapes, but not places, are running means of those so far."""
+    centre = _bodies(keypoints)[0][:, :, None].astype(np.float32)
+    shape = keypoints - centre
+    for t in range(1, shape.shape[1]):
+        shape[:, t] += np.float32(past) * (shape[:, t - 1] - shape[:, t])
+    return shape + centre
+
+
+def _motion(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Velocity, growth and shape of the body, `(N, 4)`.
+
+    The velocity is in sizes of the body per frame, by least squares; growth is the slope of the
+    logarithm of the size, the shape is how wide the body is.
+    """
+    centre, spread = _bodies(keypoints)
+    size = _size(spread)
+    means, slopes = _weights(keypoints.shape[1])
+    mean, slope = means[n_poses], slopes[n_poses]
+    scale = np.exp((np.log(size) * mean).sum(axis=1))
+    velocity = [(centre[..., axis] * slope).sum(axis=1) / scale for axis in (0, 1)]
+    growth = (np.log(size) * slope).sum(axis=1)
+    wide = (spread[..., 0] / size * mean).sum(axis=1)
+    return np.column_stack([*velocity, growth, wide])
+
+
+def _place(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Where the feet are, how large the body is and how wide, `(N, 4)`: means over the window."""
+    centre, spread = _bodies(keypoints)
+    size = _size(spread)
+    lowest = keypoints[..., 1].max(axis=2).astype(np.float64)
+    mean = _weights(keypoints.shape[1])[0][n_poses]
+    numbers = (centre[..., 0], lowest, np.log(size), spread[..., 0] / size)
+    return np.column_stack([(number * mean).sum(axis=1) for number in numbers])
 
 
 def _bodies(
@@ -52,40 +93,12 @@ def _size(spread: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.maximum(np.sqrt(np.square(spread[..., 0]) + np.square(spread[..., 1])), SMALLEST)
 
 
-def _motion(
-    keypoints: NDArray[np.float32], centre: NDArray[np.float64], spread: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Velocity, growth, shape and change of velocity of the body, `(N, 6)`.
-
-    Velocities are in sizes of the body per frame, by least squares over the window and its halves;
-    growth is the slope of the logarithm of the size, the shape is how wide the body is.
-    """
-    size, T = _size(spread), centre.shape[1]
-    path = centre / np.exp(_mean(np.log(size)))[:, None, None]
-    half = max(T // 2, 1)
-    growth, wide = _slope(np.log(size)[..., None])[:, 0], _mean(spread[..., 0] / size)
-    change = _slope(path[:, -half:]) - _slope(path[:, :half])
-    return np.column_stack([_slope(path), growth, wide, change])
-
-
-def _place(
-    keypoints: NDArray[np.float32], centre: NDArray[np.float64], spread: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Where the feet are, how large the body is and how wide, `(N, 4)`: means over the window."""
-    size = _size(spread)
-    lowest = keypoints[..., 1].max(axis=2).astype(np.float64)
-    wide = _mean(spread[..., 0] / size)
-    return np.column_stack([_mean(centre[..., 0]), _mean(lowest), _mean(np.log(size)), wide])
-
-
-def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over time of values `(N, T)`."""
-    return np.ascontiguousarray(values).mean(axis=1)
-
-
-def _slope(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Change per frame of values `(N, T, n)`, by least squares, `(N, n)`."""
-    T = values.shape[1]
-    time = np.arange(T) - (T - 1) / 2
-    weights = time / max(float(np.square(time).sum()), 1.0)
-    return np.asarray((np.ascontiguousarray(values.transpose(0, 2, 1)) * weights).sum(axis=2))
+@lru_cache(maxsize=64)
+def _weights(T: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights of T poses in the mean, and in the slope, of the latest n, `(T + 1, T)` each."""
+    means, slopes = np.zeros((T + 1, T)), np.zeros((T + 1, T))
+    for n in range(1, T + 1):
+        time = np.arange(n) - (n - 1) / 2
+        means[n, -n:] = 1 / n
+        slopes[n, -n:] = time / max(float(np.square(time).sum()), 1.0)
+    return means, slopes

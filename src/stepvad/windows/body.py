@@ -1,0 +1,100 @@
+"""A linear model of the human body, which places joints that were not found.
+
+A pose is x_j = t + s (m_j + U_j z) + noise: a mean shape m and K ways U to deviate from it, of size
+s at place t, with z ~ N(0, I). It is linear in (t, s, s z), so the best body for the joints that
+were found is the solution of one small system; joints that were not found take no part in it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.skeletons import COCO17, STEP18, Skeleton, convert
+
+FILE = Path(__file__).with_name("body.json")
+"""The model of COCO-17, learned from motion capture by `scripts/learn-body`."""
+SIZE_SPREAD = 0.5
+"""Prior spread of a body's size, relative to the extent of the joints that were found."""
+SMALLEST = 1e-3
+"""Smallest extent of a body, in pixels."""
+AT_ONCE = 256
+"""Poses solved at once; bounds memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """Mean shape `mean (V, 2)`, `axes (V, 2, K)` and the variance `noise (V, 2)` of the rest.
+
+    The unit is the height of the mean shape.
+    """
+
+    mean: NDArray[np.float64]
+    axes: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+    def fill(self, keypoints: NDArray[np.float32], found: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Poses `(n, V, 2)` with the joints that were not `found (n, V)` placed by the others.
+
+        A pose without any joint stays as it is. Poses are independent: any batching, same bits.
+        """
+        filled = keypoints.copy()
+        some = np.flatnonzero(found.any(axis=1) & ~found.all(axis=1))
+        for first in range(0, len(some), AT_ONCE):
+            rows = some[first : first + AT_ONCE]
+            there = found[rows][..., None]
+            filled[rows] = np.where(there, keypoints[rows], self._fitted(keypoints[rows], there))
+        return filled
+
+    def _fitted(
+        self, keypoints: NDArray[np.float32], there: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """The body that fits the joints that are `there (n, V, 1)`, `(n, V, 2)`."""
+        n, V, _ = keypoints.shape
+        middle, size = _extent(keypoints, there)
+        y = np.where(there, (keypoints - middle) / size, 0.0).reshape(n, 2 * V, 1)
+        precision = np.where(there, 1 / self.noise, 0.0).reshape(n, 2 * V, 1)
+        design, products, prior = self._system()
+        # sums over the middle axis run in order: any batching gives the same bits
+        normal = (precision * products).sum(axis=1).reshape(n, *prior.shape) + prior
+        right = (precision * y * design).sum(axis=1)
+        right[:, 2] += prior[2, 2]
+        solution = np.linalg.solve(normal, right[..., None])  # (n, 3 + K, 1)
+        fitted = (solution * design.T).sum(axis=1).reshape(n, V, 2)
+        return np.asarray(fitted * size + middle, dtype=np.float32)
+
+    def _system(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """What each coordinate says of (t, s, s z), `(2V, 3 + K)`; its products; the prior."""
+        V, _, K = self.axes.shape
+        place = np.tile(np.eye(2), (V, 1))
+        design = np.column_stack([place, self.mean.reshape(-1), self.axes.reshape(-1, K)])
+        products = (design[:, :, None] * design[:, None, :]).reshape(2 * V, -1)
+        return design, products, np.diag([0.0, 0.0, 1 / SIZE_SPREAD**2, *np.ones(K)])
+
+
+def _extent(
+    keypoints: NDArray[np.float32], there: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Middle `(n, 1, 2)` of the joints that are there, and how far they reach, `(n, 1, 1)`."""
+    joints = keypoints.astype(np.float64)
+    middle = np.where(there, joints, 0.0).sum(axis=1, keepdims=True) / there.sum(1, keepdims=True)
+    far = np.where(there, np.abs(joints - middle), 0.0).max(axis=1, keepdims=True)
+    size = 2 * far[..., 1:]  # upright people: the height says more than the width
+    return middle, np.maximum(np.maximum(size, far[..., :1]), SMALLEST)
+
+
+@cache
+def body_of(skeleton: Skeleton) -> Body | None:
+    """The body of a skeleton; None for one that is not known."""
+    if skeleton.joints not in (COCO17.joints, STEP18.joints):
+        return None
+    facts = json.loads(FILE.read_text(encoding="utf-8"))
+    known = [np.array(facts[name], np.float64) for name in ("mean", "axes", "noise")]
+    if skeleton.joints == STEP18.joints:
+        known = [convert(values[None], COCO17, STEP18)[0] for values in known]
+    return Body(*known)

@@ -1,0 +1,101 @@
+"""Joints that were not found are placed where a body has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from stepvad.benchmark.walkers import make_clips
+from stepvad.config import Config
+from stepvad.poses import Clip
+from stepvad.skeletons import BOX, COCO17, STEP18, convert
+from stepvad.windows import prepare
+from stepvad.windows.body import body_of
+
+BODY = body_of(COCO17)
+
+
+@pytest.fixture(scope="module")
+def poses() -> NDArray[np.float32]:
+    """Poses of walkers, `(n, 17, 2)`."""
+    clips: list[Clip] = [clip for clip, _ in make_clips(2, seed=1, seconds=3.0)]
+    return np.concatenate([track.keypoints for clip in clips for track in clip.tracks])
+
+
+def hidden(poses: NDArray[np.float32], share: float, seed: int = 0) -> NDArray[np.bool_]:
+    """Which joints are found."""
+    return np.random.default_rng(seed).random(poses.shape[:2]) > share
+
+
+def test_hidden_joints_come_back_near_where_they_were(poses: NDArray[np.float32]) -> None:
+    assert BODY is not None
+    found = hidden(poses, 0.3)
+    filled = BODY.fill(np.where(found[..., None], poses, 0), found)
+    np.testing.assert_array_equal(filled[found], poses[found])
+    height = np.ptp(poses[..., 1], axis=1)[:, None]
+    error = (np.linalg.norm(filled - poses, axis=2) / height)[~found]
+    middle = np.where(found[..., None], poses, 0).sum(axis=1) / found.sum(axis=1)[:, None]
+    before = (np.linalg.norm(middle[:, None] - poses, axis=2) / height)[~found]
+    assert np.median(error) < 0.06
+    assert np.median(error) < np.median(before) / 4
+
+
+@given(st.floats(0.2, 50.0), st.floats(-5000, 5000), st.integers(0, 99))
+def test_place_and_size_of_the_picture_do_not_matter(scale: float, shift: float, seed: int) -> None:
+    assert BODY is not None
+    pose = (BODY.mean[None] * 100).astype(np.float32)
+    found = hidden(pose, 0.4, seed)
+    found[:, [5, 12]] = True  # two joints at least
+    first = BODY.fill(np.where(found[..., None], pose, 0), found)
+    other = (pose.astype(np.float64) * scale + shift).astype(np.float32)
+    second = BODY.fill(np.where(found[..., None], other, 0), found)
+    np.testing.assert_allclose(second, first * scale + shift, atol=0.01 * scale + 0.01)
+
+
+def test_any_batching_gives_the_same_bits(poses: NDArray[np.float32]) -> None:
+    assert BODY is not None
+    found = hidden(poses, 0.4)
+    whole = BODY.fill(poses, found)
+    for size in (1, 7, 100):
+        parts = [
+            BODY.fill(poses[first : first + size], found[first : first + size])
+            for first in range(0, len(poses), size)
+        ]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
+
+
+def test_poses_of_one_joint_or_none_are_finite() -> None:
+    assert BODY is not None
+    pose = np.full((2, 17, 2), 50, np.float32)
+    found = np.zeros((2, 17), np.bool_)
+    found[1, 3] = True
+    filled = BODY.fill(pose, found)
+    np.testing.assert_array_equal(filled[0], pose[0])
+    assert np.isfinite(filled).all()
+
+
+def test_both_skeletons_have_the_same_body_and_boxes_have_none(
+    poses: NDArray[np.float32],
+) -> None:
+    ours, papers = body_of(COCO17), body_of(STEP18)
+    assert ours is not None
+    assert papers is not None
+    np.testing.assert_allclose(papers.mean, convert(ours.mean[None], COCO17, STEP18)[0])
+    assert body_of(BOX) is None
+
+
+def test_settings_choose_where_missing_joints_go(poses: NDArray[np.float32]) -> None:
+    seen = poses[:5].copy()
+    confidence = np.ones((5, 17), np.float32)
+    seen[:, 9], confidence[:, 9] = 0, 0
+    by_body, _, counts = prepare(seen, confidence, COCO17, COCO17)
+    middle, _, _ = prepare(seen, confidence, COCO17, COCO17, "middle")
+    assert counts.missing_joints == 5
+    np.testing.assert_allclose(middle[:, 9], np.delete(seen, 9, axis=1).mean(axis=1), rtol=1e-5)
+    off = [np.linalg.norm(found[:, 9] - poses[:5, 9], axis=1).mean() for found in (by_body, middle)]
+    assert off[0] < off[1]
+    assert Config().missing == "body"
+    assert Config.of_facts({}).missing == "middle"  # as it was in files that do not say
