@@ -81,6 +81,11 @@ class Config:
     """Frames per second of a window; None takes the rate of the training clips."""
     missing: Missing = "body"
     """Place missing joints by the others with a model of the body, or at their mean (`middle`)."""
+    weigh_joints: bool = False
+    """Move joints towards where the body has them, the more the less sure they are."""
+    noise: tuple[float, ...] = ()
+    """Spread of joints by confidence, from unsure to sure, in extents of the body; measured on the
+    training clips if empty."""
     spread_floor: float = 0.01
     """Lower bound on a window's spread in y, as a fraction of its spread in x."""
 
@@ -166,6 +171,12 @@ class Config:
             and max((view.T for view in self.views), default=self.T) == self.T,
             f"settings without views of their own, the longest of T = {self.T} frames",
         )
+        self._check(
+            "noise",
+            all(type(spread) is float and 0 <= spread < math.inf for spread in self.noise)
+            and (self.weigh_joints or not self.noise),
+            "spreads of joints, if they are weighed",
+        )
         self._check("cap", self.cap is None or 0 < self.cap < math.inf, "above 0, or None")
         self._check("least", self.least is None or 1 <= self.least <= self.T, "1 to T, or None")
         self._check("fps", self.fps is None or 0 < self.fps < math.inf, "a positive rate, or None")
@@ -240,7 +251,8 @@ class Config:
     def of_facts(cls, facts: Mapping[str, Any]) -> Config:
         """The settings that `facts` describe, checked; one that is missing is as it was before."""
         views = tuple(cls.of_facts(view) for view in facts.get("views", ()))
-        return cls(**{**BEFORE, **facts, "views": views})
+        noise = tuple(facts.get("noise", ()))
+        return cls(**{**BEFORE, **facts, "views": views, "noise": noise})
 
     @property
     def whitened(self) -> float:
@@ -298,6 +310,7 @@ TYPES: dict[str, tuple[type, ...]] = {
         "View": (str,),
         "Missing": (str,),
         "tuple[Config, ...]": (tuple,),
+        "tuple[float, ...]": (tuple,),
         "Projection": (str,),
         "Network": (str,),
         "Aggregation": (str, int),

@@ -25,6 +25,7 @@ from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows, cut_in_pieces
+from stepvad.windows.noise import measure_noise
 
 if TYPE_CHECKING:
     from stepvad.model.runtime.export import Parity
@@ -103,6 +104,9 @@ class Detector:
             from stepvad.model import training
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
+        if config.weigh_joints and not config.noise:
+            clips = [*clips]
+            config = replace(config, noise=measure_noise(t for clip in clips for t in clip.tracks))
         if config.views:
             if keep_best or checkpoint or projection_clips:
                 raise ConfigError(
@@ -203,7 +207,7 @@ def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compu
     learned, held_out = hold_out(clips)
     views: list[ViewModel] = []
     for view in config.views:
-        settings = replace(view, clock=config.clock, fps=config.fps)
+        settings = replace(view, clock=config.clock, fps=config.fps, noise=config.noise)
         fitted = Detector.fit(learned, settings, report=report, compute=compute)
         config = replace(config, fps=fitted.config.fps)
         views.append(ViewModel(fitted.model, _surprise(fitted, held_out)))

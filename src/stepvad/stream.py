@@ -70,7 +70,7 @@ class Stream:
             np.array([p.confidence for p in distinct]).reshape(-1, self.skeleton.V),
             self.skeleton,
             self.detector.skeleton,
-            self.detector.config.missing,
+            self.detector.config,
         )
         self._frame = frame
         found = self._tracks.push(frame, [p.track_id for p in distinct], keypoints, confidence)

@@ -25,7 +25,20 @@ from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
-LATER = ("clock", "fps", "view", "share", "views", "cap", "least", "smooth", "whitening", "missing")
+LATER = (
+    "clock",
+    "fps",
+    "view",
+    "share",
+    "views",
+    "cap",
+    "least",
+    "smooth",
+    "whitening",
+    "weigh_joints",
+    "noise",
+    "missing",
+)
 """Settings that came later: as they were before, results keep the keys they had."""
 
 

@@ -111,9 +111,7 @@ class WindowAssembler:
         Windows are yielded in batches. Of poses with the same camera, frame and track the first
         is used.
         """
-        keypoints, sure, _ = prepare(
-            keypoints, confidence, skeleton, self.skeleton, self.config.missing
-        )
+        keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.skeleton, self.config)
         key = camera << 32 | track_id & 0xFFFFFFFF
         order = np.argsort(key, kind="stable")
         same = np.diff(key[order], prepend=-1) == 0

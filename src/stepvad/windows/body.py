@@ -1,8 +1,9 @@
-"""A linear model of the human body, which places joints that were not found.
+"""A linear model of the human body, which places joints that were not found, or not surely.
 
 A pose is x_j = t + s (m_j + U_j z) + noise: a mean shape m and K ways U to deviate from it, of size
-s at place t, with z ~ N(0, I). It is linear in (t, s, s z), so the best body for the joints that
-were found is the solution of one small system; joints that were not found take no part in it.
+s at place t, with z ~ N(0, I). It is linear in (t, s, s z), so the likeliest body, given where
+joints were found and how noisy that is, is the solution of one small system. A joint that was not
+found has infinite noise: it takes no part, and goes where the body has it.
 """
 
 from __future__ import annotations
@@ -38,27 +39,40 @@ class Body:
     axes: NDArray[np.float64]
     noise: NDArray[np.float64]
 
-    def fill(self, keypoints: NDArray[np.float32], found: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Poses `(n, V, 2)` with the joints that were not `found (n, V)` placed by the others.
+    def settle(
+        self, keypoints: NDArray[np.float32], variance: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """Poses `(n, V, 2)` where they are expected, given the `variance (n, V)` of each joint.
 
-        A pose without any joint stays as it is. Poses are independent: any batching, same bits.
+        The unit of the variance is the extent of the pose, squared. A joint without noise stays,
+        one with infinite noise goes where the body has it. A pose without any joint stays as it is.
+        Poses are independent: any batching gives the same bits.
         """
-        filled = keypoints.copy()
-        some = np.flatnonzero(found.any(axis=1) & ~found.all(axis=1))
+        settled = keypoints.copy()
+        some = np.flatnonzero(np.isfinite(variance).any(axis=1) & (variance > 0).any(axis=1))
         for first in range(0, len(some), AT_ONCE):
             rows = some[first : first + AT_ONCE]
-            there = found[rows][..., None]
-            filled[rows] = np.where(there, keypoints[rows], self._fitted(keypoints[rows], there))
-        return filled
+            settled[rows] = self._settled(keypoints[rows], variance[rows][..., None])
+        return settled
+
+    def _settled(
+        self, keypoints: NDArray[np.float32], variance: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """Mean of each joint's position, given all of them and their variance `(n, V, 1)`."""
+        fitted = self._fitted(keypoints, variance)
+        kept = self.noise / (self.noise + variance)
+        between = fitted + kept * (np.where(np.isfinite(variance), keypoints, 0) - fitted)
+        return np.where(variance == 0, keypoints, between.astype(np.float32))
 
     def _fitted(
-        self, keypoints: NDArray[np.float32], there: NDArray[np.bool_]
-    ) -> NDArray[np.float32]:
-        """The body that fits the joints that are `there (n, V, 1)`, `(n, V, 2)`."""
+        self, keypoints: NDArray[np.float32], variance: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The likeliest body, `(n, V, 2)`."""
         n, V, _ = keypoints.shape
-        middle, size = _extent(keypoints, there)
+        there = np.isfinite(variance)
+        middle, size = extent(keypoints, there)
         y = np.where(there, (keypoints - middle) / size, 0.0).reshape(n, 2 * V, 1)
-        precision = np.where(there, 1 / self.noise, 0.0).reshape(n, 2 * V, 1)
+        precision = (1 / (self.noise + variance)).reshape(n, 2 * V, 1)
         design, products, prior = self._system()
         # sums over the middle axis run in order: any batching gives the same bits
         normal = (precision * products).sum(axis=1).reshape(n, *prior.shape) + prior
@@ -66,7 +80,7 @@ class Body:
         right[:, 2] += prior[2, 2]
         solution = np.linalg.solve(normal, right[..., None])  # (n, 3 + K, 1)
         fitted = (solution * design.T).sum(axis=1).reshape(n, V, 2)
-        return np.asarray(fitted * size + middle, dtype=np.float32)
+        return np.asarray(fitted * size + middle)
 
     def _system(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """What each coordinate says of (t, s, s z), `(2V, 3 + K)`; its products; the prior."""
@@ -77,7 +91,7 @@ class Body:
         return design, products, np.diag([0.0, 0.0, 1 / SIZE_SPREAD**2, *np.ones(K)])
 
 
-def _extent(
+def extent(
     keypoints: NDArray[np.float32], there: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Middle `(n, 1, 2)` of the joints that are there, and how far they reach, `(n, 1, 1)`."""

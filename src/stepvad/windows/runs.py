@@ -102,7 +102,7 @@ class _Builder:
     def add(self, rows: PoseRows) -> Iterator[Run]:
         """Add poses; yield the runs, or pieces of a run, that they complete."""
         keypoints, confidence, mended = prepare(
-            rows.keypoints, rows.confidence, self._source, self._target, self._config.missing
+            rows.keypoints, rows.confidence, self._source, self._target, self._config
         )
         self._counts += mended
         track, frame = rows.track, rows.frame
