@@ -182,9 +182,7 @@ def convert(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArr
             hint="score a model on the skeleton it was fitted on",
         )
     converted = joints.take(STEP18_OF_COCO17, axis=1)
-    converted[:, NECK] = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / joints.dtype.type(
-        2
-    )
+    converted[:, NECK] = (joints[:, LEFT_SHOULDER] + joints[:, RIGHT_SHOULDER]) / 2
     return converted
 
 
