@@ -199,8 +199,8 @@ def site(stepvad: Command, walkers: list[Clip], tmp_path: Path) -> Path:
     made = stepvad("calibrate", tmp_path / "m.safetensors", tmp_path / "poses", *PROMISE)
     assert made.code == 0, made.err
     text = 'model = "m.safetensors"\n[[cameras]]\nname = "door"\nrate = 5\n'
-    clip = write_slow(walkers[0], tmp_path / "slow.parquet")
-    (tmp_path / "site.toml").write_text(text + f'url = "{clip}"\n')
+    slow = write_slow(walkers[0], tmp_path / "slow.parquet")
+    (tmp_path / "site.toml").write_text(text + f'url = "{slow}"\n')
     return tmp_path / "site.toml"
 
 
