@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from stepvad import Detector, read_clip
-from stepvad.calibration import file
+from stepvad.calibration import beside, file
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.incidents.camera_events import CameraProfile
@@ -20,6 +21,10 @@ from stepvad.model import modelfile
 from stepvad.site.explainer import unpacked as unpacked_poses
 from stepvad.site.store.eventstore import Store
 from stepvad.stream import Stream
+from stepvad.windows import sampling
+from tests.cli.conftest import Command, stepvad
+
+__all__ = ["stepvad"]
 
 OLD = Path(__file__).parent / "data" / "written-by-8d246e0"
 
@@ -50,6 +55,48 @@ def test_an_old_calibration_keeps_its_threshold(expected: dict[str, Any]) -> Non
     assert found.rules_of("yard").threshold == pytest.approx(found.threshold.value)
 
 
+def test_an_old_model_asks_for_its_rate_and_takes_it_once(
+    stepvad: Command, tmp_path: Path, expected: dict[str, Any]
+) -> None:
+    for name in ("model.safetensors", "model.calibration.json"):
+        shutil.copy(OLD / name, tmp_path)
+    model, clip = tmp_path / "model.safetensors", OLD / "clip.parquet"
+    sampling._ratio.cache_clear()
+    asked = stepvad("score", model, clip, "--json")
+    assert "warning: the model does not state the frame rate it was fitted at" in asked.err
+    assert "stepvad inspect MODEL --set-fps RATE" in asked.err
+    stated = stepvad("inspect", model, "--set-fps", "25")
+    assert (stated.code, "at 25 per second" in stated.out) == (0, True)
+    assert "model.calibration.json" in stated.err
+    after = stepvad("score", model, clip, "--json")
+    assert after.out == asked.out
+    assert "frame rate" not in after.err
+    found = file.read(file.beside(model))
+    assert found.model_sha256 == modelfile.sha256(model)
+    assert found.threshold.value == pytest.approx(expected["threshold"])
+    before = model.read_bytes()
+    again = stepvad("inspect", model, "--set-fps", "10")
+    assert again.code == 1
+    assert "expected a model without a frame rate, got one of 25 per second" in again.err
+    assert model.read_bytes() == before
+
+
+def test_the_calibration_of_a_model_by_the_clock_follows_at_the_same_rate_alone(
+    tmp_path: Path,
+) -> None:
+    for name in ("model.safetensors", "model.calibration.json"):
+        shutil.copy(OLD / name, tmp_path)
+    model = tmp_path / "model.safetensors"
+    before = modelfile.sha256(model)
+    made = file.read(file.beside(model))
+    modelfile.state_rate(model, 25.0)
+    clock = replace(Detector.load(model).config, clock=True)
+    for rates, follows in (({}, False), ({"yard": (10.0,)}, False), ({"yard": (25.0,)}, True)):
+        file.write(replace(made, rates=rates), file.beside(model))
+        assert beside.follow(model, before, clock) is follows
+    assert not beside.follow(model, before, clock)  # it is of the new file now
+
+
 def test_an_old_store_is_opened_with_its_events_poses_and_explanations(tmp_path: Path) -> None:
     shutil.copy(OLD / "events.db", tmp_path / "events.db")
     store = Store(tmp_path / "events.db")
@@ -58,6 +105,7 @@ def test_an_old_store_is_opened_with_its_events_poses_and_explanations(tmp_path:
         assert len(events) == 2
         for record in events:
             assert record.end_time is not None
+            assert (record.camera_fps, record.model_fps) == (None, None)
             explained = store.explained(record.id)
             assert explained is not None
             assert explained.summary

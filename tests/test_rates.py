@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,19 +14,28 @@ import pytest
 
 from stepvad.archive import scoring
 from stepvad.archive.scoring import ScoreOptions
+from stepvad.calibration import file as calibration_file
 from stepvad.calibration.footage import ScoredFootage
+from stepvad.calibration.marks import Marks, recalibrate
 from stepvad.config import Config
 from stepvad.detector import Detector
+from stepvad.errors import DataError
 from stepvad.explain import explain
 from stepvad.explain.look import look_at
+from stepvad.fleet.settings import ModelSettings
+from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.formats import write_clip
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
+from stepvad.intake.models import Models
+from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip
 from stepvad.settings.file import load
 from stepvad.site.checking import check
+from stepvad.site.pipeline import Pipeline
+from stepvad.site.store.eventstore import Store
 from stepvad.windows import sampling
 from stepvad.windows.sampling import at_rate
 from tests.cli.conftest import Command, stepvad
@@ -146,7 +157,7 @@ def test_commands_convert_and_say_so(
     [
         ({"clock": True, "fps": 10.0}, "ok: camera door: footage of 5 frames per second is resam"),
         ({"fps": 10.0}, "warning: camera door: the model was fitted at 10 frames per second"),
-        ({"fps": None}, "warning: camera door: its model does not state the frame rate"),
+        ({"fps": None}, "warning: camera door: the model does not state the frame rate"),
         ({"fps": 5.0}, None),
     ],
 )
@@ -171,3 +182,102 @@ def test_marked_events_of_another_rate_are_counted_at_the_models(
 ) -> None:
     assert at_rate(walkers[0], slow_model.config).fps == SLOW
     assert at_rate(walkers[0], replace(slow_model.config, clock=False)) is walkers[0]
+
+
+PROMISE = ("--alerts-per-hour", "120", "--confidence", "0.5")
+OTHER_RATE = "the threshold was calibrated on footage of 25 frames per second, this footage has 5"
+
+
+@pytest.fixture
+def site(stepvad: Command, walkers: list[Clip], tmp_path: Path) -> Path:
+    """Settings of a camera of 5 frames a second; its model was calibrated at 25."""
+    (tmp_path / "poses").mkdir()
+    for clip in walkers:
+        write_clip(clip, tmp_path / "poses" / f"{clip.name}.parquet")
+    config = Config(T=6, K=12, width=16, max_steps=8, ema_warmup=True)
+    Detector.fit(walkers, config).save(tmp_path / "m.safetensors")
+    made = stepvad("calibrate", tmp_path / "m.safetensors", tmp_path / "poses", *PROMISE)
+    assert made.code == 0, made.err
+    text = 'model = "m.safetensors"\n[[cameras]]\nname = "door"\nrate = 5\n'
+    slow = write_slow(walkers[0], tmp_path / "slow.parquet")
+    (tmp_path / "site.toml").write_text(text + f'url = "{slow}"\n')
+    return tmp_path / "site.toml"
+
+
+def write_slow(clip: Clip, path: Path) -> Path:
+    """The clip as if it had 5 frames a second."""
+    write_clip(replace(clip, fps=5.0), path)
+    return path
+
+
+def test_a_calibration_knows_the_rate_of_its_footage(site: Path) -> None:
+    beside = site.parent / "m.calibration.json"
+    made = calibration_file.read(beside)
+    assert made.rates == {"poses": (25.0,)}
+    config = Config(fps=25.0)
+    assert made.rate_note(config, 25.0) is None
+    assert made.rate_note(config, 25.1) is None
+    assert OTHER_RATE in (made.rate_note(config, 5.0) or "")
+    assert made.rate_note(replace(config, clock=True), 5.0) is None
+    facts = json.loads(beside.read_text())
+    del facts["rates"]
+    beside.write_text(json.dumps(facts))
+    assert calibration_file.read(beside).rate_note(config, 5.0) is None
+    for bad in ({"poses": [0]}, {"poses": ["25"]}, [25]):
+        beside.write_text(json.dumps(facts | {"rates": bad}))
+        with pytest.raises(DataError, match="expected a calibration"):
+            calibration_file.read(beside)
+
+
+def test_a_camera_with_its_own_threshold_is_compared_with_its_own_footage(site: Path) -> None:
+    made = calibration_file.read(site.parent / "m.calibration.json")
+    rates = {"hall": (5.0,), "poses": (25.0,)}
+    several = replace(made, cameras={"poses": made.threshold}, rates=rates)
+    assert OTHER_RATE in (several.rate_note(Config(), 5.0, "poses") or "")
+    assert several.rate_note(Config(), 5.0, "hall") is None
+
+
+def test_marks_leave_the_rate_in_the_calibration(site: Path) -> None:
+    made = calibration_file.read(site.parent / "m.calibration.json")
+    assert recalibrate(made, Marks()).rates == made.rates
+
+
+def test_who_applies_a_calibration_of_another_rate_says_so(
+    stepvad: Command, site: Path, tmp_path: Path
+) -> None:
+    model, slow = tmp_path / "m.safetensors", tmp_path / "slow.parquet"
+    scored = stepvad("score", model, slow, "--events", tmp_path / "events.jsonl")
+    assert f"warning: {OTHER_RATE}" in scored.err
+    same = stepvad("score", model, tmp_path / "poses", "--events", tmp_path / "events.jsonl")
+    assert "calibrated on" not in same.err
+    reported = stepvad("report", model, slow, "-o", tmp_path / "a.html")
+    assert f"warning: {OTHER_RATE}" in reported.err
+    checked = stepvad("watch", site, "--check")
+    assert f"warning: camera door: {OTHER_RATE}" in checked.out
+    place = tmp_path / "archive" / "date=2026-05-01"
+    place.mkdir(parents=True)
+    shutil.copy(slow, place)
+    archived = stepvad("archive", "score", tmp_path / "archive", "-o", tmp_path / "s", "--model",
+                       model)  # fmt: skip
+    assert f"warning: {OTHER_RATE}" in archived.err
+    assert "warning: the model was fitted at 25 frames per second" in archived.err
+
+
+def test_a_site_and_a_worker_log_a_calibration_of_another_rate(
+    site: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = FleetModels.load([ModelSettings(model=tmp_path / "m.safetensors")])
+    models.profile("s1/door", 25.0)
+    assert "calibrated" not in caplog.text
+    models.profile("s1/door", 5.0)
+    assert f"camera s1/door: {OTHER_RATE}" in caplog.text
+    caplog.clear()
+    with closing(Store(tmp_path / "events.db")) as store:
+        Pipeline(load(site), Models(), LiveStatus(), store)
+    assert f"camera door: {OTHER_RATE}" in caplog.text
+
+
+def test_a_threshold_by_hand_needs_no_calibration_of_the_same_rate(site: Path) -> None:
+    model = Models().load(site.parent / "m.safetensors")
+    assert model.calibration_note("door", 5.0, 3.0) is None
+    assert OTHER_RATE in (model.calibration_note("door", 5.0, None) or "")

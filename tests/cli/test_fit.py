@@ -63,6 +63,19 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
     assert a != c
 
 
+def test_two_processes_with_two_threads_each_write_the_same_bytes(
+    people: Path, tmp_path: Path
+) -> None:
+    wide = ("--max-steps", "4", "--width", "64", "--K", "12")
+    for name in "ab":
+        subprocess.run(
+            [sys.executable, "-m", "stepvad", "fit", str(people / "pose" / "train"),
+             "-o", str(tmp_path / name), *wide],
+            env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True, timeout=300,
+        )  # fmt: skip
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 def test_validation_keeps_the_best_epoch(stepvad: Command, people: Path, tmp_path: Path) -> None:
     output = tmp_path / "m.safetensors"
     words = ("--epochs", "3", "--patience", "1", "--width", "16", "--K", "12")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 import time
 from collections.abc import Iterator
@@ -114,3 +115,50 @@ def test_writers_of_one_place_do_not_meet(tmp_path: Path) -> None:
         other.write_text("other")
     assert path.read_text() == "one"
     assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C arrives as soon as a file was made."""
+    make = os.open
+
+    def make_and_press(path: Path, flags: int, mode: int = 0o777) -> int:
+        descriptor = make(path, flags, mode)
+        signal.raise_signal(signal.SIGINT)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", make_and_press)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_ctrl_c_right_after_the_file_was_made_leaves_none(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "a"):
+        pass
+    assert not [*tmp_path.iterdir()]
+
+
+def test_ctrl_c_leaves_the_file_of_another_writer(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    path = tmp_path / "a"
+    with replacing(path) as others:
+        request.getfixturevalue("interrupted")
+        with pytest.raises(KeyboardInterrupt), replacing(path):
+            pass
+        assert [*tmp_path.iterdir()] == [others]
+
+
+def test_a_writer_that_is_done_leaves_the_file_of_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, replace = tmp_path / "a", Path.replace
+
+    def replace_and_lose_the_name(self: Path, target: Path) -> Path:
+        done = replace(self, target)
+        self.write_text("of the next writer")
+        return done
+
+    monkeypatch.setattr(Path, "replace", replace_and_lose_the_name)
+    with replacing(path) as temporary:
+        temporary.write_text("1")
+    assert temporary.read_text() == "of the next writer"

@@ -23,7 +23,8 @@ def test_an_id_is_the_same_whenever_it_is_made_and_differs_in_every_part() -> No
 
 def test_an_event_goes_through_json_unchanged() -> None:
     ended = record(why="left knee bends further").ended("calm", 1010.0)
-    for one in (record(), ended, record(box=None, zones=(), scales=())):
+    rated = record(camera_fps=12.5, model_fps=np.float32(25))
+    for one in (record(), ended, record(box=None, zones=(), scales=()), rated):
         assert Record.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
@@ -48,6 +49,8 @@ def test_a_field_of_a_newer_version_is_left_out() -> None:
         ({"camera": ""}, "camera"),
         ({"box": (1.0, 2.0)}, "4 numbers"),
         ({"severity": "panic"}, "alert or detection"),
+        ({"camera_fps": 0.0}, "a rate above 0 as camera_fps"),
+        ({"model_fps": float("nan")}, "a rate above 0 as model_fps"),
         ({"end_time": 1001.0}, "neither"),
         ({"end_time": 1001.0, "ended_by": "boredom"}, "camera lost"),
     ],
@@ -84,6 +87,14 @@ def test_a_message_tells_before_and_after() -> None:
 def test_a_message_goes_through_json_unchanged() -> None:
     for told in (message("new", None, record()), message("update", record(), record(score=9.0))):
         assert SinkMessage.from_json(json.loads(json.dumps(told.to_json()))) == told
+
+
+def test_events_and_messages_without_frame_rates_are_read() -> None:
+    rates = {"camera_fps", "model_fps"}
+    old = {name: value for name, value in record().to_json().items() if name not in rates}
+    assert Record.from_json(old) == record()
+    told = SinkMessage.from_json({"type": "new", "before": old, "after": old})
+    assert (told.after.camera_fps, told.after.model_fps) == (None, None)
 
 
 def test_an_event_without_a_version_is_read_and_one_of_a_newer_version_is_refused() -> None:

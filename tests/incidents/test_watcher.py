@@ -103,6 +103,8 @@ def test_live_windows_scores_and_events_are_those_of_the_recorded_tracks(
     live = watcher(small_model, threshold)
     cut_by_stream.clear()
     changes = play(live, clip, shed) + live.events.lose("stopped")
+    rates = {(record.camera_fps, record.model_fps) for _, record in changes}
+    assert rates <= {(25.0, small_model.config.fps)}
 
     x = np.concatenate([windows.x for windows in cut_by_stream])
     track = np.concatenate([windows.track_id for windows in cut_by_stream])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,14 @@ from stepvad.archive.layout import SUFFIX, ArchiveShard, directory
 from stepvad.archive.layout import shards as shards_of
 from stepvad.archive.shards import Job, ShardOutcome, ShardTask
 from stepvad.archive.storage import Directory
-from stepvad.config import Engine, Runtime
+from stepvad.calibration import Calibration, beside
+from stepvad.config import Config, Engine, Runtime
 from stepvad.detector import Detector
 from stepvad.errors import StepvadError
 from stepvad.executors import Executor
 from stepvad.model import modelfile
 from stepvad.progress import Progress, Report, silent
+from stepvad.windows.sampling import is_resampled, rate_note
 
 MEGABYTE = 1_000_000
 
@@ -36,6 +38,8 @@ class ArchiveSummary:
     """Windows scored in this run."""
     failed: dict[str, str]
     """Pose files without scores, and why."""
+    warnings: tuple[str, ...] = ()
+    """Frame rates of the poses at which the model or its calibration does not hold, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +100,21 @@ def score(
         failed |= outcome.failed
     scored = sum(_windows(outcome) for outcome in outcomes)
     total = scored + sum(map(_windows, kept))
-    return ArchiveSummary(len(plan), len(kept), total, scored, dict(sorted(failed.items())))
+    warnings = _rate_warnings(config, beside.find(model, job.model_sha256), kept + outcomes)
+    failed = dict(sorted(failed.items()))
+    return ArchiveSummary(len(plan), len(kept), total, scored, failed, warnings)
+
+
+def _rate_warnings(
+    config: Config, calibration: Calibration | None, outcomes: Iterable[ShardOutcome]
+) -> tuple[str, ...]:
+    """Warnings of clips whose frame rate is neither the model's nor converted to it."""
+    known = [outcome.facts.clips.values() for outcome in outcomes if outcome.facts is not None]
+    rates = {clip.fps for clips in known for clip in clips if clip.windows}
+    notes = [rate_note(config, fps) for fps in rates if not is_resampled(config, fps)]
+    if calibration is not None:
+        notes += [calibration.rate_note(config, fps) for fps in rates if fps is not None]
+    return tuple(sorted(filter(None, notes)))
 
 
 def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOptions) -> Job:

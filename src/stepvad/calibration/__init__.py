@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from stepvad.calibration.counting import Counted, NormalClip, levels_of
 from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked, with_marked
 from stepvad.calibration.promise import Threshold, threshold_for
+from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.incidents.events import Rules
@@ -28,6 +31,8 @@ __all__ = [
 
 RULES = Rules(threshold=1.0)
 """Default rules for events; a calibration sets its own threshold."""
+SAME_RATE = 0.01
+"""Relative difference up to which two frame rates are one: 29.97 and 30."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +52,29 @@ class Calibration:
     """Alerts marked as normal, by id."""
     looks: Mapping[str, BlockStats] = field(default_factory=dict)
     """Statistics of each camera's footage, to detect drift."""
+    rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Frames per second of each camera's footage, ascending; empty in older files."""
 
     def rules_of(self, camera: str) -> Rules:
         """Rules for events of a camera, with its own threshold or else the one for all."""
         return replace(self.rules, threshold=self.cameras.get(camera, self.threshold).value)
+
+    def rate_note(self, config: Config, fps: float, camera: str | None = None) -> str | None:
+        """Why its thresholds do not hold for footage of this frame rate; None if they do.
+
+        A model that resamples has comparable scores at every rate. Older files state no rates.
+        """
+        own = self.rates.get(camera or "", ())
+        known = own if camera in self.cameras else sorted({*chain(*self.rates.values())})
+        is_same = any(math.isclose(fps, rate, rel_tol=SAME_RATE) for rate in known)
+        if not known or is_same or (config.clock and config.fps is not None):
+            return None
+        rates = " and ".join(f"{rate:g}" for rate in known)
+        return (
+            f"the threshold was calibrated on footage of {rates} frames per second, this footage "
+            f"has {fps:g}: its promise does not hold; calibrate on footage of {fps:g} per second, "
+            "or fit with --clock"
+        )
 
 
 def calibrate(
@@ -90,13 +114,15 @@ def calibrate_cameras(
     """
     levels = levels_of([clip.windows.A for clips in footage.values() for clip in clips])
     counted = {name: Counted.of(clips, levels, rules) for name, clips in footage.items()}
-    return from_counts(
+    made = from_counts(
         counted,
         model_sha256=model_sha256,
         alerts_per_hour=alerts_per_hour,
         confidence=confidence,
         rules=rules,
     )
+    rates = {name: tuple(sorted({clip.fps for clip in clips})) for name, clips in footage.items()}
+    return replace(made, rates=rates)
 
 
 def from_counts(

@@ -19,8 +19,10 @@ from stepvad.files import bounded
 from stepvad.files.atomic import replacing
 from stepvad.incidents.events import Rules
 from stepvad.payload import LOWEST, Fields
+from stepvad.poses import MAX_FPS
 
 SCHEMA = 1
+"""Version of the layout. Fields that older files lack do not change it."""
 SUFFIX = ".calibration.json"
 MAX_BYTES = 1 << 27
 """Largest file; a week of one camera takes about 3 MB."""
@@ -48,6 +50,7 @@ def write(calibration: Calibration, path: Path) -> None:
         "marked": {name: asdict(alert) for name, alert in calibration.marked.items()},
         "looks": {name: _rows(looks) for name, looks in calibration.looks.items()},
         "looks_at": next((list(looks.names) for looks in calibration.looks.values()), []),
+        "rates": {name: list(rates) for name, rates in calibration.rates.items()},
     }
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -128,6 +131,7 @@ def _calibration(own: Fields) -> Calibration:
             for name, one in marked.items()
         },
         looks={name: _looks(own.texts("looks_at"), looks.items(name)) for name in looks.values},
+        rates=_rates(own.fields("rates")) if "rates" in own else {},
     )
 
 
@@ -162,6 +166,15 @@ def _looks(names: tuple[str, ...], rows: list[Any]) -> BlockStats:
     if not np.isfinite(values).all():
         raise ValueError("looks that are not finite")
     return BlockStats(names, values)
+
+
+def _rates(own: Fields) -> dict[str, tuple[float, ...]]:
+    """Frames per second of each camera's footage."""
+    rates = {name: own.numbers(name) for name in own.values}
+    for name, several in rates.items():
+        if not all(0 < rate < MAX_FPS for rate in several):
+            raise own.unlike(name, "frames per second")
+    return rates
 
 
 def _threshold(own: Fields) -> Threshold:

@@ -35,7 +35,7 @@ def recalibrate(before: Calibration, marks: Marks) -> Calibration:
         rules=before.rules,
         marked=marked | dict(marks.normal),
     )
-    return replace(after, looks=before.looks)
+    return replace(after, looks=before.looks, rates=before.rates)
 
 
 def refit(

@@ -91,6 +91,8 @@ def score(
         columns = ("shards", "kept", "windows", "scored now", "files failed")
         row = [summary.shards, summary.kept, summary.windows, summary.scored, len(summary.failed)]
         print_table(output, columns, [[f"{number:,}" for number in row]])
+    for warning in summary.warnings:
+        say(f"warning: {warning}")
     for name, reason in summary.failed.items():
         say(f"failed: {name}: {reason}")
     if summary.failed:

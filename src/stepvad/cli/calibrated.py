@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.terminal import notes_of
+from stepvad.cli.terminal import notes_of, say
 
 if TYPE_CHECKING:
     from stepvad.calibration import Calibration, Threshold
+    from stepvad.config import Config
     from stepvad.incidents.events import Rules
 
 CalibratedCameraOption = Annotated[
@@ -34,6 +36,16 @@ def rules_for(
 
     with notes_of("stepvad.calibration"):
         return beside.rules_for(model, sha256, threshold=threshold, camera=camera)
+
+
+def warn_of_rates(
+    model: Path, config: Config, rates: Iterable[float], camera: str | None = None
+) -> None:
+    """Warn of footage whose frame rate is not that of the calibration beside a model."""
+    made = calibration_of(model)
+    notes = (made and made.rate_note(config, rate, camera) for rate in sorted(rates))
+    for note in filter(None, notes):
+        say(f"warning: {note}")
 
 
 def camera_of(path: Path) -> str:

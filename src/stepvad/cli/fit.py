@@ -105,7 +105,12 @@ class TrainingOptions:
     patience: Annotated[
         int | None, typer.Option(help="Stop after this many validations without improvement.")
     ] = None
-    seed: Annotated[int, typer.Option(help="The same seed and poses give the same file.")] = 0
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="The same seed, poses and number of threads give the same file on one machine."
+        ),
+    ] = 0
     resume: Resume = False
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from stepvad.cli.calibrated import CalibratedCameraOption, rules_for
+from stepvad.cli.calibrated import CalibratedCameraOption, rules_for, warn_of_rates
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, load_detector, on_engine
 from stepvad.cli.groups import grouped
 from stepvad.cli.options import FpsOption
@@ -69,6 +69,8 @@ def report(
     with progress_bars() as bars:
         clip = read_clip(poses, format, bars)
         rate = clip.rate(fps)
+        if threshold is None:
+            warn_of_rates(model, detector.config, [rate], camera)
         clip = replace(clip, fps=rate)
         abnormal = None if labels is None else read_truth(labels, clip)
         if abnormal is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stepvad.cli.calibrated import CalibratedCameraOption, rules_for
+from stepvad.cli.calibrated import CalibratedCameraOption, rules_for, warn_of_rates
 from stepvad.cli.engine import DEFAULT_ENGINE, EngineOptions, on_engine
 from stepvad.cli.groups import grouped
 from stepvad.cli.options import FpsOption
@@ -88,11 +88,13 @@ def score(
     moments: list[list[str]] = []
     everything: list[dict[str, object]] = []
     found: list[FoundEvent] = []
+    rates: set[float] = set()
     with progress_bars() as report, scoretable.writing(output) as write_frames:
         for number, clip in enumerate(read_poses(poses, format, report, fps=fps, distinct=True)):
             scores = detector.score(clip, report=report)
             write_frames(scores)
             if rules is not None:
+                rates.add(clip.rate(fps))
                 found += eventlines.find(clip, scores, clip.rate(fps), rules, where)
             if plot is not None:
                 _plot(scores, plot, number)
@@ -100,6 +102,7 @@ def score(
             if as_json:
                 everything.append(_as_json(scores))
     if events is not None:
+        warn_of_rates(model, detector.config, rates, camera)
         eventlines.write(found, events)
         say(f"events: {len(found)}, written: {events}")
     if as_json:

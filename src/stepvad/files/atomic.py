@@ -34,9 +34,15 @@ def replacing(
     `mode`, reduced by the umask; an existing one keeps its own. Failures to write are raised as
     `error`; other errors inside the context, such as failures to read, propagate unchanged.
     """
-    with _written(path, error):
-        temporary = _made(path, mode)
+    temporary, other = _names(path)
     try:
+        with _written(path, error):
+            try:
+                _make(temporary, mode)
+            except FileExistsError:  # of another writer: ours gets its name before anything else
+                first, temporary = temporary, other
+                _remove_old(first)
+                _make(temporary, mode)
         try:
             yield temporary
         except OSError as reason:
@@ -48,9 +54,10 @@ def replacing(
             with suppress(FileNotFoundError):
                 temporary.chmod(stat.S_IMODE(path.stat().st_mode))
             temporary.replace(path)
-    finally:
+    except BaseException:  # Ctrl-C too, from the moment the file exists
         with suppress(OSError):
             temporary.unlink()
+        raise
 
 
 def remove_leftovers(directory: Path) -> None:
@@ -59,20 +66,13 @@ def remove_leftovers(directory: Path) -> None:
         _remove_old(file)
 
 
-def _made(path: Path, mode: int) -> Path:
-    """Create an empty temporary file in the directory of `path`.
+def _names(path: Path) -> tuple[Path, Path]:
+    """The usual name of the temporary file, in the directory of `path`, and an unused one.
 
     Writers of the same path try the same name first, so the next one finds what a killed one left.
     """
     mark = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]
-    temporary = path.parent / f".{mark}.tmp"
-    try:
-        _make(temporary, mode)
-    except FileExistsError:
-        _remove_old(temporary)
-        temporary = path.parent / f".{secrets.token_hex(8)}.tmp"
-        _make(temporary, mode)
-    return temporary
+    return path.parent / f".{mark}.tmp", path.parent / f".{secrets.token_hex(8)}.tmp"
 
 
 def _make(temporary: Path, mode: int) -> None:

@@ -240,6 +240,8 @@ class CameraEvents:
                 frame_seq=first,
                 confidence=0.0,
                 threshold=profile.rules.threshold,
+                camera_fps=profile.rate,
+                model_fps=profile.detector.config.fps,
             )
         now = replace(
             before,

@@ -59,6 +59,10 @@ class Record:
     why: str | None = None
     """Description of what is unusual."""
     ended_by: EndedBy | None = None
+    camera_fps: float | None = None
+    """Frames per second that the camera was watched at; None in older events."""
+    model_fps: float | None = None
+    """Frames per second that the model was fitted at; None if it does not state it."""
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -69,8 +73,9 @@ class Record:
         object.__setattr__(self, "zones", tuple(map(str, self.zones)))
         object.__setattr__(self, "tracks", tuple(map(int, self.tracks)))
         object.__setattr__(self, "scales", tuple(map(float, self.scales)))
-        if self.end_time is not None:
-            object.__setattr__(self, "end_time", float(self.end_time))
+        for name in ("end_time", "camera_fps", "model_fps"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, float(getattr(self, name)))
         if self.box is not None:
             object.__setattr__(self, "box", tuple(map(float, self.box)))
         self._check()
@@ -86,6 +91,10 @@ class Record:
             raise DataError(f"event {self.id}: expected finite numbers, got NaN or infinity")
         if self.box is not None and len(self.box) != 4:
             raise DataError(f"event {self.id}: expected a box of 4 numbers, got {len(self.box)}")
+        for name in ("camera_fps", "model_fps"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise DataError(f"event {self.id}: expected a rate above 0 as {name}, got {value}")
         if self.severity not in get_args(Severity):
             raise DataError(
                 f"event {self.id}: expected severity alert or detection, got {self.severity!r}"

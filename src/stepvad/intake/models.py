@@ -43,6 +43,12 @@ class Loaded:
             )
         return rules
 
+    def calibration_note(self, camera: str, rate: float, threshold: float | None) -> str | None:
+        """Why the calibrated threshold of a camera does not hold at its frame rate, if so."""
+        if self.calibration is None or threshold is not None:
+            return None
+        return self.calibration.rate_note(self.detector.config, rate, camera)
+
 
 @dataclass(frozen=True, slots=True)
 class Models:

@@ -34,9 +34,8 @@ def closed_form(
     """∇_z f_θ(z, σ), `(N, K)`, at σ = `sigmas[scale]`.
 
     With a_i = W_i h_i + b_i and g_i = ∂f/∂h_i, every block gives g_i = g_{i+1} + W_iᵀ (g_{i+1} ⊙
-    GELU'(a_i)). The input layer and block 1 are one product, and σ's branches are computed once
-    per scale. `noise (blocks, N, width)` is the block jitter; `precision` is that of the large
-    products, if it differs from the network's.
+    GELU'(a_i)). The input layer and block 1 are one product; σ's branches are computed once per
+    scale. `noise (blocks, N, width)` is the block jitter; `precision` is that of large products.
     """
     blocks = cast("list[Block | PlainBlock]", list(f.blocks))
     first, *others = blocks
@@ -47,6 +46,7 @@ def closed_form(
     a = F.linear(inputs, W_1in, W_1 @ f.input.bias + first.linear.bias)
     if noise is not None:
         h, a = h + noise[0], a + F.linear(noise[0], W_1)
+    at_scale = F.one_hot(scale, len(sigmas)).to(z.dtype)  # threads add to an index in any order
     slopes = []
     for i, block in enumerate(blocks):
         if i > 0:
@@ -54,7 +54,7 @@ def closed_form(
             a = _product(h, block.linear.weight.T, precision) + block.linear.bias
         y, slope = gelu_and_slope(a)
         slopes.append(slope)
-        h = h + y + block.modulation(sigmas[:, None])[scale] if isinstance(block, Block) else y
+        h = h + y + at_scale @ block.modulation(sigmas[:, None]) if isinstance(block, Block) else y
     g = f.head.weight.expand(len(z), -1)
     for block, slope in zip(reversed(others), reversed(slopes[1:]), strict=True):
         g_a = _product(g * slope, block.linear.weight, precision)

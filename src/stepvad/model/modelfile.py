@@ -207,6 +207,21 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str
     return tensors, meta, hashlib.sha256(raw).hexdigest()
 
 
+def state_rate(path: Path, fps: float) -> None:
+    """Write the frame rate that a model was fitted at into its file, which states none yet."""
+    tensors, meta = read_tensors(path)
+    with whole(path, meta):
+        config, _, _ = read_settings(meta)
+        views = tuple(replace(view, fps=fps) for view in config.views)
+        stated = replace(config, fps=fps, views=views)
+    if config.fps is not None:
+        raise ModelFileError(
+            f"{path}: expected a model without a frame rate, got one of {config.fps:g} per second",
+            hint="fit a model on footage of the other rate",
+        )
+    write_tensors(tensors, {**meta, "format": FORMAT, "config": stated.facts()}, path)
+
+
 def sha256(path: Path) -> str:
     """Digest of a file; a loaded model has its own, taken from the bytes it was read from."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from stepvad.config import Config
 from stepvad.files.secrets import secret
-from stepvad.intake.models import Models
+from stepvad.intake.models import Loaded, Models
 from stepvad.intake.playback import open_scene
 from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.settings.tls import server_tls
 from stepvad.stream import Stream
 from stepvad.video.models import model_file
 from stepvad.video.source import open_video
-from stepvad.windows.sampling import rate_note
+from stepvad.windows.sampling import is_resampled, rate_note
 
 
 def check(settings: SiteSettings) -> Iterator[str]:
@@ -26,7 +25,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
         Stream(model.detector, fps=camera.rate)
         _try(camera)
         yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
-        yield from _rate(camera, model.detector.config)
+        yield from _rate(camera, model)
         yield from _link(camera)
     if any(camera.kind in ("stream", "video") for camera in settings.cameras):
         for network in (settings.pose.detector, settings.pose.pose):
@@ -40,16 +39,16 @@ def check(settings: SiteSettings) -> Iterator[str]:
         yield f"ok: the page can use the certificate {web.certificate}"
 
 
-def _rate(camera: CameraSettings, config: Config) -> Iterator[str]:
-    """Compare a camera's frame rate with the one its model was fitted at."""
+def _rate(camera: CameraSettings, model: Loaded) -> Iterator[str]:
+    """Compare a camera's frame rate with those of its model and calibration."""
+    config = model.detector.config
     note = rate_note(config, camera.rate)
     if note is not None:
-        yield f"{'ok' if config.clock else 'warning'}: camera {camera.name}: {note}"
-    elif config.fps is None:
-        yield (
-            f"warning: camera {camera.name}: its model does not state the frame rate it was fitted "
-            f"at; it must be {camera.rate:g} per second, the camera's rate"
-        )
+        is_fine = is_resampled(config, camera.rate)
+        yield f"{'ok' if is_fine else 'warning'}: camera {camera.name}: {note}"
+    note = model.calibration_note(camera.name, camera.rate, camera.threshold)
+    if note is not None:
+        yield f"warning: camera {camera.name}: {note}"
 
 
 def _try(camera: CameraSettings) -> None:

@@ -18,6 +18,7 @@ restarted by its stage. If a stage dies or hangs, the site exits and
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,8 @@ from stepvad.site.watcher import Watcher
 from stepvad.skeletons import COCO17
 from stepvad.stream import Stream
 from stepvad.supervision.stages import Stage, Supervisor
+
+logger = logging.getLogger(__name__)
 
 SCORING_S, WRITER_S, BACKGROUND_S = 4.0, 4.0, 3.0
 """Stop timeouts of the stages after the intake, in the order of stopping."""
@@ -106,6 +109,9 @@ class Pipeline:
         """Create the watcher of a camera with its model."""
         model = self._models.load(self._settings.model_of(camera))
         rules = model.rules_of(camera)
+        note = model.calibration_note(camera.name, camera.rate, camera.threshold)
+        if note is not None:
+            logger.warning("camera %s: %s", camera.name, note)
         skeleton = COCO17 if scene is None else scene.clip.skeleton
         self._status.camera(
             camera.name,

@@ -127,6 +127,8 @@ class EventAnswer(_Answer):
     scales: list[float]
     why: str | None
     ended_by: EndedBy | None
+    camera_fps: float | None
+    model_fps: float | None
     record_schema: int = Field(alias="schema")
     normal: bool = Field(description="Whether somebody said that this was normal.")
 

@@ -90,8 +90,8 @@ class Sampling:
 def _ratio(config: Config, fps: float | None) -> float:
     """Frames of the camera per frame of the model; the rates are logged once."""
     if (note := rate_note(config, fps)) is not None:
-        logger.log(logging.INFO if config.clock and fps else logging.WARNING, note)
-    if not config.clock or config.fps is None or fps is None:
+        logger.log(logging.INFO if is_resampled(config, fps) else logging.WARNING, note)
+    if config.fps is None or fps is None or not is_resampled(config, fps):
         return 1.0
     ratio = fps / config.fps
     if not 1 / MAX_RATIO <= ratio <= MAX_RATIO:
@@ -102,13 +102,20 @@ def _ratio(config: Config, fps: float | None) -> float:
     return ratio
 
 
-def rate_note(config: Config, fps: float | None) -> str | None:
-    """What becomes of footage whose frame rate is not the model's; None if it is the same.
+def is_resampled(config: Config, fps: float | None) -> bool:
+    """Whether footage of this frame rate is converted to the model's."""
+    return config.clock and config.fps is not None and fps is not None
 
-    Without a rate in the model there is nothing to compare: `stepvad inspect` says so.
-    """
-    if config.fps is None or fps == config.fps:
+
+def rate_note(config: Config, fps: float | None) -> str | None:
+    """What becomes of footage whose frame rate is not the model's; None if it is the same."""
+    if fps == config.fps:
         return None
+    if config.fps is None:
+        return (
+            "the model does not state the frame rate it was fitted at and takes the footage's "
+            f"{fps:g} per second for it; state it once: stepvad inspect MODEL --set-fps RATE"
+        )
     if fps is None:
         return (
             f"footage of unknown frame rate is taken for the model's {config.fps:g} frames per "

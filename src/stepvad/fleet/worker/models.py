@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from stepvad.fleet.settings import ModelSettings
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.intake.models import Loaded, Models
 from stepvad.windows.online import check_online
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,9 @@ class FleetModels:
         """The profile for `site/camera`; None if no model matches it."""
         for one, model in zip(self.settings, self._loaded, strict=True):
             if one.has(camera):
+                note = model.calibration_note(camera, rate, one.threshold)
+                if note is not None:
+                    logger.warning("camera %s: %s", camera, note)
                 return CameraProfile(
                     camera=camera,
                     rate=rate,

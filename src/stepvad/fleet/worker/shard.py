@@ -227,7 +227,7 @@ class Shard:
         if connection.epoch != camera.epoch:
             self._lose(camera, "camera lost")
             if connection.rate != camera.profile.rate:
-                camera.profile = replace(camera.profile, rate=connection.rate)
+                camera.profile = self.models.profile(camera.name, connection.rate) or camera.profile
             camera.begin(connection, self.scorer.number())
         elif camera.is_over and batch.end > camera.scored:
             camera.begin(connection, self.scorer.number())
