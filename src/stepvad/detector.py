@@ -173,7 +173,7 @@ class Detector:
             return self._joined(windows)
         E = standardise_energies(self.energies(windows), self.model.E_mean, self.model.E_var)
         A = anomaly_score(E, windows.weight(self.config), self.config.aggregation)
-        return WindowScores(windows.track_id, windows.frame, windows.c, E, A)
+        return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
 
     def _joined(self, windows: Windows) -> WindowScores:
         """The mean of -log p over the views at hand, weighted by their shares; E holds each."""
@@ -184,7 +184,7 @@ class Detector:
             nats[view.rows, number] = surprise(part.score_windows(view.windows).A)
             weight[view.rows, number] = part.config.share
         A = (nats * weight).sum(axis=1) / weight.sum(axis=1)
-        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A)
+        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A, windows.seen)
 
     def energies(self, windows: Windows) -> NDArray[np.float32]:
         """f_θ(π(x), σ_i), `(N, L)`."""
