@@ -48,6 +48,7 @@ def test_an_old_calibration_keeps_its_threshold(expected: dict[str, Any]) -> Non
     assert found.model_sha256 == modelfile.sha256(model)
     assert found.threshold.value == pytest.approx(expected["threshold"])
     assert found.rules_of("yard").threshold == pytest.approx(found.threshold.value)
+    assert found.rules.max_interpolated == 0.5  # that version counted every window
 
 
 def test_an_old_store_is_opened_with_its_events_poses_and_explanations(tmp_path: Path) -> None:

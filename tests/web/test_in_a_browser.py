@@ -144,11 +144,16 @@ def test_an_event_says_how_much_was_interpolated(
     page: Page, life: tuple[Site, ServerThread]
 ) -> None:
     one = record(8000 + int(time.time()) % 1000, seen=0.75)
+    some = next(iter(life[0].explanations.values()))
+    life[0].explanations[one.id] = replace(some, score=one.top_score)
     life[0].store.change("new", one)
     life[0].store.change("end", one.ended("calm", one.start_time + 5))
     page.run(f"location.hash = '#event/{one.id}'")
     facts = "document.querySelector('#event .facts').textContent"
     page.wait(f"{OPEN} && {facts}.includes('25 % of the poses were interpolated')")
+    page.wait("!!document.querySelector('#event .stage')")
+    page.press("Escape", "Escape", number=27)
+    page.wait(f"!{OPEN}")
     life[0].store.delete(ids=[one.id])
 
 
