@@ -53,6 +53,7 @@ def test_an_old_calibration_keeps_its_threshold(expected: dict[str, Any]) -> Non
     assert found.model_sha256 == modelfile.sha256(model)
     assert found.threshold.value == pytest.approx(expected["threshold"])
     assert found.rules_of("yard").threshold == pytest.approx(found.threshold.value)
+    assert found.rules.max_interpolated == 0.5  # that version counted every window
 
 
 def test_an_old_model_asks_for_its_rate_and_takes_it_once(

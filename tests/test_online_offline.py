@@ -102,7 +102,7 @@ def test_a_stream_cuts_the_same_windows_and_gives_the_same_scores(
         online = [scores for _, scores in feed(stream, clip, twice=twice)]
         order = np.lexsort((joined(cut_by_stream, "frame"), joined(cut_by_stream, "track_id")))
         assert len(order) == len(expected)
-        for field in ("x", "c", "track_id", "frame", "flat"):
+        for field in ("x", "c", "track_id", "frame", "flat", "seen"):
             now, then = joined(cut_by_stream, field)[order], getattr(expected, field)
             assert now[...].tobytes() == then[in_order(expected)].tobytes(), field
         A = joined(online, "A")[order]

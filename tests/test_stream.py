@@ -81,8 +81,11 @@ def edge_clips(draw: st.DrawFn) -> Clip:
 def assert_same_bits(online: list[Windows], offline: Windows) -> None:
     """The windows of a stream are those of the finished clip, whatever their order."""
     fields = ("x", "c", "track_id", "frame", "flat")
-    now = Windows(*(np.concatenate([getattr(part, name) for part in online]) for name in fields))
-    for name in fields:
+    now = Windows(
+        *(np.concatenate([getattr(part, name) for part in online]) for name in fields),
+        seen=np.concatenate([part.seen for part in online]),
+    )
+    for name in (*fields, "seen"):
         a, b = (getattr(w, name)[np.lexsort((w.frame, w.track_id))] for w in (now, offline))
         assert a.tobytes() == b.tobytes(), name
 

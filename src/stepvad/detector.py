@@ -177,7 +177,7 @@ class Detector:
             return self._joined(windows)
         E = standardise_energies(self.energies(windows), self.model.E_mean, self.model.E_var)
         A = anomaly_score(E, windows.weight(self.config), self.config.aggregation)
-        return WindowScores(windows.track_id, windows.frame, windows.c, E, A)
+        return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
 
     def _joined(self, windows: Windows) -> WindowScores:
         """The mean of -log p over the views, weighted by their shares; E holds each.
@@ -189,7 +189,7 @@ class Detector:
             nats[view.rows, number] = self._nats(number, view.windows, part)
         share = np.array([part.config.share for part in self.parts], np.float32)
         A = (nats * (share / share.sum())).sum(axis=1)
-        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A)
+        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A, windows.seen)
 
     def _nats(self, number: int, windows: Windows, part: Detector) -> NDArray[np.float32]:
         """-log p of windows as one view sees them, at most its cap."""

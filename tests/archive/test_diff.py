@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad.archive import scorefile
+from stepvad.archive import diff, scorefile
 from stepvad.archive.diff import Difference, Side, compare, gained_and_lost
 from stepvad.archive.scorefacts import ClipWindows, ScoreFacts, ScoreIdentity
 from stepvad.archive.scorefile import ClipScores
@@ -212,6 +212,27 @@ def test_a_file_of_scores_is_the_same_bytes_every_time(tmp_path: Path) -> None:
         assert json.dumps(scorefile.read_facts(file, "a").clips["x"].fps)
 
 
+def test_muted_windows_make_no_event_and_files_without_shares_are_read(tmp_path: Path) -> None:
+    windows = scores_of([(1, 0, 50, 9.0), (2, 0, 50, 9.0)])
+    seen = np.where(windows.track_id == 1, np.float32(0.3), np.float32(1))
+    path = tmp_path / "camera=a" / "x.parquet"
+    path.parent.mkdir()
+    with scorefile.writing(path, None) as writer:
+        writer.add(ClipScores("x", replace(windows, seen=seen)))
+        writer.close(replace(FACTS, clips={"x": ClipWindows(FPS, 1000)}))
+    with path.open("rb") as file:
+        (part,) = scorefile.read_scores(file, "x")
+    assert part.windows.seen.tobytes() == seen.tobytes()
+    side = Side(Directory.at(str(tmp_path)), lambda camera: Rules(threshold=2.0))
+    (event,) = diff._events(side, ["camera=a/x.parquet"], "a", None)["x"]
+    assert event.tracks == (2,)
+    older, entries = pq.read_table(path).drop_columns(["seen"]), pq.read_metadata(path).metadata
+    kept = {key: value for key, value in entries.items() if key != b"ARROW:schema"}
+    pq.write_table(older.replace_schema_metadata(kept), path)
+    (event,) = diff._events(side, ["camera=a/x.parquet"], "a", None)["x"]
+    assert event.tracks == (1, 2)
+
+
 def test_scores_that_nobody_wrote_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", {"x": [(1, 0, 50, 2.0)]})
     path = tmp_path / "a.parquet"
@@ -232,6 +253,7 @@ def test_scores_that_nobody_wrote_are_refused(tmp_path: Path) -> None:
         ),
         "column frame": whole.drop_columns(["frame"]),
         "column A": whole.set_column(3, "A", pa.array(["1"] * len(whole))),
+        "column seen": whole.set_column(5, "seen", pa.array(["1"] * len(whole))),
     }
     for words, table in spoilt.items():
         encodings = {"frame": "DELTA_BINARY_PACKED"} if "frame" in table.column_names else None

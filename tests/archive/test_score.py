@@ -62,9 +62,9 @@ def test_an_archive_has_the_scores_of_its_clips_to_the_bit(
     assert len(files) == len(clips) == 6
     for clip in clips:
         expected, table = detector.score(clip), table_of(place, files[clip.name])
-        assert table.column_names == ["clip", "track_id", "frame", "A", "c", "E"]
+        assert table.column_names == ["clip", "track_id", "frame", "A", "c", "seen", "E"]
         assert set(table["clip"].to_pylist()) == {clip.name}
-        for name in ("track_id", "frame", "A", "c"):
+        for name in ("track_id", "frame", "A", "c", "seen"):
             assert table[name].to_numpy().tobytes() == getattr(expected.windows, name).tobytes(), (
                 name
             )

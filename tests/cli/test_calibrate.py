@@ -42,12 +42,12 @@ def test_it_is_kept_beside_the_model_and_told_as_json(
     own = tmp_path / "own.safetensors"
     own.write_bytes(model.read_bytes())
     words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8", "--json")
-    run = stepvad(*words, "--gap-seconds", "2")
+    run = stepvad(*words, "--gap-seconds", "2", "--max-interpolated", "0.3")
     assert run.code == 0, run.err
     (facts,) = json.loads(run.out)
     made = file.read(tmp_path / "own.calibration.json")
     assert facts["threshold"]["value"] == made.threshold.value
-    assert made.rules.gap_s == 2
+    assert (made.rules.gap_s, made.rules.max_interpolated) == (2, 0.3)
 
 
 def test_it_refuses_what_the_footage_cannot_carry(

@@ -141,6 +141,7 @@ class Heard:
                 told.after.tracks,
                 told.after.track_id,
                 told.after.frame_seq,
+                told.after.seen,
             )
             for told in self.told
         )

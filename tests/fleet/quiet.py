@@ -24,7 +24,8 @@ from tests.fleet.fleets import SIZE, THRESHOLD, Heard, Script
 def digests(windows: Windows) -> list[str]:
     """Each window's bits."""
     return [
-        f"{windows.track_id[i]} {windows.frame[i]} {_sha1(windows.x[i].tobytes())}"
+        f"{windows.track_id[i]} {windows.frame[i]} {_sha1(windows.x[i].tobytes())} "
+        f"{windows.seen[i]}"
         for i in range(len(windows))
     ]
 

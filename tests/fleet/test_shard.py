@@ -23,9 +23,10 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.incidents.camera_events import CameraEvents, RecordChange
+from stepvad.incidents.events import Rules
 from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores
-from stepvad.poses import Clip
+from stepvad.poses import Clip, Track
 from stepvad.windows import Windows
 from tests.fleet.fleets import THRESHOLD, Heard, Script, renumbered, script
 from tests.fleet.quiet import assert_same, digests, quiet
@@ -96,6 +97,37 @@ def test_events_and_windows_are_those_of_a_site(
     assert {d for windows in cut_by_stream for d in digests(windows)} == expected.windows
     assert sum(len(windows) for windows in cut_by_stream) == len(expected.windows)
     assert shard.scorer.counts.frames == sum(clip.n_frames for clip in scenes)
+
+
+@pytest.mark.parametrize("frames", [1, 10])
+def test_a_worker_mutes_the_windows_that_a_site_mutes(
+    models: FleetModels, scenes: list[Clip], frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cameras that lose none, some and most of their frames."""
+    clips = [_thinned(clip, 1 + i // 2) for i, clip in enumerate(scenes)]
+    scripts = [script(f"s{i}/cam", clip, frames=frames) for i, clip in enumerate(clips)]
+    expected = quiet(scripts)
+    shard, sent = shard_of(models), deliveries(interleaved(scripts))
+    rng = np.random.default_rng(0)
+    while sent:
+        n = int(rng.integers(1, 60))
+        step(shard, sent[:n])
+        sent = sent[n:]
+    assert_same(heard(shard.changes), expected)
+    told = [record for _, record in expected.changes]
+    assert {record.doubt for record in told} >= {None, "50 % of the poses were interpolated"}
+    muted = Rules.muted
+    monkeypatch.setattr(Rules, "muted", lambda self, windows: muted(self, windows) & False)
+    assert len(quiet(scripts).changes) > len(told)
+
+
+def _thinned(clip: Clip, keep: int) -> Clip:
+    """The clip with one of `keep` frames of everybody."""
+    tracks = []
+    for one in clip.tracks:
+        kept = one.frames % keep == 0
+        tracks.append(Track(one.id, one.frames[kept], one.keypoints[kept], one.confidence[kept]))
+    return replace(clip, tracks=tuple(tracks))
 
 
 def test_duplicates_and_disorder_leave_no_trace(

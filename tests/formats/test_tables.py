@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import stepvad
 from stepvad import Clip, DataError, Detector, MissingExtraError, Scores, Skeleton, Track
 from stepvad.formats.tables import (
+    SCORE_COLUMNS,
     clips_from_table,
     clips_to_table,
     scores_from_table,
@@ -143,14 +145,16 @@ def test_no_clips_make_no_table() -> None:
 @pytest.fixture(scope="module")
 def scores(small_model: Detector, walkers: list[Clip]) -> list[Scores]:
     nobody = Clip("nobody", 25.0, 30, ())
-    return [small_model.score(clip) for clip in (*walkers[:2], nobody)]
+    found = [small_model.score(clip) for clip in (*walkers[:2], nobody)]
+    seen = np.linspace(0, 1, len(found[0].A), dtype=np.float32)
+    return [replace(found[0], windows=replace(found[0].windows, seen=seen)), *found[1:]]
 
 
 def assert_equal_scores(found: list[Scores], expected: list[Scores]) -> None:
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours.clip, ours.n_frames, ours.T) == (theirs.clip, theirs.n_frames, theirs.T)
         assert (ours.counts, ours.flat_windows) == (theirs.counts, theirs.flat_windows)
-        for name in ("track_id", "frame", "c", "E", "A"):
+        for name in ("track_id", "frame", "c", "E", "A", "seen"):
             a, b = getattr(ours.windows, name), getattr(theirs.windows, name)
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
@@ -159,7 +163,7 @@ def assert_equal_scores(found: list[Scores], expected: list[Scores]) -> None:
 
 def test_scores_come_back_from_a_table_as_they_were(scores: list[Scores]) -> None:
     table = scores_to_table(scores)
-    assert table.column_names == ["clip", "track", "frame", "confidence", "score", "energies"]
+    assert table.column_names == [*SCORE_COLUMNS, "seen", "energies"]
     assert len(table) == sum(len(one.windows) for one in scores) > 100
     np.testing.assert_array_equal(table["score"].to_numpy()[: len(scores[0].A)], scores[0].A)
     assert_equal_scores(scores_from_table(table), scores)
@@ -176,6 +180,10 @@ def test_scores_without_metadata_need_the_length_of_a_window(scores: list[Scores
         assert ours.T == theirs.T
         assert ours.n_frames == theirs.windows.frame.max() + 1
         assert ours.windows.E.shape == (len(theirs.A), 0)
+        np.testing.assert_array_equal(ours.windows.seen, theirs.windows.seen)
+    older = scores_from_table(bare.drop_columns(["seen"]), T=scores[0].T)
+    for ours, theirs in zip(older, scores[:2], strict=True):
+        assert set(ours.windows.seen.tolist()) == {1.0}
         np.testing.assert_array_equal(ours.frames, theirs.frames[: ours.n_frames])
 
 
@@ -184,6 +192,8 @@ def test_scores_without_metadata_need_the_length_of_a_window(scores: list[Scores
     [
         ({"score": [float("nan")]}, "column score, row 0: expected a finite number, got nan"),
         ({"score": ["high"]}, "column score: expected numbers, got string"),
+        ({"seen": [float("nan")]}, "column seen, row 0: expected a finite number, got nan"),
+        ({"seen": ["most"]}, "column seen: expected numbers, got string"),
         ({"track": [1.0]}, "column track: expected whole numbers, got double"),
         ({"clip": None}, "column clip: expected text, got none"),
     ],

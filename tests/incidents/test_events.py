@@ -198,6 +198,8 @@ def test_joined_events_keep_the_higher_peak_and_the_beginning_of_the_first() -> 
         ({"release": 0.0}, "release: expected more than 0 and at most 1"),
         ({"min_s": -1.0}, "min_s: expected seconds from 0 on, got -1"),
         ({"gap_s": float("inf")}, "gap_s: expected seconds from 0 on"),
+        ({"max_interpolated": 1.5}, "max_interpolated: expected a share from 0 to 1, got 1.5"),
+        ({"max_interpolated": float("nan")}, "max_interpolated: expected a share from 0 to 1"),
     ],
 )
 def test_rules_without_sense_are_refused(wrong: dict[str, float], words: str) -> None:

@@ -110,10 +110,17 @@ def rules_of(scores: Scores, share: float = 0.9) -> Rules:
     return Rules(threshold=threshold, min_s=0.1, gap_s=0.5)
 
 
-def case_of(detector: Detector, clip: Clip, *, most: int = 20, **changes: Any) -> ReportedClip:
+def case_of(
+    detector: Detector,
+    clip: Clip,
+    *,
+    most: int = 20,
+    max_interpolated: float = 0.5,
+    **changes: Any,
+) -> ReportedClip:
     """A case with many events."""
     scores = detector.score(clip)
-    rules = rules_of(scores)
+    rules = replace(rules_of(scores), max_interpolated=max_interpolated)
     case = ReportedClip(
         scores=scores,
         fps=25.0,

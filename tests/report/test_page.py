@@ -58,7 +58,7 @@ def test_a_look_is_the_explanation_of_the_whole_clip(
 ) -> None:
     """Also where most poses are missing and filled in."""
     clip, T = thinned(yard, every), detector.config.T
-    case, n_windows = case_of(detector, clip), 0
+    case, n_windows = case_of(detector, clip, max_interpolated=1.0), 0
     looks = [(one.event, one.explained) for one in case.incidents if one.explained is not None]
     for event, look in looks:
         assert look.peak.track == event.peak_track
@@ -209,6 +209,7 @@ def test_colours_are_those_of_the_pictures(page: Element) -> None:
 def test_the_head_tells_the_threshold_and_what_it_promises(case: ReportedClip) -> None:
     head = read(render(case)).every("header")[0].text
     assert "chosen by hand, which promises nothing" in head
+    assert "A window with more than 50\xa0% interpolated poses makes none." in head
     assert case.model_sha256[:12] in head
     assert f"windows of {case.model.config.T} frames" in head
     promised = Threshold(

@@ -96,6 +96,26 @@ def test_frames_twice_and_in_disorder_change_nothing(tmp_path: Path) -> None:
     assert messy.counts("a")["windows"] == clean.counts("a")["windows"]
 
 
+def test_overload_is_shown_and_makes_no_events_of_interpolated_poses(tmp_path: Path) -> None:
+    settings, frames = two_cameras(tmp_path), [*one_person(40.0).by_frame()]
+    whole, overloaded = Pushed(settings), Pushed(settings)
+    reader, unsure = overloaded.status.subscribe(), dict[int, float]()
+    for slot, poses in frames:
+        whole.put("a", slot, slot, poses)
+        if slot % 5 == 0:
+            overloaded.put("a", slot, slot, poses)
+            for frame in reader.take().values():
+                unsure |= frame.muted
+    assert len(whole.finish()) >= 4
+    assert overloaded.finish() == []
+    for frame in reader.take().values():
+        unsure |= frame.muted
+    assert whole.counts("a")["muted_windows"] == 0
+    assert overloaded.counts("a")["muted_windows"] == overloaded.counts("a")["windows"] > 300
+    assert unsure
+    assert all(0.15 < seen < 0.3 for seen in unsure.values())
+
+
 def test_a_clock_that_is_moved_changes_no_score_and_no_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from stepvad.web import ServerThread, serve
 from tests.browser import CHROMIUM, Page, browser
 from tests.report.pages import joined_walkers
 from tests.web.feeding import living
-from tests.web.sites import TOKEN, Site, happen
+from tests.web.sites import TOKEN, Site, happen, person, record
 
 pytestmark = [
     pytest.mark.slow,
@@ -121,6 +121,40 @@ def test_an_event_appears_by_itself_and_is_said_aloud(
     assert page.run("window.same") is True
     life[0].store.delete(ids=[one.id])
     page.wait(f"!document.querySelector('#list li[data-id=\"{one.id}\"]')")
+
+
+def test_a_score_that_does_not_count_is_shown_with_the_reason(
+    page: Page, life: tuple[Site, ServerThread]
+) -> None:
+    status, doubt = life[0].status, "document.querySelector('.camera[data-camera=gate] .doubt')"
+    status.camera("gate", rate=10.0, threshold=3.0, model="walkers", zones={})
+    try:
+        page.wait(f"!!{doubt} && {doubt}.hidden")
+        status.frame("gate", 1, time.time(), (640, 360), [person(1)], {1: 9.0}, {1: 0.3})
+        page.wait(f"!{doubt}.hidden")
+        said = page.run(f"{doubt}.textContent")
+        assert said == "Score 9.00, not sure: 70 % of the poses were interpolated"
+        status.frame("gate", 2, time.time(), (640, 360), [person(1)], {1: 9.0})
+        page.wait(f"{doubt}.hidden")
+    finally:
+        del status._cameras["gate"]
+
+
+def test_an_event_says_how_much_was_interpolated(
+    page: Page, life: tuple[Site, ServerThread]
+) -> None:
+    one = record(8000 + int(time.time()) % 1000, seen=0.75)
+    some = next(iter(life[0].explanations.values()))
+    life[0].explanations[one.id] = replace(some, score=one.top_score)
+    life[0].store.change("new", one)
+    life[0].store.change("end", one.ended("calm", one.start_time + 5))
+    page.run(f"location.hash = '#event/{one.id}'")
+    facts = "document.querySelector('#event .facts').textContent"
+    page.wait(f"{OPEN} && {facts}.includes('25 % of the poses were interpolated')")
+    page.wait("!!document.querySelector('#event .stage')")
+    page.press("Escape", "Escape", number=27)
+    page.wait(f"!{OPEN}")
+    life[0].store.delete(ids=[one.id])
 
 
 def test_an_event_is_explained_by_motion_words_and_numbers(page: Page) -> None:

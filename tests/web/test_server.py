@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -13,7 +14,8 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from stepvad.errors import ConfigError
-from stepvad.web import ServerThread, serve
+from stepvad.intake.status import ScoredFrame
+from stepvad.web import ServerThread, answers, serve
 from tests.web.sites import BEARER, SIZE, Site, happen, person
 
 
@@ -85,6 +87,17 @@ def test_frames_and_health_are_pushed(mill: Site, server: ServerThread) -> None:
         while "events" not in (told := json.loads(line.recv(timeout=10))):
             pass
         assert told["events"] != health["events"]
+
+
+def test_a_score_of_interpolated_poses_says_that_it_does_not_count() -> None:
+    scores = {1: 4.5, 2: 9.0}
+    frame = ScoredFrame(1, 50.0, SIZE, (person(1), person(2), person(3)), scores, {2: 0.3})
+    sent: dict[str, Any] = json.loads(json.dumps(answers.people(frame, 3.0)))
+    first, second, third = sent["people"]
+    assert "doubt" not in first
+    assert "doubt" not in third
+    assert second["doubt"] == "not sure: 70 % of the poses were interpolated"
+    assert (second["score"], second["of"]) == (9.0, 3.0)
 
 
 @pytest.mark.slow

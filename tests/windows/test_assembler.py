@@ -16,7 +16,7 @@ from stepvad.stream import Stream
 from stepvad.windows import Windows
 from stepvad.windows.assembler import WindowAssembler
 
-Row = tuple[int, int, int, bytes, float, int]
+Row = tuple[int, int, int, bytes, float, float, int]
 
 
 def frames_of(seed: int, cameras: int, length: int) -> dict[int, list[tuple[int, list[Pose]]]]:
@@ -38,11 +38,10 @@ def frames_of(seed: int, cameras: int, length: int) -> dict[int, list[tuple[int,
 
 
 def rows(camera: int, windows: Windows, arrival: list[int]) -> list[Row]:
-    x, c = windows.x, windows.c
-    track, frame = windows.track_id, windows.frame
+    columns = windows.track_id, windows.frame, windows.x, windows.c, windows.seen
     return [
-        (camera, int(track[i]), int(frame[i]), x[i].tobytes(), float(c[i]), arrival[i])
-        for i in range(len(x))
+        (camera, int(track), int(frame), x.tobytes(), float(c), float(seen), at)
+        for track, frame, x, c, seen, at in zip(*columns, arrival, strict=True)
     ]
 
 

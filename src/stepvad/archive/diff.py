@@ -18,7 +18,7 @@ from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
 from stepvad.archive.storage import Directory
 from stepvad.calibration import RULES, file
 from stepvad.errors import DataError, StepvadError
-from stepvad.incidents.events import Event, Rules, find
+from stepvad.incidents.events import Event, Rules, find, without_muted
 from stepvad.model.scoring import WindowScores
 from stepvad.progress import Progress, Report, silent
 
@@ -202,7 +202,9 @@ def _that_matter(parts: Iterator[ClipScores], rules: Rules) -> WindowScores:
     kept: list[WindowScores] = []
     before: tuple[int, bool] | None = None  # track and whether above, of the last window
     for part in parts:
-        windows = part.windows
+        windows = without_muted(part.windows, rules)
+        if not len(windows):
+            continue
         above = np.float32(rules.calm) - 1e-6 * abs(rules.calm) <= windows.A
         same = np.diff(windows.track_id, prepend=windows.track_id[:1]) == 0
         after = np.concatenate(([False], above[:-1])) & same

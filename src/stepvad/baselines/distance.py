@@ -84,7 +84,7 @@ class DistanceDetector:
         windows.check(self.config, self.skeleton)
         E = self._distances(self.space.project(windows.x))[:, None]
         A = anomaly_score(E, windows.weight(self.config))
-        return WindowScores(windows.track_id, windows.frame, windows.c, E, A)
+        return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
 
     def _distances(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
         if self.neighbours is not None:

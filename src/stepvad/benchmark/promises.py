@@ -15,7 +15,7 @@ from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
-from stepvad.incidents.events import Rules, find
+from stepvad.incidents.events import Rules, find, without_muted
 from stepvad.model.scoring import frame_scores, true_runs
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
@@ -177,7 +177,7 @@ def measure(
         return NormalClip(scores.windows, clip.n_frames, clip.rate(fps))
 
     clips = [scored(clip) for clip in normal]
-    levels = levels_of([clip.windows.A for clip in clips])
+    levels = levels_of([without_muted(clip.windows, RULES).A for clip in clips])
     return Measured(
         counted=Counted.of(clips, levels, RULES),
         test=[(scored(clip), labels) for clip, labels in dataset.test_clips()],

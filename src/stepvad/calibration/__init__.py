@@ -14,7 +14,7 @@ from stepvad.calibration.promise import Threshold, threshold_for
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.incidents.events import Rules
+from stepvad.incidents.events import Rules, without_muted
 from stepvad.poses import Clip
 
 __all__ = [
@@ -95,7 +95,7 @@ def calibrate(
         DataError: If the footage cannot support the promise; says how much more is needed.
     """
     scored = [NormalClip.of(clip, detector.score(clip.with_rate(fps)), fps) for clip in clips]
-    levels = levels_of([one.windows.A for one in scored])
+    levels = levels_of([without_muted(one.windows, rules).A for one in scored])
     counted = Counted.of(scored, levels, rules)
     return threshold_for(counted, alerts_per_hour, confidence=confidence)
 
@@ -112,7 +112,8 @@ def calibrate_cameras(
 
     `footage` holds scored normal clips of each camera that the model was not fitted on.
     """
-    levels = levels_of([clip.windows.A for clips in footage.values() for clip in clips])
+    every = [clip.windows for clips in footage.values() for clip in clips]
+    levels = levels_of([without_muted(windows, rules).A for windows in every])
     counted = {name: Counted.of(clips, levels, rules) for name, clips in footage.items()}
     made = from_counts(
         counted,

@@ -38,6 +38,10 @@ class EventOptions:
         float, typer.Option(help="Time a person must stay above the threshold to count.")
     ] = 0.4
     gap_seconds: Annotated[float, typer.Option(help="Quiet time after which an event ends.")] = 3.0
+    max_interpolated: Annotated[
+        float,
+        typer.Option(help="Share of interpolated poses above which a window makes no event."),
+    ] = 0.5
 
 
 USUAL_EVENTS = EventOptions()
@@ -92,7 +96,12 @@ def calibrate(
         calibration = footage.calibrate(
             alerts_per_hour=promise.alerts_per_hour,
             confidence=promise.confidence,
-            rules=replace(RULES, min_s=events.min_seconds, gap_s=events.gap_seconds),
+            rules=replace(
+                RULES,
+                min_s=events.min_seconds,
+                gap_s=events.gap_seconds,
+                max_interpolated=events.max_interpolated,
+            ),
         )
     file.write(calibration, where)
     if plot is not None:

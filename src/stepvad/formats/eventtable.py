@@ -24,7 +24,7 @@ def write(events: Iterable[dict[str, Any]], format: TableFormat, file: TextIO) -
         file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in events)
         return
     names = [field.name for field in fields(Record)]
-    writer = csv.DictWriter(file, [*names, "marked"], lineterminator="\n")
+    writer = csv.DictWriter(file, [*names, "doubt", "marked"], lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in one.items()} for one in events)
 

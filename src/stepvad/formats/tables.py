@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ FORMAT = 1
 """Version of the score format."""
 EXTRA: Mapping[str, str] = {"feature": "a table", "extra": "parquet"}
 SCORE_COLUMNS = ("clip", "track", "frame", "confidence", "score")
+SEEN = "seen"
+"""The optional column of the share of poses that were seen; without it, all of them were."""
 ENERGIES = "energies"
 """The optional column of standardised energies, a list of L numbers in each row."""
 
@@ -79,8 +81,9 @@ def clips_from_table(table: Any, *, fps: float | None = None) -> list[Clip]:
 def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     """Scores as a `pyarrow.Table`, one row per window: `clip`, `track`, `frame` and the score.
 
-    `frame` is the last frame of the window, `confidence` is c(x), `score` is A(x), and `energies`
-    holds the standardised energy of each noise scale. Clips must have distinct names, and all
+    `frame` is the last frame of the window, `confidence` is c(x), `score` is A(x), `seen` is the
+    share of its poses that were not interpolated, and `energies` holds the standardised energy of
+    each noise scale. Clips must have distinct names, and all
     models the same number of noise scales. Needs the parquet extra.
     """
     pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
@@ -98,7 +101,7 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     rows = np.repeat(np.arange(len(several)), [len(one.windows) for one in several])
     named = pyarrow.DictionaryArray.from_arrays(rows, pyarrow.array(names, pyarrow.string()))
     columns = [named.cast(pyarrow.string()), windows.track_id, windows.frame, windows.c, windows.A]
-    table = dict(zip(SCORE_COLUMNS, columns, strict=True))
+    table = dict(zip(SCORE_COLUMNS, columns, strict=True)) | {SEEN: windows.seen}
     if L:
         table[ENERGIES] = pyarrow.FixedSizeListArray.from_arrays(windows.E.ravel(), L)
     facts = {"format": FORMAT, "scores": {one.clip: asdict(_Facts.of(one)) for one in several}}
@@ -168,18 +171,18 @@ def _scores(
 def _windows(table: Any, pyarrow: Any) -> WindowScores:
     """The window scores in the columns of a table."""
     track, frame = (table[name].cast(pyarrow.int64()).to_numpy() for name in ("track", "frame"))
-    c, A = (
-        table[name].cast(pyarrow.float32(), safe=False).to_numpy()
-        for name in ("confidence", "score")
-    )
-    for name, values in (("confidence", c), ("score", A)):
+    names = ("confidence", "score", *([SEEN] if SEEN in table.column_names else []))
+    numbers = {name: table[name].cast(pyarrow.float32(), safe=False).to_numpy() for name in names}
+    for name, values in numbers.items():
         wrong = np.flatnonzero(~np.isfinite(values))
         if len(wrong):
             raise DataError(
                 f"column {name}, row {wrong[0]}: expected a finite number, got {values[wrong[0]]}",
                 hint="leave out rows without a score",
             )
-    return WindowScores(track, frame, c, _energies(table, pyarrow), A)
+    c, A = numbers["confidence"], numbers["score"]
+    found = WindowScores(track, frame, c, _energies(table, pyarrow), A)
+    return replace(found, seen=numbers[SEEN]) if SEEN in numbers else found
 
 
 def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
@@ -205,6 +208,8 @@ def _check_columns(schema: Any, types: Any) -> None:
     kinds: dict[str, trackrows.ColumnType] = {"clip": ("text", trackrows.is_text)}
     kinds |= dict.fromkeys(("track", "frame"), ("whole numbers", trackrows.is_whole))
     kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
+    if SEEN in schema.names:
+        kinds[SEEN] = ("numbers", _is_number)
     trackrows.check_kinds(schema, types, kinds)
 
 

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.incidents.camera_state import CameraEventsState, PeakState
-from stepvad.incidents.events import Change, ChangeKind, Event, EventDetector, Rules
+from stepvad.incidents.events import (
+    Change,
+    ChangeKind,
+    Event,
+    EventDetector,
+    Rules,
+    without_muted,
+)
 from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
@@ -60,6 +67,7 @@ class _Peak:
     E: NDArray[np.float32]
     c: float
     box: Box | None
+    seen: float
 
 
 class CameraEvents:
@@ -125,7 +133,7 @@ class CameraEvents:
             open=self.open,
             detector=self._detector.state(),
             peaks=tuple(
-                PeakState(*key, tuple(peak.E.tolist()), peak.c, peak.box)
+                PeakState(*key, tuple(peak.E.tolist()), peak.c, peak.box, peak.seen)
                 for key, peak in peaks.items()
             ),
         )
@@ -137,7 +145,9 @@ class CameraEvents:
         self.open = state.open
         self._detector.restore(state.detector)
         self._peaks = {
-            (one.track, one.slot): _Peak(one.slot, np.array(one.E, np.float32), one.c, one.box)
+            (one.track, one.slot): _Peak(
+                one.slot, np.array(one.E, np.float32), one.c, one.box, one.seen
+            )
             for one in state.peaks
         }
 
@@ -148,7 +158,8 @@ class CameraEvents:
     def see(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
     ) -> list[RecordChange]:
-        """Process the scores of a slot and return the changes."""
+        """Process the scores of a slot and return the changes; muted windows change nothing."""
+        windows = without_muted(windows, self.profile.rules)
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))
         self._forget(slot)
@@ -258,6 +269,7 @@ class CameraEvents:
             box=peak.box,
             zones=tuple(zones),
             confidence=peak.c,
+            seen=peak.seen,
             scales=tuple(peak.E.tolist()),
         )
 
@@ -272,9 +284,9 @@ class CameraEvents:
         """Keep windows that may become the peak of an event."""
         for row in np.flatnonzero(self.profile.rules.calm <= windows.A).tolist():
             track, slot = int(windows.track_id[row]), int(windows.frame[row])
-            self._peaks[track, slot] = _Peak(
-                slot, windows.E[row].copy(), float(windows.c[row]), self._box(track, slot)
-            )
+            c, seen = float(windows.c[row]), float(windows.seen[row])
+            box = self._box(track, slot)
+            self._peaks[track, slot] = _Peak(slot, windows.E[row].copy(), c, box, seen)
 
     def _box(self, track: int, slot: int) -> Box | None:
         """Box of a person in a slot, or in the next one with a pose if the slot was missed."""

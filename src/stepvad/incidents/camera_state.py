@@ -12,17 +12,18 @@ from stepvad.payload import LOWEST, Fields, JsonObject
 
 @dataclass(frozen=True, slots=True)
 class PeakState:
-    """The window of a high score: track, slot, energies by scale, confidence and box."""
+    """The window of a high score: track, slot, energies by scale, confidence, box, share seen."""
 
     track: int
     slot: int
     E: tuple[float, ...]
     c: float
     box: Box | None
+    seen: float = 1.0
 
     @classmethod
-    def from_json(cls, facts: object) -> PeakState:
-        """Parse a peak from the list of its values."""
+    def from_json(cls, facts: object, seen: float) -> PeakState:
+        """Parse a peak from the list of its values; the share of seen poses is stored apart."""
         if not (isinstance(facts, list | tuple) and len(facts) == 5):
             raise DataError("peak: expected track, slot, energies, confidence and box, got others")
         own = Fields("peak", dict(zip(("track", "slot", "E", "c", "box"), facts, strict=True)))
@@ -32,6 +33,7 @@ class PeakState:
             E=own.numbers("E"),
             c=own.number("c"),
             box=None if own.value("box") is None else _box(own),
+            seen=seen,
         )
 
 
@@ -57,13 +59,17 @@ class CameraEventsState:
             "open": None if self.open is None else self.open.to_json(),
             "watch": self.detector.to_json(),
             "peaks": [[one.track, one.slot, list(one.E), one.c, one.box] for one in self.peaks],
+            "peaks_seen": [one.seen for one in self.peaks],
         }
 
     @classmethod
     def from_json(cls, facts: object) -> CameraEventsState:
         """Parse the output of `to_json`."""
         own = Fields.of("events of a camera", facts)
-        opened = own.value("open")
+        opened, peaks = own.value("open"), own.items("peaks")
+        seen = own.numbers("peaks_seen") if "peaks_seen" in own else (1.0,) * len(peaks)
+        if len(seen) != len(peaks):
+            raise own.unlike("peaks_seen", f"{len(peaks)} numbers")
         return cls(
             epoch=own.whole("epoch", least=-1),
             wall0=own.number("wall0", most=LATEST_S),
@@ -71,7 +77,7 @@ class CameraEventsState:
             is_reported=own.flag("is_told"),
             open=None if opened is None else Record.from_json(opened),
             detector=EventDetectorState.from_json(own.value("watch")),
-            peaks=tuple(map(PeakState.from_json, own.items("peaks"))),
+            peaks=tuple(map(PeakState.from_json, peaks, seen)),
         )
 
 

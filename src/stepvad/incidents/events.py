@@ -23,6 +23,10 @@ LATEST_S = 1e12
 """Upper bound for times in untrusted data, by any clock."""
 
 
+ROUNDING = 1e-6
+"""Tolerance of shares of poses."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """Rules that turn scores into events. Times are in seconds."""
@@ -34,6 +38,8 @@ class Rules:
     """How long a person must stay above the threshold to count."""
     gap_s: float = 3.0
     """Silence after which an event ends; anything sooner joins it, no matter which person."""
+    max_interpolated: float = 0.5
+    """Largest share of interpolated poses; a window with more begins and raises no event."""
 
     def __post_init__(self) -> None:
         """Reject rules that yield no events, or one that never ends."""
@@ -47,11 +53,19 @@ class Rules:
         for name, value in (("min_s", self.min_s), ("gap_s", self.gap_s)):
             if not (np.isfinite(value) and value >= 0):
                 raise ConfigError(f"{name}: expected seconds from 0 on, got {value}")
+        if not 0 <= self.max_interpolated <= 1:
+            raise ConfigError(
+                f"max_interpolated: expected a share from 0 to 1, got {self.max_interpolated}"
+            )
 
     @property
     def calm(self) -> float:
         """The score below which a person is calm again."""
         return self.release * self.threshold
+
+    def muted(self, windows: WindowScores) -> NDArray[np.bool_]:
+        """Windows with too many interpolated poses to count for events, `(N,)`."""
+        return windows.seen < 1 - self.max_interpolated - ROUNDING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,9 +182,10 @@ class EventDetector:
         """Process the scores of one frame and return the changes, including events that ended.
 
         Windows of frames in which a person was missed arrive late; an event that had ended by the
-        previous frame stays ended.
+        previous frame stays ended. Muted windows are left out: they neither alarm nor calm.
         """
         changes = [*self.pass_time(now_s - 1 / fps)]
+        windows = without_muted(windows, self.rules)
         order = np.lexsort((windows.track_id, windows.frame))
         for track, frame, score in zip(
             windows.track_id[order].tolist(),
@@ -289,11 +304,18 @@ def _arrivals(windows: WindowScores, clip: Clip) -> NDArray[np.int64]:
     return arrival
 
 
+def without_muted(windows: WindowScores, rules: Rules) -> WindowScores:
+    """The windows that count for events."""
+    muted = rules.muted(windows)
+    return windows.part(np.flatnonzero(~muted)) if muted.any() else windows
+
+
 def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
-    """Scores above the calm level and those right after them, sorted by time.
+    """Scores above the calm level and those right after them, sorted by time, without muted ones.
 
     They yield the same events as all scores, at this threshold and at any higher one.
     """
+    windows = without_muted(windows, rules)
     by_track = np.lexsort((windows.frame, windows.track_id))
     above = windows.A[by_track] >= np.float32(rules.calm) - 1e-6 * abs(rules.calm)
     same = np.diff(windows.track_id[by_track], prepend=0) == 0

@@ -20,7 +20,7 @@ Box = tuple[float, float, float, float]
 SCHEMA = 1
 """Version of the layout. Fields that old readers may leave out do not change it."""
 
-_NUMBERS = ("score", "top_score", "start_time", "confidence", "threshold")
+_NUMBERS = ("score", "top_score", "start_time", "confidence", "seen", "threshold")
 _COUNTS = ("track_id", "epoch", "frame_seq", "schema")
 
 
@@ -53,6 +53,8 @@ class Record:
     """The first frame, counted from the start of the connection."""
     confidence: float
     """Confidence of the poses, from 0 to 1."""
+    seen: float = 1.0
+    """Share of the poses behind the top score that were seen, not interpolated."""
     threshold: float
     scales: tuple[float, ...] = ()
     """Standardised energy at each noise scale, at the top score."""
@@ -110,6 +112,11 @@ class Record:
             )
 
     @property
+    def doubt(self) -> str | None:
+        """What the top score rests on besides seen poses, in words; None if on nothing else."""
+        return interpolated(self.seen)
+
+    @property
     def is_open(self) -> bool:
         """Whether the event has not ended."""
         return self.end_time is None
@@ -120,7 +127,7 @@ class Record:
 
     def to_json(self) -> JsonObject:
         """Its fields as plain values for JSON."""
-        facts = asdict(self)
+        facts = asdict(self) | {"doubt": self.doubt}
         for name in ("zones", "tracks", "scales", "box"):
             facts[name] = None if facts[name] is None else list(facts[name])
         return facts
@@ -139,6 +146,12 @@ class Record:
             return cls(**values)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(f"event: expected the fields of an event, got: {error}") from error
+
+
+def interpolated(seen: float) -> str | None:
+    """The share of interpolated poses in words; None if it rounds to nothing."""
+    percent = round(100 * (1 - seen))
+    return f"{percent} % of the poses were interpolated" if percent > 0 else None
 
 
 def camera_key(camera: str) -> str:

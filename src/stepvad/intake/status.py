@@ -22,6 +22,7 @@ Field = Literal[
     "skipped",
     "windows",
     "flat_windows",
+    "muted_windows",
     "events",
     "restarts",
     "reconnects",
@@ -53,6 +54,8 @@ class ScoredFrame:
     """Width and height of the image in pixels."""
     poses: tuple[Pose, ...]
     scores: Mapping[int, float]
+    muted: Mapping[int, float] = field(default_factory=dict)
+    """Share of seen poses of people whose score does not count for events, by track."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +257,10 @@ class LiveStatus:
         size: tuple[int, int],
         poses: Sequence[Pose],
         scores: Mapping[int, float],
+        muted: Mapping[int, float] | None = None,
     ) -> None:
         """Set the people of the latest frame and the scores of the windows it completes."""
-        frame = ScoredFrame(number, wall, size, tuple(poses), dict(scores))
+        frame = ScoredFrame(number, wall, size, tuple(poses), dict(scores), dict(muted or {}))
         with self._lock:
             camera = self._of(name)
             camera.frame = frame

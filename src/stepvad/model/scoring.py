@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -12,6 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from stepvad.config import Aggregation
 from stepvad.windows import Repairs
+from stepvad.windows.values import UNSTATED, all_seen, unstated
 
 Placement = Literal["latest", "center", "backtrack", "backtrack_max"]
 Floor = Literal["global", "per_clip"]
@@ -22,7 +23,8 @@ Smoothing = Literal["filled", "scored"]
 class WindowScores:
     """Scores of N windows: `track_id`, last `frame`, confidence `c` and score `A`, all `(N,)`.
 
-    `E (N, L)` are the energies standardised per noise scale, the fraction in Eq. 8.
+    `E (N, L)` are the energies standardised per noise scale, the fraction in Eq. 8. `seen (N,)` is
+    the share of a window's poses that were seen, not interpolated: 1 unless stated.
     """
 
     track_id: NDArray[np.int64]
@@ -30,6 +32,12 @@ class WindowScores:
     c: NDArray[np.float32]
     E: NDArray[np.float32]
     A: NDArray[np.float32]
+    seen: NDArray[np.float32] = field(default_factory=unstated)
+
+    def __post_init__(self) -> None:
+        """Take poses for seen unless stated otherwise."""
+        if self.seen is UNSTATED:
+            object.__setattr__(self, "seen", all_seen(len(self.A)))
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -38,7 +46,12 @@ class WindowScores:
     def part(self, rows: slice | NDArray[np.int64]) -> WindowScores:
         """The scores of some of the windows."""
         return WindowScores(
-            self.track_id[rows], self.frame[rows], self.c[rows], self.E[rows], self.A[rows]
+            self.track_id[rows],
+            self.frame[rows],
+            self.c[rows],
+            self.E[rows],
+            self.A[rows],
+            self.seen[rows],
         )
 
     @classmethod
@@ -51,6 +64,7 @@ class WindowScores:
             c=np.concatenate([np.empty(0, np.float32), *(part.c for part in parts)]),
             E=np.concatenate([np.empty((0, L), np.float32), *(part.E for part in parts)]),
             A=np.concatenate([np.empty(0, np.float32), *(part.A for part in parts)]),
+            seen=np.concatenate([np.empty(0, np.float32), *(part.seen for part in parts)]),
         )
 
 

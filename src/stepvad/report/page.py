@@ -171,7 +171,8 @@ def _promise(reported: ReportedClip) -> str:
     rules = reported.rules
     return (
         f"{words}. Somebody has to stay there for {rules.min_s:g} s to make an event; what follows "
-        f"within {rules.gap_s:g} s is part of it."
+        f"within {rules.gap_s:g} s is part of it. A window with more than "
+        f"{100 * rules.max_interpolated:g}&nbsp;% interpolated poses makes none."
     )
 
 

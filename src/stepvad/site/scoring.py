@@ -8,6 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stepvad.incidents.camera_events import RecordChange
 from stepvad.incidents.record import EndedBy, Record
 from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
@@ -158,11 +161,14 @@ class ScoringStage:
         wall = watcher.events.wall(frame.slot)
         changes = watcher.events.see(frame.slot, frame.size, poses, windows)
         self._announce(watcher, changes, frame.arrived)
-        now = windows.frame == frame.slot
-        scores = dict(zip(windows.track_id[now].tolist(), windows.A[now].tolist(), strict=True))
-        status.frame(camera, frame.slot, wall, frame.size, poses, scores)
+        now, muted = windows.frame == frame.slot, watcher.profile.rules.muted(windows)
+        scores = by_track(windows, windows.A, now)
+        unsure = by_track(windows, windows.seen, now & muted)
+        status.frame(camera, frame.slot, wall, frame.size, poses, scores, unsure)
         status.count(camera, "scored")
         status.count(camera, "windows", len(windows))
+        if muted.any():
+            status.count(camera, "muted_windows", int(muted.sum()))
         if flat:
             status.count(camera, "flat_windows", flat)
             watcher.stream.flat_windows = 0
@@ -190,6 +196,13 @@ class ScoringStage:
         for kind, record in changes:
             poses = None if kind == "update" else poses_of(watcher, record)
             self._changes.put(PendingChange(kind, record, arrived or time.monotonic(), poses))
+
+
+def by_track(
+    windows: WindowScores, values: NDArray[np.float32], rows: NDArray[np.bool_]
+) -> dict[int, float]:
+    """The values of some windows by the track of each."""
+    return dict(zip(windows.track_id[rows].tolist(), values[rows].tolist(), strict=True))
 
 
 def poses_of(watcher: Watcher, record: Record) -> EventPoses:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from stepvad import skeletons
-from stepvad.incidents.record import EndedBy, Record, Severity
+from stepvad.incidents.record import EndedBy, Record, Severity, interpolated
 from stepvad.incidents.stored import Inventory
 from stepvad.intake.status import CameraView, Delays, ScoredFrame, SinkView
 from stepvad.payload import JsonObject
@@ -123,6 +123,8 @@ class EventAnswer(_Answer):
     epoch: int
     frame_seq: int
     confidence: float
+    seen: float = Field(description="Share of the poses at the top score that were seen.")
+    doubt: str | None = Field(description="What the top score rests on besides seen poses.")
     threshold: float
     scales: list[float]
     why: str | None
@@ -312,6 +314,7 @@ def people(frame: ScoredFrame, threshold: float) -> JsonObject:
                 ],
                 "score": _score(frame.scores, pose.track_id),
                 "of": _share(frame.scores, pose.track_id, threshold),
+                **_doubt(frame.muted, pose.track_id),
             }
             for pose in frame.poses
         ],
@@ -320,6 +323,11 @@ def people(frame: ScoredFrame, threshold: float) -> JsonObject:
 
 def _score(scores: Mapping[int, float], track: int) -> float | None:
     return None if track not in scores else round(scores[track], 2)
+
+
+def _doubt(muted: Mapping[int, float], track: int) -> dict[str, str]:
+    """Why the score of a person does not count for events, if it does not."""
+    return {"doubt": f"not sure: {interpolated(muted[track])}"} if track in muted else {}
 
 
 def _share(scores: Mapping[int, float], track: int, threshold: float) -> float | None:

@@ -27,6 +27,7 @@ COUNTED: dict[Field, tuple[str, str]] = {
     "skipped": ("stepvad_frames_skipped", "Frames left out because they came too soon."),
     "windows": ("stepvad_windows", "Windows that were scored."),
     "flat_windows": ("stepvad_windows_flat", "Windows without any motion."),
+    "muted_windows": ("stepvad_windows_muted", "Windows of mostly interpolated poses."),
     "events": ("stepvad_events", "Events that began."),
     "restarts": ("stepvad_restarts", "Processes that were started again."),
     "reconnects": ("stepvad_reconnects", "Connections that were made again."),

@@ -25,6 +25,10 @@ NEVER = -(2**62)
 """Latest frame of a track without poses."""
 
 
+Buffers = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]
+"""Keypoints, mean confidence and whether each pose was seen."""
+
+
 class Mark(NamedTuple):
     """State of every track to roll back to; see `WindowAssembler.mark`."""
 
@@ -52,6 +56,7 @@ class WindowAssembler:
         self._free: list[int] = []
         self._keypoints = np.empty((0, 4 * length, joints, 2), dtype=np.float32)
         self._confidence = np.empty((0, 4 * length), dtype=np.float32)
+        self._seen = np.empty((0, 4 * length), dtype=np.bool_)
         self._n = np.empty(0, dtype=np.int64)
         """Poses buffered per track: the latest of its run, contiguous from position 0."""
         self._last = np.empty(0, dtype=np.int64)
@@ -61,7 +66,11 @@ class WindowAssembler:
         """Tracks whose latest poses were moved to position 0 since the mark."""
         self._replaced = np.empty(0, dtype=np.int64)
         """Tracks that restarted within a push since the mark; `_before` holds their old poses."""
-        self._before = self._keypoints, self._confidence
+        self._before = self._buffers
+
+    @property
+    def _buffers(self) -> Buffers:
+        return self._keypoints, self._confidence, self._seen
 
     def __len__(self) -> int:
         """Number of tracks in memory."""
@@ -86,8 +95,8 @@ class WindowAssembler:
         """
         if len(self._replaced):
             width = self._before[1].shape[1]
-            self._keypoints[self._replaced, :width] = self._before[0]
-            self._confidence[self._replaced, :width] = self._before[1]
+            for buffer, before in zip(self._buffers, self._before, strict=True):
+                buffer[self._replaced, :width] = before
             self._moved[self._replaced] = False
         for key, slot in self._slot.items():
             if mark.slot.get(key) != slot:
@@ -128,15 +137,16 @@ class WindowAssembler:
             runs = [order[turn == i] for i in range(int(turn.max()) + 1)]
             renewed = {self._slot.get(one) for one in key[order[broken]].tolist()} - {None}
             self._replaced = np.array([*renewed], dtype=np.int64)
-            self._before = self._keypoints[self._replaced], self._confidence[self._replaced]
+            own = self._replaced
+            self._before = self._keypoints[own], self._confidence[own], self._seen[own]
         for run in runs:
             at, here, frames, of = self._push(key[run], frame[run], keypoints[run], sure[run])
             for first in range(0, len(at), AT_ONCE):
                 part = slice(first, first + AT_ONCE)
                 rows = run[of[part]]
-                cut = self._cut(at[part], here[part])
+                poses, seen = self._cut(at[part], here[part])
                 n_poses = self._sampling.n_poses(here[part])
-                found = CompletedWindows(*cut, track_id[rows], frames[part], n_poses)
+                found = CompletedWindows(*poses, track_id[rows], frames[part], n_poses, seen)
                 yield Windows.completed(found, self.config), rows
 
     def _push(
@@ -162,14 +172,14 @@ class WindowAssembler:
         fresh = ends_run(missed[first], self._sampling.gap)
         self._n[slots[fresh]] = 0
         missed[first[fresh]] = 0
-        of = np.arange(len(key))
+        of, seen = np.arange(len(key)), np.ones(len(key), np.bool_)
         if missed.any():
             of, ahead, (keypoints, confidence) = fill_gaps(
                 missed,
                 (keypoints, confidence),
                 self._earlier(missed, keypoints, confidence, first, slots),
             )
-            frame = frame[of] - ahead
+            frame, seen = frame[of] - ahead, ahead == 0
             size = np.add.reduceat(missed + 1, first)
         self._make_room(slots, size)
         ends = np.cumsum(size)
@@ -177,34 +187,41 @@ class WindowAssembler:
         at = np.repeat(slots * self._keypoints.shape[1], size) + place
         self._keypoints.reshape(-1, *self._keypoints.shape[2:])[at] = keypoints
         self._confidence.reshape(-1)[at] = confidence
+        self._seen.reshape(-1)[at] = seen
         self._n[slots] += size
         self._last[slots] = frame[ends - 1]
         whole = place >= self._sampling.least - 1
         here = np.minimum(place[whole] + 1, self._length)
         return at[whole], here, frame[whole], of[whole]
 
-    def _cut(self, last: NDArray[np.int64], here: NDArray[np.int64]) -> PoseArrays:
-        """Windows that end at these positions: keypoints `(N, T, V, 2)`, confidences `(N, T)`.
+    def _cut(
+        self, last: NDArray[np.int64], here: NDArray[np.int64]
+    ) -> tuple[PoseArrays, NDArray[np.bool_]]:
+        """Windows that end at these positions `(N, T, …)`, and which of their poses were seen.
 
         Where fewer frames are `here` than a window covers, the first one is repeated.
         """
+        take, take_seen = self._sampling.take, self._sampling.take_seen
         if (here < self._length).any():
             back = np.minimum(np.arange(self._length - 1, -1, -1), here[:, None] - 1)
             row, place = np.divmod(last[:, None] - back, self._keypoints.shape[1])
-            return self._sampling.take(self._keypoints[row, place], self._confidence[row, place])
+            poses = take(self._keypoints[row, place], self._confidence[row, place])
+            return poses, take_seen(self._seen[row, place])
         at = last - (self._length - 1)
         joints = self._keypoints.shape[2:]
         # the poses of a window are contiguous: each window is copied in one piece
-        poses = self._keypoints.reshape(-1)
+        flat = self._keypoints.reshape(-1)
         size = joints[0] * joints[1]
         spans = as_strided(
-            poses,
-            (len(poses) // size - self._length + 1, self._length * size),
-            (size * poses.itemsize, poses.itemsize),
+            flat,
+            (len(flat) // size - self._length + 1, self._length * size),
+            (size * flat.itemsize, flat.itemsize),
             writeable=False,
         )
         sures = sliding_window_view(self._confidence.reshape(-1), self._length)
-        return self._sampling.take(spans[at].reshape(len(at), self._length, *joints), sures[at])
+        seen = sliding_window_view(self._seen.reshape(-1), self._length)
+        poses = take(spans[at].reshape(len(at), self._length, *joints), sures[at])
+        return poses, take_seen(seen[at])
 
     def _earlier(
         self,
@@ -232,12 +249,14 @@ class WindowAssembler:
             at = (self._n[full] - kept)[:, None] + np.arange(kept)
             self._keypoints[full, :kept] = self._keypoints[full[:, None], at]
             self._confidence[full, :kept] = self._confidence[full[:, None], at]
+            self._seen[full, :kept] = self._seen[full[:, None], at]
             self._n[full], self._moved[full] = kept, True
         wanted = int((self._n[slots] + size).max(initial=0))
         if wanted > self._keypoints.shape[1]:
             more = wanted - self._keypoints.shape[1]
             self._keypoints = np.pad(self._keypoints, ((0, 0), (0, more), (0, 0), (0, 0)))
             self._confidence = np.pad(self._confidence, ((0, 0), (0, more)))
+            self._seen = np.pad(self._seen, ((0, 0), (0, more)))
 
     def _slot_of(self, key: int) -> int:
         slot = self._slot.get(key)
@@ -257,7 +276,7 @@ class WindowAssembler:
         if len(self._free) > before // 4 + wanted:
             return
         more = max(before, 64, wanted)
-        for name in ("_keypoints", "_confidence", "_n", "_last", "_owner", "_moved"):
+        for name in ("_keypoints", "_confidence", "_seen", "_n", "_last", "_owner", "_moved"):
             array = getattr(self, name)
             room = np.zeros((more, *array.shape[1:]), dtype=array.dtype)
             setattr(self, name, np.concatenate([array, room]))

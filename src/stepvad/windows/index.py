@@ -16,7 +16,10 @@ from stepvad.windows.values import CompletedWindows, Windows
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Consecutive frames of a track, gaps filled: keypoints `(n, V, 2)`, mean confidence `(n,)`."""
+    """Consecutive frames of a track, gaps filled: keypoints `(n, V, 2)`, mean confidence `(n,)`.
+
+    `seen (n,)` says which poses were not interpolated; without it, all of them were seen.
+    """
 
     track_id: int
     first_frame: int
@@ -24,6 +27,7 @@ class Run:
     confidence: NDArray[np.float32]
     n_before: int = 0
     """Poses at its start that belong to the piece before, and end no window of this one."""
+    seen: NDArray[np.bool_] | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Run]) -> Run:
@@ -35,6 +39,7 @@ class Run:
             parts[0].first_frame,
             np.concatenate([part.keypoints for part in parts]),
             np.concatenate([part.confidence for part in parts]),
+            seen=np.concatenate([part.seen_poses for part in parts]),
         )
 
     def __len__(self) -> int:
@@ -46,11 +51,21 @@ class Run:
         """Frame of the last pose."""
         return self.first_frame + len(self) - 1
 
+    @property
+    def seen_poses(self) -> NDArray[np.bool_]:
+        """Which poses were seen, `(n,)`."""
+        return np.ones(len(self), np.bool_) if self.seen is None else self.seen
+
     def part(self, first: int, end: int) -> Run:
         """The poses of slice `first:end`; negative numbers count from the end."""
         poses = slice(*slice(first, end).indices(len(self)))
-        first_frame = self.first_frame + poses.start
-        return Run(self.track_id, first_frame, self.keypoints[poses], self.confidence[poses])
+        return Run(
+            self.track_id,
+            self.first_frame + poses.start,
+            self.keypoints[poses],
+            self.confidence[poses],
+            seen=None if self.seen is None else self.seen[poses],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +74,7 @@ class WindowIndex:
 
     keypoints: NDArray[np.float32]
     confidence: NDArray[np.float32]
+    seen: NDArray[np.bool_]
     start: NDArray[np.int64]
     """Position of each window's first pose, as if its track had been there long enough."""
     here: NDArray[np.int64]
@@ -88,6 +104,7 @@ class WindowIndex:
         return cls(
             keypoints=np.concatenate([empty, *(run.keypoints for run in runs)]),
             confidence=np.concatenate([empty[:, 0, 0], *(run.confidence for run in runs)]),
+            seen=np.concatenate([np.empty(0, np.bool_), *(run.seen_poses for run in runs)]),
             start=np.repeat(first_pose, n_windows) + last - span + 1,
             here=np.minimum(last + 1, span),
             track_id=np.repeat(track_id, n_windows),
@@ -103,17 +120,25 @@ class WindowIndex:
     def windows(self, rows: NDArray[np.int64] | slice) -> Windows:
         """The windows at these rows, cut and standardised."""
         n_poses = self.sampling.n_poses(self.here[rows])
-        found = CompletedWindows(*self.poses(rows), self.track_id[rows], self.frame[rows], n_poses)
+        seen = self.sampling.take_seen(self.seen[self._covered(rows)])
+        whose = self.track_id[rows], self.frame[rows]
+        found = CompletedWindows(*self.poses(rows), *whose, n_poses, seen)
         return Windows.completed(found, self.config)
 
     def poses(self, rows: NDArray[np.int64] | slice) -> PoseArrays:
         """The windows at these rows in pixels `(n, T, V, 2)`, and their confidences `(n, T)`."""
-        span = self.sampling.span
+        covered = self._covered(rows)
+        young = (self.here[rows] < self.sampling.span).any()
+        keypoints = self.keypoints[covered] if young else self._keypoints(covered)
+        return self.sampling.take(keypoints, self.confidence[covered])
+
+    def _covered(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """Positions of the poses that the windows at these rows cover, `(n, span)`."""
+        span, here = self.sampling.span, self.here[rows]
         covered = self.start[rows][:, None] + np.arange(span)
-        if (self.here[rows] < span).any():
-            covered = np.maximum(covered, covered[:, -1:] - self.here[rows][:, None] + 1)
-            return self.sampling.take(self.keypoints[covered], self.confidence[covered])
-        return self.sampling.take(self._keypoints(covered), self.confidence[covered])
+        if (here < span).any():
+            return np.maximum(covered, covered[:, -1:] - here[:, None] + 1)
+        return covered
 
     def _keypoints(self, poses: NDArray[np.int64]) -> NDArray[np.float32]:
         """Keypoints of poses `(n, span)` as `(n, span, V, 2)`; faster for adjacent windows."""

@@ -28,6 +28,7 @@ class TrackRings:
         self._free: list[int] = []
         self._keypoints = np.empty((0, 2 * span, V, 2), dtype=np.float32)
         self._confidence = np.empty((0, 2 * span), dtype=np.float32)
+        self._seen = np.empty((0, 2 * span), dtype=np.bool_)
         self._last = np.empty(0, dtype=np.int64)
         """Frame of each track's latest pose."""
         self._length = np.empty(0, dtype=np.int64)
@@ -50,7 +51,7 @@ class TrackRings:
         if missed.any():
             some = slots[missed], ids[missed], keypoints[missed], confidence[missed]
             late = self._fill(frame, *some)
-        self._write(slots, keypoints, confidence, frame)
+        self._write(slots, keypoints, confidence, frame, seen=True)
         found = self._windows(slots, ids)
         if not late:
             return found
@@ -86,7 +87,7 @@ class TrackRings:
         before = len(self._last)
         more = max(before, 8)
         self._free.extend(range(before + more - 1, before - 1, -1))
-        for name in ("_keypoints", "_confidence", "_last", "_length"):
+        for name in ("_keypoints", "_confidence", "_seen", "_last", "_length"):
             array = getattr(self, name)
             room = np.zeros((more, *array.shape[1:]), dtype=array.dtype)
             setattr(self, name, np.concatenate([array, room]))
@@ -107,7 +108,7 @@ class TrackRings:
         found = []
         for back in range(int(missed.max()), 0, -1):
             at = np.flatnonzero(ahead == back)
-            self._write(slots[row[at]], filled[at], sure[at], frame - back)
+            self._write(slots[row[at]], filled[at], sure[at], frame - back, seen=False)
             found.append(self._windows(slots[row[at]], track_id[row[at]]))
         self.n_filled += int(missed.sum())
         return found
@@ -118,11 +119,14 @@ class TrackRings:
         keypoints: NDArray[np.float32],
         confidence: NDArray[np.float32],
         frame: int,
+        *,
+        seen: bool,
     ) -> None:
         place = self._length[slots] % self._span
         for copy in (place, place + self._span):
             self._keypoints[slots, copy] = keypoints
             self._confidence[slots, copy] = confidence
+            self._seen[slots, copy] = seen
         self._length[slots] += 1
         self._last[slots] = frame
 
@@ -138,6 +142,7 @@ class TrackRings:
         keypoints, confidence = self.sampling.take(
             self._keypoints[slots, poses], self._confidence[slots, poses]
         )
+        seen = self.sampling.take_seen(self._seen[slots, poses])
         n_poses = self.sampling.n_poses(np.minimum(length[:, 0], self._span))
         last = self._last[slots[:, 0]]
-        return CompletedWindows(keypoints, confidence, track_id[whole], last, n_poses)
+        return CompletedWindows(keypoints, confidence, track_id[whole], last, n_poses, seen)

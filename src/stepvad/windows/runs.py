@@ -167,5 +167,7 @@ def _filled(tail: Run | None, poses: Run, missed: NDArray[np.int64]) -> Run:
     keypoints, confidence = poses.keypoints[gap - 1], poses.confidence[gap - 1]
     if tail is not None and missed[0]:
         keypoints[0], confidence[0] = tail.keypoints[-1], tail.confidence[-1]
-    _, _, filled = fill_gaps(missed, (poses.keypoints, poses.confidence), (keypoints, confidence))
-    return Run(poses.track_id, poses.first_frame - int(missed[0]), *filled)
+    _, ahead, filled = fill_gaps(
+        missed, (poses.keypoints, poses.confidence), (keypoints, confidence)
+    )
+    return Run(poses.track_id, poses.first_frame - int(missed[0]), *filled, seen=ahead == 0)

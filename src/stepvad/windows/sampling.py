@@ -85,6 +85,16 @@ class Sampling:
             _between(confidence[:, before], confidence[:, after], share),
         )
 
+    def take_seen(self, seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which poses of windows were seen `(N, T)`, from the frames they cover, `(N, span)`.
+
+        A pose between two frames was seen if both of them were.
+        """
+        if self.ratio == 1:
+            return seen
+        before, share = _positions(self.T, self.ratio)
+        return seen[:, before] & seen[:, before + (share > 0)]
+
 
 @lru_cache(maxsize=1024)
 def _ratio(config: Config, fps: float | None) -> float:

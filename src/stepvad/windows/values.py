@@ -39,6 +39,15 @@ class Repairs:
         return Repairs(*map(add, _each_count(self), _each_count(other)))
 
 
+UNSTATED = np.empty(0, np.float32)
+"""Stands for a share of seen poses that was not given: all of them."""
+
+
+def unstated() -> NDArray[np.float32]:
+    """The default of a share of seen poses."""
+    return UNSTATED
+
+
 _each_count = attrgetter(*(field.name for field in fields(Repairs)))
 
 
@@ -51,6 +60,8 @@ class CompletedWindows(NamedTuple):
     frame: NDArray[np.int64]
     n_poses: NDArray[np.int64]
     """How many of its poses are not repeated; fewer than T while a track is young."""
+    seen: NDArray[np.bool_]
+    """Whether each pose was seen, not interpolated, `(N, T)`."""
 
     @classmethod
     def joined(cls, parts: Sequence[CompletedWindows]) -> CompletedWindows:
@@ -65,7 +76,30 @@ class CompletedWindows(NamedTuple):
             self.track_id[rows],
             self.frame[rows],
             self.n_poses[rows],
+            self.seen[rows],
         )
+
+    def latest(self, T: int) -> CompletedWindows:
+        """The last T poses of windows that have as many."""
+        return self._replace(
+            keypoints=self.keypoints[:, -T:],
+            confidence=self.confidence[:, -T:],
+            n_poses=np.full(len(self.frame), T),
+            seen=self.seen[:, -T:],
+        )
+
+    def seen_share(self) -> NDArray[np.float32]:
+        """The share of each window's poses that were seen, `(N,)`; repeated ones do not count."""
+        if self.seen.all():
+            return all_seen(len(self.seen))
+        T = self.seen.shape[1]
+        own = np.arange(T) >= T - self.n_poses[:, None]
+        return ((self.seen & own).sum(axis=1) / self.n_poses).astype(np.float32)
+
+
+def all_seen(n_windows: int) -> NDArray[np.float32]:
+    """The share of poses that were seen if every pose was, `(N,)`."""
+    return np.ones(n_windows, np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,8 +107,9 @@ class Windows:
     """A batch of N standardised windows.
 
     `x (N, 2, V, T)`, mean confidence `c (N,)`, `track_id (N,)`, last frame covered `frame (N,)`,
-    and `flat (N,)`: whether the window had too little spread to be scaled by it. For a detector
-    with several views, x is in pixels, and `views` hold it as each of them sees it.
+    and `flat (N,)`: whether the window had too little spread to be scaled by it. `seen (N,)` is the
+    share of its poses that were seen, not interpolated: 1 unless stated. For a detector with
+    several views, x is in pixels, and `views` hold it as each of them sees it.
     """
 
     x: NDArray[np.float32]
@@ -85,6 +120,7 @@ class Windows:
     n_poses: NDArray[np.int64] | None = field(default=None, kw_only=True)
     """How many poses of each are not repeated, `(N,)`; None if all are T."""
     views: tuple[ViewWindows, ...] = field(default=(), kw_only=True)
+    seen: NDArray[np.float32] = field(default_factory=unstated, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check that all arrays describe the same N windows."""
@@ -93,7 +129,9 @@ class Windows:
                 f"windows: x must have shape (N, 2, V, T), got {self.x.shape}",
                 hint="put the two coordinates on the second axis",
             )
-        for name in ("c", "track_id", "frame", "flat"):
+        if self.seen is UNSTATED:
+            object.__setattr__(self, "seen", all_seen(len(self)))
+        for name in ("c", "track_id", "frame", "flat", "seen"):
             shape = getattr(self, name).shape
             if shape != (len(self),):
                 raise DataError(
@@ -112,7 +150,8 @@ class Windows:
     ) -> Windows:
         """Windows of keypoints `(N, T, V, 2)` and mean confidences of poses `(N, T)`."""
         n_poses = np.full(len(keypoints), config.T)
-        found = CompletedWindows(keypoints, confidence, track_id, frame, n_poses)
+        seen = np.ones(confidence.shape, np.bool_)
+        found = CompletedWindows(keypoints, confidence, track_id, frame, n_poses, seen)
         return cls.completed(found, config)
 
     @classmethod
@@ -121,14 +160,15 @@ class Windows:
         c = found.confidence.astype(np.float64).mean(axis=1).astype(np.float32)
         if not config.views:
             x, flat = look(found.keypoints, config, found.n_poses)
-            n_poses = None if config.shortest == config.T else found.n_poses
-            return cls(x, c, found.track_id, found.frame, flat, n_poses=n_poses)
+            n_poses, seen = None if config.shortest == config.T else found.n_poses, found.seen_share()
+            return cls(x, c, found.track_id, found.frame, flat, n_poses=n_poses, seen=seen)
         views = tuple(ViewWindows.of(found, view) for view in config.views)
         flat = np.zeros(len(c), np.bool_)
         for view in views:
             flat[view.rows] |= view.windows.flat
         pixels = found.keypoints.transpose(0, 3, 2, 1)
-        return cls(pixels, c, found.track_id, found.frame, flat, views=views)
+        seen = found.seen_share()
+        return cls(pixels, c, found.track_id, found.frame, flat, views=views, seen=seen)
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -144,6 +184,7 @@ class Windows:
             self.flat[rows],
             n_poses=None if self.n_poses is None else self.n_poses[rows],
             views=tuple(view.part(rows, len(self)) for view in self.views),
+            seen=self.seen[rows],
         )
 
     def check(self, config: Config, skeleton: Skeleton) -> None:
@@ -183,13 +224,7 @@ class ViewWindows:
     def of(cls, found: CompletedWindows, config: Config) -> ViewWindows:
         """The latest poses of the windows that have as many as the view needs."""
         rows = np.flatnonzero(found.n_poses >= config.shortest)
-        own = found.part(rows)
-        latest = own._replace(
-            keypoints=own.keypoints[:, -config.T :],
-            confidence=own.confidence[:, -config.T :],
-            n_poses=np.minimum(own.n_poses, config.T),
-        )
-        return cls(rows, Windows.completed(latest, config))
+        return cls(rows, Windows.completed(found.part(rows).latest(config.T), config))
 
     def part(self, rows: NDArray[np.int64], n_windows: int) -> ViewWindows:
         """Those among some rows of all windows."""

@@ -81,7 +81,8 @@ export class EventView {
     const people = event.tracks.length > 1 ? `, ${count(event.tracks.length, "track")}` : "";
     this.part(".facts").textContent =
       `Score ${number(event.top_score)}, ${times}× the threshold · ${over}${ended}${people}` +
-      (event.zones.length ? ` · in ${event.zones.join(", ")}` : "");
+      (event.zones.length ? ` · in ${event.zones.join(", ")}` : "") +
+      (event.doubt ? ` · ${event.doubt}` : "");
     this.part(".mark-normal").textContent = event.normal ? "Undo: it was not normal" : "This was normal";
     this.part(".mark-normal").setAttribute("aria-pressed", event.normal);
     this.part(".said").textContent = event.normal ? "Marked as normal." : "";

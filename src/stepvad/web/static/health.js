@@ -9,6 +9,7 @@ const COLUMNS = [
   ["skipped", (one) => one.counts.skipped],
   ["windows", (one) => one.counts.windows],
   ["without motion", (one) => one.counts.flat_windows],
+  ["mostly interpolated", (one) => one.counts.muted_windows],
   ["events", (one) => one.counts.events],
   ["reconnects", (one) => one.counts.reconnects],
   ["restarts", (one) => one.counts.restarts],

@@ -30,6 +30,7 @@ class Card {
     this.state = part(".state");
     this.numbers = part(".numbers");
     this.drift = part(".drift");
+    this.doubt = part(".doubt");
     part("h3").textContent = name;
     this.scores = new Scores(part(".scores"), name);
     this.camera = null;
@@ -55,6 +56,10 @@ class Card {
     this.arrived = performance.now();
     const scores = frame.people.map((one) => one.score).filter((score) => score !== null);
     if (scores.length) this.scores.add(Math.floor(frame.t), Math.max(...scores));
+    // the highest score that does not count, if it would have been an event
+    const unsure = frame.people.filter((one) => one.doubt && one.of >= 1).sort((a, b) => b.of - a.of)[0];
+    this.doubt.hidden = !unsure;
+    this.doubt.textContent = unsure ? `Score ${number(unsure.score)}, ${unsure.doubt}` : "";
   }
 
   draw() {
@@ -94,9 +99,9 @@ class Card {
 
   drawPerson(pen, one, scale, left) {
     const ratio = devicePixelRatio || 1;
-    const odd = one.of !== null && one.of >= 1;
+    const odd = one.of !== null && one.of >= 1 && !one.doubt;
     const at = (n) => (one.xy[2 * n] === null ? null : [left + scale * one.xy[2 * n], scale * one.xy[2 * n + 1]]);
-    pen.strokeStyle = pen.fillStyle = colour(one.of);
+    pen.strokeStyle = pen.fillStyle = colour(one.doubt ? null : one.of);
     pen.lineWidth = (odd ? 3 : 2) * ratio;
     pen.lineCap = pen.lineJoin = "round";
     pen.beginPath();

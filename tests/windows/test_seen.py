@@ -1,0 +1,158 @@
+"""How much of a window was seen, not interpolated: by definition, and the same everywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.errors import DataError
+from stepvad.poses import Clip, Track
+from stepvad.skeletons import of_size
+from stepvad.stream import Stream
+from stepvad.windows import Sampling, Windows, cut, cut_in_pieces, runs
+from stepvad.windows.assembler import WindowAssembler
+
+V = 3
+ONE = Config(T=5, K=2, clock=True, fps=10.0)
+SEVERAL = replace(
+    ONE, T=9, views=(replace(ONE, T=9), replace(ONE, T=4), replace(ONE, T=4, view="motion"))
+)
+Shares = dict[tuple[int, int], np.float32]
+
+
+def missed_often(fps: float) -> Clip:
+    """Three people, seen in some frames: gaps short, long, and of every other frame."""
+    tracks = []
+    for number, share in ((4, 0.7), (2, 0.4), (9, 1.0)):
+        rng = np.random.default_rng(number)
+        frames = np.flatnonzero(rng.random(120) < share)
+        frames = frames[(frames < 50) | (frames >= 90)]
+        points = 100 + np.cumsum(rng.standard_normal((len(frames), V, 2)), axis=0)
+        sure = rng.uniform(0.1, 1, (len(frames), V))
+        tracks.append(Track(number, frames, points.astype(np.float32), sure.astype(np.float32)))
+    return Clip("gaps", fps, 120, tuple(tracks), of_size(V))
+
+
+def by_definition(clip: Clip, config: Config, view: Config | None = None) -> Shares:
+    """The share of seen poses of every window, or of a view of it, counted pose by pose."""
+    sampling, T = Sampling.of(config, clip.fps), (view or config).T
+    least = Sampling.of(view, clip.fps).span if view else sampling.least
+    found: Shares = {}
+    for track in clip.tracks:
+        seen = {int(frame) for frame in track.frames}
+        first, latest = -1, -(10**9)
+        for frame in range(int(track.frames[0]), int(track.frames[-1]) + 1):
+            if frame in seen:
+                first = frame if frame - latest - 1 > sampling.gap else first
+                latest = frame
+            if min(one for one in seen if one >= frame) - latest - 1 > sampling.gap:
+                continue
+            if frame - first + 1 < least:
+                continue
+            own = [at for k in range(T) if (at := frame - k * sampling.ratio) >= first - 1e-6]
+            n = sum({math.floor(at + 1e-6), math.ceil(at - 1e-6)} <= seen for at in own)
+            found[track.id, frame] = np.float32(n / len(own))
+    return found
+
+
+def shares(parts: list[Windows]) -> Shares:
+    return {
+        (int(track), int(frame)): seen
+        for part in parts
+        for track, frame, seen in zip(part.track_id, part.frame, part.seen, strict=True)
+    }
+
+
+def streamed(model: Detector, clip: Clip, config: Config) -> list[Windows]:
+    detector = object.__new__(Detector)
+    own = replace(model.model, config=config, skeleton=of_size(V))
+    object.__setattr__(detector, "model", own)
+    stream = Stream(detector, skeleton=of_size(V), fps=clip.fps)
+    return [stream.push(frame, poses) for frame, poses in clip.by_frame()]
+
+
+def assembled(clip: Clip, config: Config, seed: int) -> list[Windows]:
+    """The windows of random batches, some of which are taken back first."""
+    rng = np.random.default_rng(seed)
+    rows = [(pose.track_id, frame, pose) for frame, poses in clip.by_frame() for pose in poses]
+    assembler, found = WindowAssembler(config, of_size(V), clip.fps), []
+    while rows:
+        n = int(rng.integers(1, 60))
+        taken, rows = rows[:n], rows[n:]
+        columns = (
+            np.zeros(len(taken), np.int64),
+            np.array([frame for _, frame, _ in taken]),
+            np.array([track for track, _, _ in taken]),
+            np.array([pose.keypoints for *_, pose in taken]),
+            np.array([pose.confidence for *_, pose in taken]),
+            of_size(V),
+        )
+        if rng.random() < 0.5:
+            mark = assembler.mark()
+            for _ in islice(assembler.push(*columns), int(rng.integers(0, 3))):
+                pass
+            assembler.undo(mark)
+        found += [windows for windows, _ in assembler.push(*columns)]
+    return found
+
+
+@pytest.mark.parametrize("config", [ONE, SEVERAL], ids=["one view", "young windows"])
+@pytest.mark.parametrize("fps", [4.0, 10.0, 12.0, 25.0, 30.0])
+def test_the_share_of_seen_poses_is_the_same_everywhere(
+    small_model: Detector, fps: float, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clip = missed_often(fps)
+    expected = by_definition(clip, config)
+    assert {0 < share < 1 for share in expected.values()} == {True, False}
+    assert shares([cut(clip, config, of_size(V))[0].windows(slice(None))]) == expected
+    assert shares(streamed(small_model, clip, config)) == expected
+    for seed in range(3):
+        assert shares(assembled(clip, config, seed)) == expected
+    monkeypatch.setattr(runs, "PIECE", 7)
+    pieces = cut_in_pieces(clip, config, of_size(V))
+    assert shares([piece.windows(slice(None)) for piece, _ in pieces]) == expected
+
+
+def test_a_view_knows_what_was_seen_of_its_own_poses() -> None:
+    clip = missed_often(10.0)
+    whole = cut(clip, SEVERAL, of_size(V))[0].windows(slice(None))
+    for view, config in zip(whole.views, SEVERAL.views, strict=True):
+        assert shares([view.windows]) == by_definition(clip, SEVERAL, config)
+
+
+def test_a_pose_between_two_frames_was_seen_if_both_were() -> None:
+    seen = np.array([[True, True, True, False, True, True]])
+    assert Sampling(3, 2.5).take_seen(seen).tolist() == [[True, False, True]]  # 0, 2.5, 5
+    assert Sampling(3, 2.0).take_seen(seen[:, 1:]).tolist() == [[True, False, True]]  # 0, 2, 4
+    assert Sampling(4, 0.5).take_seen(seen[:, 2:5]).tolist() == [[False, False, False, True]]
+
+
+def test_poses_count_as_seen_unless_stated(small_model: Detector) -> None:
+    (track,) = (track for track in missed_often(10.0).tracks if track.id == 9)
+    clip = Clip("seen", 10.0, 120, (track,), of_size(V))
+    windows = cut(clip, ONE, of_size(V))[0].windows(slice(None))
+    assert set(windows.seen.tolist()) == {1.0}
+    stated = Windows(windows.x, windows.c, windows.track_id, windows.frame, windows.flat)
+    assert stated.seen.tobytes() == windows.seen.tobytes()
+    with pytest.raises(DataError, match=r"seen must have shape \(\d+,\), got \(3,\)"):
+        replace(windows, seen=np.ones(3, np.float32))
+
+
+def test_scores_carry_what_was_seen(small_model: Detector, walkers: list[Clip]) -> None:
+    (track, *_) = walkers[0].tracks
+    kept = (track.frames % 3 == 0) | (track.frames > track.frames[-1] - 20)
+    person = Track(track.id, track.frames[kept], track.keypoints[kept], track.confidence[kept])
+    clip = replace(walkers[0], tracks=(person,))
+    whole = cut(clip, small_model.config, small_model.skeleton)[0].windows(slice(None))
+    offline = small_model.score(clip).windows
+    assert offline.seen.tobytes() == whole.seen.tobytes()
+    assert len(set(offline.seen.tolist())) > 2
+    stream = Stream(small_model, fps=clip.fps)
+    online = [stream.update(frame, poses) for frame, poses in clip.by_frame()]
+    assert np.concatenate([part.seen for part in online]).tobytes() == offline.seen.tobytes()
