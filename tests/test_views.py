@@ -18,8 +18,6 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.distillation import distill
 from stepvad.errors import ConfigError, DataError, ModelFileError
-from stepvad.explain import explain
-from stepvad.explain.look import look_at
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors
@@ -165,17 +163,6 @@ def test_scores_are_ranked_among_those_of_the_held_out_footage(
     unseen = np.concatenate([part.score(clip).A for clip in held])
     assert surprise.levels[0] == pytest.approx(unseen.min(), rel=1e-4)
     assert part.origin.clips == len(learned)
-
-
-def test_explanations_are_of_the_short_pose(several: Detector, footage: list[Clip]) -> None:
-    scores = several.score(footage[0])
-    (found,) = explain(several, footage[0])
-    row = int(np.argmax(scores.A))
-    assert found.frames[-1] == scores.windows.frame[row]
-    assert len(found.frames) == 8
-    assert found.base + found.contributions.sum() == pytest.approx(found.score, abs=1e-3)
-    peak = look_at(several, footage[0], found.track, int(found.frames[-1]), calm=0.0)
-    assert peak.peak.track == found.track
 
 
 def test_drift_looks_at_each_view(several: Detector, footage: list[Clip]) -> None:

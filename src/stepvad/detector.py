@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows
+from stepvad.windows.views import amounts
 
 if TYPE_CHECKING:
     from stepvad.model.runtime.export import Parity
@@ -66,12 +67,6 @@ class Detector:
     def skeleton(self) -> Skeleton:
         """The joints it models."""
         return self.model.skeleton
-
-    @property
-    def explained(self) -> Detector:
-        """The view that explanations are of: the shortest pose, or the only view."""
-        poses = [part for part in self.parts if part.config.view == "pose"]
-        return min(poses, key=lambda part: part.config.T) if poses else self
 
     @property
     def origin(self) -> Origin:
@@ -177,14 +172,36 @@ class Detector:
 
     def _joined(self, windows: Windows) -> WindowScores:
         """The mean of -log p over the views at hand, weighted by their shares; E holds each."""
-        N, n_views = len(windows), len(self.parts)
-        nats, weight = np.zeros((N, n_views), np.float32), np.zeros((N, n_views), np.float32)
-        for number, (view, part) in enumerate(zip(windows.views, self.parts, strict=True)):
-            surprise = self.model.views[number].surprise
-            nats[view.rows, number] = surprise(part.score_windows(view.windows).A)
-            weight[view.rows, number] = part.config.share
+        nats, weight = self._weighed(windows, self._view_scores(windows))
         A = (nats * weight).sum(axis=1) / weight.sum(axis=1)
         return WindowScores(windows.track_id, windows.frame, windows.c, nats, A)
+
+    def contributions(
+        self, windows: Windows, scores: Sequence[NDArray[np.floating]] | None = None
+    ) -> NDArray[np.float64]:
+        """What each of several views adds to the scores of windows, `(N, views)`: rows sum to A.
+
+        With `scores`, one array per view, its windows have these in place of their own.
+        """
+        nats, weight = self._weighed(windows, scores or self._view_scores(windows))
+        added = nats.astype(np.float64) * weight
+        return np.asarray(added / weight.sum(axis=1, dtype=np.float64)[:, None])
+
+    def _view_scores(self, windows: Windows) -> list[NDArray[np.float32]]:
+        """The scores of each view's windows, by the view alone (Eq. 8)."""
+        views = zip(windows.views, self.parts, strict=True)
+        return [part.score_windows(view.windows).A for view, part in views]
+
+    def _weighed(
+        self, windows: Windows, scores: Sequence[NDArray[np.floating]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """-log p of the scores of each view's windows and its weight, `(N, views)` each."""
+        N, n_views = len(windows), len(self.parts)
+        nats, weight = np.zeros((N, n_views), np.float32), np.zeros((N, n_views), np.float32)
+        for number, (view, A) in enumerate(zip(windows.views, scores, strict=True)):
+            nats[view.rows, number] = self.model.views[number].surprise(A.astype(np.float32))
+            weight[view.rows, number] = self.parts[number].config.share
+        return nats, weight
 
     def energies(self, windows: Windows) -> NDArray[np.float32]:
         """f_θ(π(x), σ_i), `(N, L)`."""
@@ -200,10 +217,21 @@ def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compu
         fitted = Detector.fit(learned, settings, report=report, compute=compute)
         config = replace(config, fps=fitted.config.fps)
         scores = [fitted.score(clip).A for clip in held_out]
-        views.append(ViewModel(fitted.model, Surprise.of(np.concatenate(scores))))
+        surprise = Surprise.of(np.concatenate(scores))
+        views.append(ViewModel(fitted.model, surprise, _usual(fitted, clips)))
     first = views[0].model
     joined = replace(first.config, views=tuple(view.model.config for view in views))
     return Detector(replace(first, config=joined, views=tuple(views)), compute.runtime)
+
+
+def _usual(fitted: Detector, clips: Sequence[Clip]) -> NDArray[np.float64] | None:
+    """Quantiles of how fast people are and of what else their motion means; None of other views."""
+    if fitted.config.view != "motion":
+        return None
+    footage = Footage.read(clips, fitted.config, fitted.skeleton)
+    found = [amounts(windows.x, "motion") for windows in footage.batches("motion")]
+    quantiles = np.quantile(np.concatenate(found).astype(np.float64), modelfile.QUANTILES, axis=0)
+    return np.ascontiguousarray(quantiles.T)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,14 +7,23 @@ windows, `(N, 2, pairs, 1)`, so that everything behind is the same for all views
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Config
+from stepvad.config import Config, View
 from stepvad.windows.standardise import standardise
 
 PAIRS = {"motion": 3, "place": 2}
 """Pairs of numbers of the views that are not poses."""
+MEANINGS: Mapping[View, Mapping[str, tuple[int, ...]]] = {
+    "motion": {"speed": (0, 1), "growth": (2,), "width": (3,), "change of pace": (4, 5)},
+    "place": {"place": (0, 1), "size": (2,), "width": (3,)},
+}
+"""What the numbers of these views mean, in the order in which `_motion` and `_place` give them."""
+FloatT = TypeVar("FloatT", bound=np.floating)
 SMALLEST = 1e-3
 """Smallest size of a body, in pixels."""
 
@@ -34,6 +43,24 @@ def look(
     numbers = (_motion if config.view == "motion" else _place)(keypoints, centre, spread)
     pairs = numbers.reshape(len(keypoints), PAIRS[config.view], 2, 1).transpose(0, 2, 1, 3)
     return pairs.astype(np.float32), np.zeros(len(keypoints), np.bool_)
+
+
+def numbers(x: NDArray[FloatT]) -> NDArray[FloatT]:
+    """The numbers of windows `(N, 2, pairs, 1)` in their order, `(N, 2 pairs)`."""
+    return x[..., 0].transpose(0, 2, 1).reshape(len(x), -1)
+
+
+def amounts(x: NDArray[np.float32], view: View) -> NDArray[np.float32]:
+    """How much there is of each meaning in windows of a view, `(N, meanings)`.
+
+    The number itself, or the length of a pair.
+    """
+    values = numbers(x)
+    columns = [
+        np.hypot(*values[:, which].T) if len(which) > 1 else values[:, which[0]]
+        for which in MEANINGS[view].values()
+    ]
+    return np.column_stack(columns)
 
 
 def _bodies(
