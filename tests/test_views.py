@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,10 +118,15 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
         ("view2.scale", np.zeros(1), "must be positive"),
         ("view4.nats", tensors["view4.nats"][:3], "must be float64 of shape"),
         ("view3.W_K", tensors["view3.W_K"][:, :2], "must be float32 of shape"),
+        ("view3.usual", tensors["view3.usual"][:, ::-1], "must rise"),
+        ("view2.usual", tensors["view2.usual"][:2], "must be float64 of shape"),
     ):
         write_tensors(tensors | {name: broken}, meta, tmp_path / "c.safetensors")
         with pytest.raises(ModelFileError, match=words):
             Detector.load(tmp_path / "c.safetensors")
+    older = {name: one for name, one in tensors.items() if not name.endswith("usual")}
+    write_tensors(older, meta, tmp_path / "c.safetensors")
+    assert all(view.usual is None for view in Detector.load(tmp_path / "c.safetensors").model.views)
     changed = json.loads(json.dumps(meta))
     changed["config"]["views"][0]["width"] = 32
     write_tensors(tensors, changed, tmp_path / "c.safetensors")
@@ -165,6 +171,17 @@ def test_scores_are_ranked_among_those_of_the_held_out_footage(
     assert part.origin.clips == len(learned)
 
 
+def test_a_model_knows_how_fast_people_were(several: Detector, footage: list[Clip]) -> None:
+    usual = several.model.views[3].usual
+    assert usual is not None
+    assert several.model.views[0].usual is several.model.views[4].usual is None
+    part = several.parts[3]
+    x = [cut(clip, part.config, part.skeleton)[0].windows(slice(None)).x for clip in footage]
+    velocity = np.concatenate(x)[:, :, 0, 0]  # of all clips, also those held out
+    speed = np.linalg.norm(velocity.astype(np.float64), axis=1)
+    np.testing.assert_allclose(usual[0], np.quantile(speed, [0, 0.01, 0.99, 1]), rtol=1e-5)
+
+
 def test_drift_looks_at_each_view(several: Detector, footage: list[Clip]) -> None:
     _, stats = look(several, footage[0], 25.0)
     names = ("pose over 25 frames", "pose over 8 frames", "motion over 25 frames")
@@ -200,6 +217,16 @@ def test_the_command_fits_and_describes_views(
     words = stepvad("inspect", model).out
     assert "Views         pose over 25 frames, pose over 8 frames, motion over 25 frames" in words
     assert stepvad("score", model, tmp_path / "poses").code == 0
+    told = stepvad("explain", model, tmp_path / "poses").out
+    assert re.search(r"^Views         pose \d+ %, motion \d+ %$", told, flags=re.MULTILINE)
+    assert "Noise scale" not in told
+    assert re.search(r"^pose over 25 frames +[+-]", told, flags=re.MULTILINE)
+    found = re.findall(r"^(.+?) +([+-][0-9.]+)(?: |$)", told, flags=re.MULTILINE)
+    adds = {name: float(value) for name, value in found}
+    score = adds.pop("score")
+    views = [adds.pop(name) for name in [*adds] if " over " in name]
+    assert sum(views) == pytest.approx(score, abs=0.05)
+    assert sum(adds.values()) == pytest.approx(score, abs=0.1)
     refused = stepvad("fit", tmp_path / "poses", "--views", "motion", *quick)
     assert (refused.code, "expected pose, and motion or place" in refused.err) == (1, True)
     for option in (("--resume",), ("--method", "knn")):

@@ -124,6 +124,7 @@ def test_a_pose_that_is_unusual_is_told_as_before(several: Detector, footage: li
     found = at(several, lying, 60)
     assert found.shares["pose"] > 0.15
     assert any(words.startswith("whole body lying") for words in found.words)
+    assert not any(finding.subject == "width" for finding in found.findings)  # who lies is wide
 
 
 def test_an_event_and_its_json_show_shares(several: Detector, footage: list[Clip]) -> None:

@@ -218,10 +218,16 @@ def _strongest(seen: Sequence[_SeenView], kind: View) -> _SeenView:
 
 
 def _without_repetition(found: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings, without the speed that poses show where motion tells it better."""
-    if not any(finding.subject == "speed" for finding in found):
-        return tuple(found)
-    body = (replace(one, speed=None) if one.subject == words.BODY else one for one in found)
+    """The findings, without what another one tells better.
+
+    The speed of the body is that of the motion; who lies is wide.
+    """
+    subjects = {finding.subject for finding in found}
+    lies = any("lying" in finding.adjectives for finding in found)
+    kept = [one for one in found if not (lies and one.subject == "width")]
+    if "speed" not in subjects:
+        return tuple(kept)
+    body = (replace(one, speed=None) if one.subject == words.BODY else one for one in kept)
     return tuple(one for one in body if one.subject != words.BODY or one.adjectives)
 
 

@@ -107,7 +107,8 @@ def _draw_bones(
 
 def _draw_parts(axes: Axes, explanation: Explanation) -> None:
     """Draw the share of the score by body part, and by meaning of the other views."""
-    parts = [part for part in explanation.parts if part.share > 0][:6]
+    least = 0.005 if explanation.views else 0.0
+    parts = [part for part in explanation.parts if part.share > least][:6]
     places = range(len(parts))
     axes.barh(places, [100 * part.share for part in parts], color=HEAT, height=0.6)
     axes.set_yticks(places, [part.name for part in parts])
