@@ -12,9 +12,11 @@ from stepvad.benchmark.walkers import make_clips
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
-from stepvad.explain import Explanation, explain, explain_event
+from stepvad.explain import Explanation, explain, explain_event, ghosts
+from stepvad.explain.attribution import attribute
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
+from stepvad.explain.posebatch import linear_space
 from stepvad.poses import Clip, Track
 from stepvad.windows import cut
 
@@ -76,6 +78,40 @@ def test_it_adds_up_to_the_joined_score_of_old_and_young_windows(
     assert (len(young.frames), len(old.frames)) == (8, 25)
     assert max(np.abs(one.contributions).sum() for one in explained) > 0.1
     assert max(sum(one.meanings.values()) for one in explained) > 0.1
+
+
+def test_the_base_is_what_the_nearest_normal_windows_would_score(
+    several: Detector, footage: list[Clip]
+) -> None:
+    clip = moved(footage[0], faster=2.0)
+    index = cut(clip, several.config, several.skeleton)[0]
+    rows = np.array([0, 60])
+    windows = index.windows(rows)
+    places = [(int(windows.track_id[n]), int(windows.frame[n])) for n in range(2)]
+    below = []
+    for view, part in zip(windows.views, several.parts, strict=True):
+        space = linear_space(part)
+        normal = ghosts.nearest_normal(part, space, space.project(view.windows.x))
+        weight = view.windows.weight(part.config)
+        below.append(attribute(part, space, view.windows.x, weight, normal).base)
+    expected = several.contributions(windows, below)
+    for row, one in zip(expected, explain(several, clip, places), strict=True):
+        np.testing.assert_allclose([view.base for view in one.views], row, atol=1e-3)
+        assert one.score > 1.5 * one.base  # so that the joints and meanings have a share
+
+
+def test_footage_of_another_rate_is_explained_over_its_own_frames(
+    several: Detector, footage: list[Clip]
+) -> None:
+    clip = replace(moved(footage[0], faster=2.0), fps=60.0)
+    windows = several.score(clip).windows
+    row = len(windows) - 1
+    one = at(several, clip, row)
+    assert one.score == pytest.approx(windows.A[row], rel=1e-5, abs=1e-4)
+    assert one.frames[[0, -1]].tolist() == [windows.frame[row] - 58, windows.frame[row]]
+    assert [view.at_hand for view in one.views] == [True] * 5
+    look = look_at(several, clip, one.track, int(one.frames[-1]), calm=0.0)
+    assert len(look.windows) == 2  # the peak's and the one before it
 
 
 def test_contributions_sum_to_the_score(several: Detector, footage: list[Clip]) -> None:
