@@ -49,9 +49,15 @@ class Explanation:
     confidence: float
     """The factor by which the score was multiplied."""
     energy: float
-    """The score before weighting: standard deviations above the mean of the training windows."""
+    """The score before weighting: standard deviations above the mean of the training windows.
+
+    With several views, the joined score at full confidence.
+    """
     scales: dict[float, float]
-    """Noise scales σ that decided, and their weights; a single one if the aggregation is `max`."""
+    """Noise scales σ that decided, and their weights; a single one if the aggregation is `max`.
+
+    Empty with several views.
+    """
     base: float
     """The score of the nearest normal motion, at the same scales and confidence."""
     contributions: NDArray[np.float64]
