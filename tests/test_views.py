@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +19,6 @@ from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.distillation import distill
 from stepvad.errors import ConfigError, DataError, ModelFileError
-from stepvad.explain import explain
-from stepvad.explain.look import look_at
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors
@@ -123,10 +122,15 @@ def test_a_file_holds_all_views_and_says_what_is_wrong_with_them(
         ("view2.0.scale", np.zeros(1), "must be positive"),
         ("view4.0.nats", tensors["view4.0.nats"][:3], "must be float64 of shape"),
         ("view3.W_K", tensors["view3.W_K"][:, :2], "must be float32 of shape"),
+        ("view3.usual", tensors["view3.usual"][:, ::-1], "must rise"),
+        ("view2.usual", tensors["view2.usual"][:2], "must be float64 of shape"),
     ):
         write_tensors(tensors | {name: broken}, meta, tmp_path / "c.safetensors")
         with pytest.raises(ModelFileError, match=words):
             Detector.load(tmp_path / "c.safetensors")
+    older = {name: one for name, one in tensors.items() if not name.endswith("usual")}
+    write_tensors(older, meta, tmp_path / "c.safetensors")
+    assert all(view.usual is None for view in Detector.load(tmp_path / "c.safetensors").model.views)
     changed = json.loads(json.dumps(meta))
     changed["config"]["views"][0]["width"] = 32
     write_tensors(tensors, changed, tmp_path / "c.safetensors")
@@ -191,15 +195,15 @@ def test_scores_are_ranked_among_those_of_the_held_out_footage(
     assert part.origin.clips == len(learned)
 
 
-def test_explanations_are_of_the_short_pose(several: Detector, footage: list[Clip]) -> None:
-    scores = several.score(footage[0])
-    (found,) = explain(several, footage[0])
-    row = int(np.argmax(scores.A))
-    assert found.frames[-1] == scores.windows.frame[row]
-    assert len(found.frames) == 8
-    assert found.base + found.contributions.sum() == pytest.approx(found.score, abs=1e-3)
-    peak = look_at(several, footage[0], found.track, int(found.frames[-1]), calm=0.0)
-    assert peak.peak.track == found.track
+def test_a_model_knows_how_fast_people_were(several: Detector, footage: list[Clip]) -> None:
+    usual = several.model.views[3].usual
+    assert usual is not None
+    assert several.model.views[0].usual is several.model.views[4].usual is None
+    part = several.parts[3]
+    x = [cut(clip, part.config, part.skeleton)[0].windows(slice(None)).x for clip in footage]
+    velocity = np.concatenate(x)[:, :, 0, 0]  # of all clips, also those held out
+    speed = np.linalg.norm(velocity.astype(np.float64), axis=1)
+    np.testing.assert_allclose(usual[0], np.quantile(speed, [0, 0.01, 0.99, 1]), rtol=1e-5)
 
 
 def test_drift_looks_at_each_view(several: Detector, footage: list[Clip]) -> None:
@@ -237,6 +241,16 @@ def test_the_command_fits_and_describes_views(
     words = stepvad("inspect", model).out
     assert "Views         pose over 25 frames, pose over 8 frames, motion over 25 frames" in words
     assert stepvad("score", model, tmp_path / "poses").code == 0
+    told = stepvad("explain", model, tmp_path / "poses").out
+    assert re.search(r"^Views         pose \d+ %, motion \d+ %$", told, flags=re.MULTILINE)
+    assert "Noise scale" not in told
+    assert re.search(r"^pose over 25 frames +[+-]", told, flags=re.MULTILINE)
+    found = re.findall(r"^(.+?) +([+-][0-9.]+)(?: |$)", told, flags=re.MULTILINE)
+    adds = {name: float(value) for name, value in found}
+    score = adds.pop("score")
+    views = [adds.pop(name) for name in [*adds] if " over " in name]
+    assert sum(views) == pytest.approx(score, abs=0.05)
+    assert sum(adds.values()) == pytest.approx(score, abs=0.1)
     refused = stepvad("fit", tmp_path / "poses", "--views", "motion", *quick)
     assert (refused.code, "expected pose, and motion or place" in refused.err) == (1, True)
     for option in (("--resume",), ("--method", "knn")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Windows, cut_in_pieces
 from stepvad.windows.noise import measure_noise
+from stepvad.windows.views import amounts
 
 if TYPE_CHECKING:
     from stepvad.model.runtime.export import Parity
@@ -67,12 +68,6 @@ class Detector:
     def skeleton(self) -> Skeleton:
         """The joints it models."""
         return self.model.skeleton
-
-    @property
-    def explained(self) -> Detector:
-        """The view that explanations are of: the shortest pose, or the only view."""
-        poses = [part for part in self.parts if part.config.view == "pose"]
-        return min(poses, key=lambda part: part.config.T) if poses else self
 
     @property
     def origin(self) -> Origin:
@@ -180,22 +175,40 @@ class Detector:
         return WindowScores(windows.track_id, windows.frame, windows.c, E, A, windows.seen)
 
     def _joined(self, windows: Windows) -> WindowScores:
-        """The mean of -log p over the views, weighted by their shares; E holds each.
+        """The mean of -log p over the views, weighted by their shares; E holds each."""
+        nats, weight = self._weighed(windows, self._view_scores(windows))
+        A = (nats * weight).sum(axis=1)
+        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A, windows.seen)
+
+    def contributions(
+        self, windows: Windows, scores: Sequence[NDArray[np.floating]] | None = None
+    ) -> NDArray[np.float64]:
+        """What each of several views adds to the scores of windows, `(N, views)`: rows sum to A.
+
+        With `scores`, one array per view, its windows have these in place of their own.
+        """
+        nats, weight = self._weighed(windows, scores or self._view_scores(windows))
+        return np.asarray(nats.astype(np.float64) * weight)
+
+    def _view_scores(self, windows: Windows) -> list[NDArray[np.float32]]:
+        """The scores of each view's windows, by the view alone (Eq. 8)."""
+        views = zip(windows.views, self.parts, strict=True)
+        return [part.score_windows(view.windows).A for view, part in views]
+
+    def _weighed(
+        self, windows: Windows, scores: Sequence[NDArray[np.floating]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """-log p of the scores of each view's windows, `(N, views)`; the views' weights, of sum 1.
 
         A view that a young window has too few poses for says what it says of normal ones: 1.
         """
         nats = np.ones((len(windows), len(self.parts)), np.float32)
-        for number, (view, part) in enumerate(zip(windows.views, self.parts, strict=True)):
-            nats[view.rows, number] = self._nats(number, view.windows, part)
+        for number, (view, A) in enumerate(zip(windows.views, scores, strict=True)):
+            config, surprise = self.parts[number].config, self.model.views[number].surprise
+            own = surprise(A.astype(np.float32), view.windows.ages(config))
+            nats[view.rows, number] = own if config.cap is None else np.minimum(own, config.cap)
         share = np.array([part.config.share for part in self.parts], np.float32)
-        A = (nats * (share / share.sum())).sum(axis=1)
-        return WindowScores(windows.track_id, windows.frame, windows.c, nats, A, windows.seen)
-
-    def _nats(self, number: int, windows: Windows, part: Detector) -> NDArray[np.float32]:
-        """-log p of windows as one view sees them, at most its cap."""
-        A, surprise = part.score_windows(windows).A, self.model.views[number].surprise
-        nats, cap = surprise(A, windows.ages(part.config)), part.config.cap
-        return nats if cap is None else np.minimum(nats, np.float32(cap))
+        return nats, share / share.sum()
 
     def energies(self, windows: Windows) -> NDArray[np.float32]:
         """f_θ(π(x), σ_i), `(N, L)`."""
@@ -210,7 +223,8 @@ def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compu
         settings = replace(view, clock=config.clock, fps=config.fps, noise=config.noise)
         fitted = Detector.fit(learned, settings, report=report, compute=compute)
         config = replace(config, fps=fitted.config.fps)
-        views.append(ViewModel(fitted.model, _surprise(fitted, held_out)))
+        surprise = _surprise(fitted, held_out)
+        views.append(ViewModel(fitted.model, surprise, _usual(fitted, clips)))
     first = views[0].model
     joined = replace(first.config, views=tuple(view.model.config for view in views))
     return Detector(replace(first, config=joined, views=tuple(views)), compute.runtime)
@@ -225,6 +239,16 @@ def _surprise(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
                 A.append(fitted.score_windows(windows).A)
                 ages.append(windows.ages(fitted.config))
     return SurpriseByAge.of(np.concatenate(A), np.concatenate(ages), fitted.config)
+
+
+def _usual(fitted: Detector, clips: Sequence[Clip]) -> NDArray[np.float64] | None:
+    """Quantiles of how fast people are and of what else their motion means; None of other views."""
+    if fitted.config.view != "motion":
+        return None
+    footage = Footage.read(clips, fitted.config, fitted.skeleton)
+    found = [amounts(windows.x, "motion") for windows in footage.batches("motion")]
+    quantiles = np.quantile(np.concatenate(found).astype(np.float64), modelfile.QUANTILES, axis=0)
+    return np.ascontiguousarray(quantiles.T)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

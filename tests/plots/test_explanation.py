@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from stepvad.explain import Explanation
+from stepvad.explain import Explanation, ViewShare
 from stepvad.explain.words import Finding
 from stepvad.plots.explanation import GHOST, HEAT, draw_explanations, shown_frames, title
 from stepvad.skeletons import COCO17, Skeleton
@@ -35,6 +35,20 @@ def explanation() -> Explanation:
         ghost_energy=-0.1,
         findings=(Finding("left arm", ("raised",), None, 128, 131),),
     )
+
+
+def test_shares_of_several_views_are_in_the_title(explanation: Explanation, tmp_path: Path) -> None:
+    views = (
+        ViewShare("pose", "pose over 12 frames", 1.6, 0.0, 0.4, True),
+        ViewShare("motion", "motion over 25 frames", 0.0, 0.0, 0.0, False),
+        ViewShare("motion", "motion over 12 frames", 2.4, 0.1, 0.6, True),
+    )
+    several = replace(explanation, views=views, meanings={"speed": 2.3, "growth": -0.1})
+    assert title(several).startswith("$one$, track 7: score 4.0 (pose 40 %, motion 60 %). Left arm")
+    assert title(explanation).startswith("$one$, track 7: score 4.0. Left arm")
+    assert [part.name for part in several.parts][:2] == ["left arm", "speed"]
+    draw_explanations([several], tmp_path / "views.png")
+    assert share_of(tmp_path / "views.png", HEAT) > 0.001
 
 
 def share_of(picture: Path, colour: str) -> float:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from stepvad.detector import Detector
+from stepvad.explain.eventexplanation import PartShare
 from stepvad.web import ServerThread, serve
 from tests.browser import CHROMIUM, Page, browser
 from tests.report.pages import joined_walkers
@@ -187,6 +188,24 @@ def test_an_explanation_that_comes_late_appears_by_itself(
     site.store.delete(ids=[one.id])
     assert all("404" in said for said in page.complaints)
     page.complaints.clear()
+
+
+def test_shares_of_several_views_are_shown_without_noise_scales(
+    page: Page, life: tuple[Site, ServerThread]
+) -> None:
+    site = life[0]
+    one = happen(site, 8001)
+    some = next(iter(site.explanations.values()))
+    views = PartShare("pose", 0.4), PartShare("motion", 0.55), PartShare("place", 0.05)
+    site.explanations[one.id] = replace(some, score=one.top_score, views=views)
+    page.run(f"location.hash = 'event/{one.id}'")
+    page.wait("!!document.querySelector('#event .stage')")
+    told = page.run("document.querySelector('#event .shares .small').textContent")
+    assert told == "Share of the peak score: pose 40 %, motion 55 %, place 5 %"
+    assert "noise" not in page.run("document.querySelector('#event dl').textContent")
+    page.run("location.hash = 'events'")
+    page.wait(f"!{OPEN}")
+    site.store.delete(ids=[one.id])
 
 
 def test_an_event_is_marked_as_normal_and_that_is_undone(

@@ -83,6 +83,9 @@ def test_an_explanation_is_made_when_it_is_asked_for(mill: Site, client: TestCli
     mill.explanations[one.id] = EventExplanation.from_json(told)
     assert client.get(f"/api/events/{one.id}/explanation").json() == EXPLANATION
     assert client.get("/api/events/nobody/explanation").status_code == 404
+    several = EXPLANATION | {"views": [{"name": "pose", "share": 0.4}]}
+    mill.explanations[one.id] = EventExplanation.from_json(several)
+    assert client.get(f"/api/events/{one.id}/explanation").json() == several
 
 
 def test_events_are_deleted_but_not_while_they_go_on(mill: Site, client: TestClient) -> None:

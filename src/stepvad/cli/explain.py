@@ -20,11 +20,13 @@ from stepvad.cli.terminal import (
 from stepvad.errors import ConfigError, StepvadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from stepvad.explain import Explanation
+    from stepvad.explain import Explanation, ViewShare
     from stepvad.poses import Clip
 
+SMALLEST = 0.005
+"""Contributions below this, which print as 0.00, are left out where there are several views."""
 PictureOption = Annotated[
     Path | None, typer.Option("-o", "--output", help="Film strips of the windows, as .png.")
 ]
@@ -62,7 +64,8 @@ def explain(
 
         stepvad explain model.safetensors clip.json --track 3 --frame 120
 
-    The contributions of all body parts, plus the base, add up to the score.
+    The contributions of all body parts, plus the base, add up to the score. With several views, so
+    do those of the views, and speed, size and place are listed beside the body parts.
     """
     from stepvad import baselines
     from stepvad.detector import Detector
@@ -112,25 +115,41 @@ def _only(clips: Iterable[Clip]) -> Clip:
 
 
 def _print(explanation: Explanation) -> None:
-    """Print the explanation, its evidence, and the contributions of the body parts."""
+    """Print the explanation, its evidence, and the contributions of views and body parts."""
     frames = f"frames {explanation.frames[0]}-{explanation.frames[-1]}"
     typer.echo(f"{explanation.clip}, track {explanation.track}, {frames}")
     for phrase in explanation.words or ("nothing unusual",):
         typer.echo(f"  {phrase}")
     sigmas = ", ".join(f"{sigma:.2f}" for sigma in explanation.scales)
     ghost = "in the normal range" if explanation.ghost_is_normal else "outside the normal range"
+    decided = f"Noise scale   {sigmas} decided"
+    if explanation.views:
+        decided = f"Views         {explanation.share_words}"
     typer.echo(
         f"Score         {explanation.score:.2f}: {explanation.energy:.2f} before a confidence of "
         f"{explanation.confidence:.2f} took {explanation.taken_off:.2f} off\n"
-        f"Noise scale   {sigmas} decided\n"
+        f"{decided}\n"
         f"Nearest       a normal motion with a highest energy of {explanation.ghost_energy:.2f}, "
         f"{ghost}"
     )
+    if explanation.views:
+        _print_views(explanation.views)
     rows = [
         [part.name, f"{part.contribution:+.2f}", f"{100 * part.share:.0f} %",
-         f"{part.first_frame}-{part.last_frame}"]
+         "" if part.name in explanation.meanings else f"{part.first_frame}-{part.last_frame}"]
         for part in explanation.parts
+        if not explanation.views or abs(part.contribution) >= SMALLEST
     ]  # fmt: skip
     rows.append(["base: the nearest normal motion", f"{explanation.base:+.2f}", "", ""])
     rows.append(["score", f"{explanation.score:+.2f}", "", ""])
     print_table("", ["part", "adds", "share", "mostly in frames"], rows)
+
+
+def _print_views(views: Sequence[ViewShare]) -> None:
+    """Print what each of several views adds to the score."""
+    rows = [
+        [view.name, f"{view.contribution:+.2f}",
+         f"{100 * view.share:.0f} %" if view.at_hand else "not there for long enough"]
+        for view in views
+    ]  # fmt: skip
+    print_table("", ["view", "adds", "share"], rows)

@@ -3,20 +3,15 @@
 import warnings
 from typing import TYPE_CHECKING
 
-from stepvad.explain.explanation import (
-    Explanation,
-    Place,
-    explain,
-    explain_event,
-    explain_highest,
-    highest,
-)
+from stepvad.explain.explanation import Explanation, ViewShare
 from stepvad.explain.parts import BodyPart
+from stepvad.explain.places import Place, explain, explain_event, explain_highest, highest
 
 __all__ = [
     "BodyPart",
     "Explanation",
     "Place",
+    "ViewShare",
     "explain",
     "explain_event",
     "explain_highest",

@@ -26,14 +26,15 @@ TOLERANCE = 3e-5
 class Attribution:
     """Scores of N windows, decomposed: `score = base + contributions.sum()` for each.
 
-    `contributions (N, V, T)`; `base (N,)` is the score of the normal window at the scales that
-    decided; `energy (N,)` is the score before weighting by confidence; `scales (N, L)` are the
-    weights of the scales.
+    `coordinates (N, 2, V, T)`, and added over x and y `contributions (N, V, T)`; `base (N,)` is
+    the score of the normal window at the scales that decided; `energy (N,)` is the score before
+    weighting by confidence; `scales (N, L)` are the weights of the scales.
     """
 
     score: NDArray[np.float64]
     energy: NDArray[np.float64]
     base: NDArray[np.float64]
+    coordinates: NDArray[np.float64]
     contributions: NDArray[np.float64]
     scales: NDArray[np.float64]
 
@@ -61,7 +62,8 @@ def attribute(
     by_coordinate = ((g / space.scale) @ space.W_K.T).reshape(x.shape) * difference
     c = weight.astype(np.float64)
     contributions = c[:, None, None] * by_coordinate.sum(axis=1)
-    return Attribution(c * energy, energy, c * below, contributions, scales)
+    coordinates = c[:, None, None, None] * by_coordinate
+    return Attribution(c * energy, energy, c * below, coordinates, contributions, scales)
 
 
 def _mean_gradient(

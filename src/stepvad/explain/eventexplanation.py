@@ -25,7 +25,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class PartShare:
-    """A part of the body and its share of the score."""
+    """A part of the body, or a view, and its share of the score."""
 
     name: str
     share: float
@@ -69,6 +69,8 @@ class EventExplanation:
     ghost_is_normal: bool
     words: tuple[Phrase, ...]
     parts: tuple[PartShare, ...]
+    views: tuple[PartShare, ...] = ()
+    """Shares of `pose`, `motion` and `place`; empty, and not stored, with a single view."""
     schema: int = SCHEMA
 
     @property
@@ -79,6 +81,8 @@ class EventExplanation:
     def to_json(self) -> JsonObject:
         """Plain values for JSON."""
         facts: JsonObject = _plain(asdict(self))
+        if not self.views:
+            del facts["views"]
         return facts
 
     @classmethod
@@ -99,6 +103,7 @@ def _explanation(own: Fields) -> EventExplanation:
     scales, words, parts = (
         [Fields.of(name, one) for one in own.items(name)] for name in ("scales", "words", "parts")
     )
+    views = [Fields.of("views", one) for one in own.items("views")] if "views" in own else []
     return EventExplanation(
         motion=_motion(own.fields("motion")),
         track=own.whole("track", least=LOWEST),
@@ -118,6 +123,7 @@ def _explanation(own: Fields) -> EventExplanation:
             for one in words
         ),
         parts=tuple(PartShare(one.text("name"), one.number("share")) for one in parts),
+        views=tuple(PartShare(one.text("name"), one.number("share")) for one in views),
     )
 
 

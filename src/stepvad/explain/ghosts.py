@@ -10,6 +10,8 @@ from stepvad.explain.parts import BODY, parts_of
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton
+from stepvad.windows import view_shape
+from stepvad.windows.views import MEANINGS, numbers
 
 GOAL = 0.0
 """Where a descent stops: at or below the mean energy of the training windows at every scale."""
@@ -36,7 +38,8 @@ def nearest_normal(
     """The end of a descent from each point `(N, K)`; points already at the goal are unchanged.
 
     The descent first moves the one part of the body that lowers the energy most by itself, so an
-    unusual arm is not corrected by moving the legs; then everything moves.
+    unusual arm is not corrected by moving the legs; then everything moves. In a view that is not a
+    pose, the numbers of one meaning are such a part.
     """
     z = pi_x.copy()
     rows = np.flatnonzero(standardised(detector, z).max(axis=1) > GOAL)
@@ -124,6 +127,8 @@ def _step(
 
 def _ways_of_parts(detector: Detector, space: PCSpace) -> list[NDArray[np.float32]]:
     """Directions in PC-space, `(K, ways)`, of each part: one joint along one slow trajectory."""
+    if detector.config.view != "pose":
+        return _ways_of_numbers(detector, space)
     T, V = detector.config.T, detector.skeleton.V
     course = np.cos(np.pi / T * np.outer(np.arange(T) + 0.5, np.arange(min(COURSES, T))))
     course /= np.linalg.norm(course, axis=0)
@@ -133,6 +138,14 @@ def _ways_of_parts(detector: Detector, space: PCSpace) -> list[NDArray[np.float3
         np.ascontiguousarray(by_course[joints].reshape(-1, by_course.shape[3]).T, np.float32)
         for joints in parts_of(detector.skeleton).values()
     ]
+
+
+def _ways_of_numbers(detector: Detector, space: PCSpace) -> list[NDArray[np.float32]]:
+    """Directions in PC-space, `(K, ways)`, of the numbers of each meaning."""
+    shape = view_shape(detector.config, detector.skeleton.V)
+    by_number = numbers((space.W_K / space.scale).T.reshape(-1, *shape))  # (K, numbers)
+    meanings = MEANINGS[detector.config.view].values()
+    return [np.ascontiguousarray(by_number[:, which], np.float32) for which in meanings]
 
 
 def align(

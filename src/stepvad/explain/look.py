@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stepvad.detector import Detector
 from stepvad.explain.eventexplanation import EventExplanation, PartShare, Phrase, ScaleWeight
-from stepvad.explain.explanation import Explanation, explain
+from stepvad.explain.explanation import Explanation
 from stepvad.explain.motion import Motion
+from stepvad.explain.places import explain
 from stepvad.explain.words import Finding, join
 from stepvad.poses import Clip
 from stepvad.windows import Sampling, cut
@@ -53,6 +55,7 @@ class ExplainedPeak:
                 Phrase(one.says, int(one.first_frame), int(one.last_frame)) for one in self.findings
             ),
             parts=tuple(PartShare(part.name, float(part.share)) for part in peak.parts),
+            views=tuple(PartShare(name, float(share)) for name, share in peak.shares.items()),
         )
 
 
@@ -63,7 +66,6 @@ def look_at(
 
     Only nearby poses are cut into windows, so a long clip takes no longer than a short one.
     """
-    detector = detector.explained
     span = Sampling.of(detector.config, clip.fps).span
     first, last = peak_frame - (AROUND + 2) * span, peak_frame + (AROUND + 1) * span + 1
     near = _near(clip, track, first, last)
@@ -72,10 +74,27 @@ def look_at(
     ends = [end for end in wanted if end in there or end == peak_frame]
     windows = explain(detector, near, [(track, end) for end in ends])
     peak = windows[ends.index(peak_frame)]
+    if detector.parts:
+        windows = _side_by_side(windows, peak)
     telling = sorted(windows, key=lambda window: -window.score)
     telling = [window for window in telling if window is peak or window.score >= calm]
     findings = join(finding for window in telling for finding in window.findings)
     return ExplainedPeak(tuple(windows), peak, findings)
+
+
+def _side_by_side(windows: Sequence[Explanation], peak: Explanation) -> list[Explanation]:
+    """The windows that touch, up to the peak and beyond; those of a young person may not."""
+    at = next(n for n, window in enumerate(windows) if window is peak)
+    first, end = at, at + 1
+    while first > 0 and _touch(windows[first - 1], windows[first]):
+        first -= 1
+    while end < len(windows) and _touch(windows[end - 1], windows[end]):
+        end += 1
+    return [*windows[first:end]]
+
+
+def _touch(before: Explanation, after: Explanation) -> bool:
+    return bool(after.frames[0] - before.frames[-1] <= 2)  # 1, or 2 where frames are rounded
 
 
 def _near(clip: Clip, track: int, first: int, last: int) -> Clip:

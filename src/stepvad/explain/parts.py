@@ -30,7 +30,10 @@ LIMBS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class BodyPart:
-    """The contribution of a part of the body to a score, and the frames with most of it."""
+    """The contribution of a part of the body to a score, and the frames with most of it.
+
+    With several views also that of what motion and place mean, such as the speed.
+    """
 
     name: str
     contribution: float
@@ -56,12 +59,17 @@ def parts_of(skeleton: Skeleton) -> dict[str, list[int]]:
 
 
 def rank(
-    contributions: NDArray[np.float64], frames: NDArray[np.int64], skeleton: Skeleton
+    contributions: NDArray[np.float64],
+    frames: NDArray[np.int64],
+    skeleton: Skeleton,
+    meanings: Mapping[str, float] | None = None,
 ) -> tuple[BodyPart, ...]:
-    """Parts of the body by their contributions `(T, V)`, the largest first."""
+    """Parts of the body by their contributions `(T, V)`, and `meanings`, the largest first."""
     over_time = {
         name: contributions[:, joints].sum(axis=1) for name, joints in parts_of(skeleton).items()
     }
+    for name, total in (meanings or {}).items():
+        over_time[name] = np.full(len(frames), total / len(frames))
     raising = sum(max(float(part.sum()), 0.0) for part in over_time.values())
     found = []
     for name, part in over_time.items():

@@ -48,10 +48,14 @@ class Finding:
     """Ratio to the normal speed if clearly different; infinite if the normal motion rests."""
     first_frame: int
     last_frame: int
+    phrase: str = ""
+    """What to say of a subject that is not a part of the body."""
 
     @property
     def says(self) -> str:
         """The phrase, such as `left arm raised and moving 3x faster than normal`."""
+        if self.phrase:
+            return self.phrase
         said = list(self.adjectives)
         if self.speed is not None:
             said.append(_speed_words(self.speed))
@@ -103,7 +107,7 @@ def describe(
 
 
 def join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Merge findings of several windows of one person, one per part."""
+    """Merge findings of several windows of one person, one per part; the first phrase is kept."""
     joined: dict[str, Finding] = {}
     for new in findings:
         old = joined.get(new.subject)
@@ -117,6 +121,7 @@ def join(findings: Iterable[Finding]) -> tuple[Finding, ...]:
             max(speeds, default=None),
             min(old.first_frame, new.first_frame),
             max(old.last_frame, new.last_frame),
+            old.phrase,
         )
     return tuple(joined.values())
 

@@ -26,6 +26,7 @@ from stepvad.model.surprise import Surprise, SurpriseByAge
 from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, view_shape
+from stepvad.windows.views import MEANINGS
 
 FORMAT = 2
 """Version of the file format; older versions always load."""
@@ -39,6 +40,8 @@ Metadata = dict[str, object]
 """The JSON beside the tensors, before its fields are checked."""
 LARGEST = 1e9
 """Every value of a valid model is smaller than this in magnitude."""
+QUANTILES = (0.0, 0.01, 0.99, 1.0)
+"""Of normal footage, kept of a motion."""
 SMALLEST = 1e-12
 """Every variance of a valid model is larger than this."""
 
@@ -88,6 +91,11 @@ class ViewModel:
 
     model: Model
     surprise: SurpriseByAge
+    usual: NDArray[np.float64] | None = None
+    """Quantiles of how much there is of each meaning in normal footage, `(meanings, QUANTILES)`.
+
+    Of motion alone; older files do not have them.
+    """
 
 
 def write(model: Model, path: Path) -> None:
@@ -108,6 +116,8 @@ def write(model: Model, path: Path) -> None:
             tensors[f"{prefix}{band}.levels"] = surprise.levels
             tensors[f"{prefix}{band}.nats"] = surprise.nats
             tensors[f"{prefix}{band}.scale"] = np.array([surprise.scale])
+        if view.usual is not None:
+            tensors[prefix + "usual"] = view.usual
     write_tensors(tensors, meta, path)
 
 
@@ -232,7 +242,11 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Mo
     config, skeleton, origin = read_settings(meta)
     made = _one_view(tensors, config, skeleton, origin)
     views = [
-        ViewModel(_view_model(tensors, number, view, made), _by_age(tensors, _view(number), view))
+        ViewModel(
+            _view_model(tensors, number, view, made),
+            _by_age(tensors, _view(number), view),
+            _usual(tensors, _view(number), view),
+        )
         for number, view in enumerate(config.views)
     ]
     return replace(made, views=tuple(views))
@@ -269,6 +283,19 @@ def _surprise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> Surprise:
         raise ValueError(f"tensor {prefix}levels must rise")
     check_positive(prefix + "scale", scale)
     return Surprise(levels, nats, float(scale[0]))
+
+
+def _usual(
+    tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
+) -> NDArray[np.float64] | None:
+    usual = tensors.get(prefix + "usual")
+    if usual is None or config.view == "pose":
+        return None
+    shape = len(MEANINGS[config.view]), len(QUANTILES)
+    check_tensor(prefix + "usual", usual, shape, np.float64)
+    if not (np.diff(usual, axis=1) >= 0).all():
+        raise ValueError(f"tensor {prefix}usual must rise")
+    return usual
 
 
 def _one_view(

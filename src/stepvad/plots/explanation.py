@@ -50,9 +50,11 @@ def draw_explanations(explanations: Sequence[Explanation], path: Path) -> None:
 
 
 def title(explanation: Explanation) -> str:
-    """Title of a film strip: clip, track, score and what is unusual."""
+    """Title of a film strip: clip, track, score, shares of several views, what is unusual."""
     said = "; ".join(explanation.words) or "nothing unusual"
     where = f"{explanation.clip}, track {explanation.track}: score {explanation.score:.1f}"
+    if explanation.views:
+        where = f"{where} ({explanation.share_words})"
     return textwrap.fill(f"{where}. {said[0].upper()}{said[1:]}", WRAPPED)
 
 
@@ -104,8 +106,9 @@ def _draw_bones(
 
 
 def _draw_parts(axes: Axes, explanation: Explanation) -> None:
-    """Draw the share of the score by body part."""
-    parts = [part for part in explanation.parts if part.share > 0][:6]
+    """Draw the share of the score by body part, and by meaning of the other views."""
+    least = 0.005 if explanation.views else 0.0
+    parts = [part for part in explanation.parts if part.share > least][:6]
     places = range(len(parts))
     axes.barh(places, [100 * part.share for part in parts], color=HEAT, height=0.6)
     axes.set_yticks(places, [part.name for part in parts])

@@ -38,6 +38,10 @@ SCORE = (
     "Scores are standard deviations above the mean of normal motion, weighted by the confidence of "
     "the poses: 0 is usual, higher is stranger."
 )
+JOINED = (
+    "Scores are the mean over several views of a person: 1 is the mean of normal footage, and one "
+    "more is about three times as rare."
+)
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 INSIDE = (
     "No picture of a camera: only the name of the clip, scores of its people over time, and for "
@@ -156,6 +160,8 @@ def _facts(reported: ReportedClip) -> Iterator[tuple[str, str]]:
         f"{_count(config.L, 'noise scale')} from {config.sigma_low:g} to {config.sigma_high:g}",
         f"fitted on {_count(origin.clips, 'clip')}",
     ]
+    if config.views:
+        settings = [*(view.view_name for view in config.views), settings[-1]]
     yield "Model", f"{escape(reported.model_name)}, {sha256}: {', '.join(settings)}"
 
 
@@ -210,7 +216,7 @@ def _entry(mark: str, words: str) -> str:
 def _reading(reported: ReportedClip) -> str:
     """How to read the timeline: the meaning of scores, downsampling and clipping."""
     n_frames, windows = reported.scores.n_frames, reported.scores.windows
-    said = [SCORE]
+    said = [JOINED if reported.model.views else SCORE]
     if n_frames > timeline.BINS:
         each_s = n_frames / timeline.BINS / reported.fps
         said.append(f"Each point is the highest score of a person within {each_s:.2g} s.")
@@ -290,7 +296,10 @@ def _words(explained: ExplainedPeak, reported: ReportedClip) -> Iterator[str]:
 
 
 def _parts(peak: Explanation) -> str:
-    """Share of the peak score by body part."""
+    """Share of the peak score by body part; with several views, by view first."""
+    title = "Share of the peak score, by part of the body"
+    if peak.views:
+        title = f"Share of the peak score: {peak.share_words}"
     rows = "".join(
         f'<span>{escape(part.name)}</span><svg aria-hidden="true">'
         f'<rect width="{100 * part.share:.1f}%" height="100%"/></svg>'
@@ -298,20 +307,13 @@ def _parts(peak: Explanation) -> str:
         for part in peak.parts
         if part.share >= 0.005
     )
-    title = "Share of the peak score, by part of the body"
     return f'<div><p class="small">{title}</p><div class="parts">{rows}</div></div>'
 
 
 def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, str]]:
     """Details of the peak score, as terms and descriptions."""
-    sigmas = reported.model.config.sigmas.tolist()
-    scales = ", ".join(
-        f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
-        for sigma in peak.scales
-    )
-    if len(peak.scales) > MOST_SCALES:
-        scales = f"{len(peak.scales)} of {len(sigmas)} together"
-    yield "Deciding noise scale", scales
+    if not peak.views:
+        yield "Deciding noise scale", _scales(peak, reported.model.config.sigmas.tolist())
     yield (
         "Confidence of poses",
         (
@@ -323,9 +325,23 @@ def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, s
     yield (
         "Nearest normal motion",
         (
-            f"scores {_number(peak.ghost_energy)} in place of {_number(peak.energy)}"
+            (
+                f"would score {_number(peak.base)}"
+                if peak.views
+                else f"scores {_number(peak.ghost_energy)} in place of {_number(peak.energy)}"
+            )
             + ("" if peak.ghost_is_normal else ", which is still outside the normal range")
         ),
+    )
+
+
+def _scales(peak: Explanation, sigmas: list[float]) -> str:
+    """The noise scales that decided."""
+    if len(peak.scales) > MOST_SCALES:
+        return f"{len(peak.scales)} of {len(sigmas)} together"
+    return ", ".join(
+        f"σ = {sigma:.2g}, number {sigmas.index(sigma) + 1} of {len(sigmas)} from fine to coarse"
+        for sigma in peak.scales
     )
 
 

@@ -205,6 +205,9 @@ class ExplanationAnswer(BaseModel):
     ghost_is_normal: bool
     words: list[Word]
     parts: list[PartAnswer]
+    views: list[PartAnswer] | None = Field(
+        default=None, description="Shares of pose, motion and place; only with several views."
+    )
 
 
 class DeletedAnswer(_Answer):

@@ -149,7 +149,12 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         """One event."""
         return answers.EventAnswer.of(site.event(id), id in site.store.marked())
 
-    @app.get("/api/events/{id}/explanation", tags=["events"], responses=NOT_THERE)
+    @app.get(
+        "/api/events/{id}/explanation",
+        tags=["events"],
+        responses=NOT_THERE,
+        response_model_exclude_none=True,
+    )
     def explanation(id: EventIdPath) -> answers.ExplanationAnswer:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)

@@ -80,11 +80,11 @@ class CompletedWindows(NamedTuple):
         )
 
     def latest(self, T: int) -> CompletedWindows:
-        """The last T poses of windows that have as many."""
+        """The last T poses of these windows."""
         return self._replace(
             keypoints=self.keypoints[:, -T:],
             confidence=self.confidence[:, -T:],
-            n_poses=np.full(len(self.frame), T),
+            n_poses=np.minimum(self.n_poses, T),
             seen=self.seen[:, -T:],
         )
 
@@ -160,7 +160,8 @@ class Windows:
         c = found.confidence.astype(np.float64).mean(axis=1).astype(np.float32)
         if not config.views:
             x, flat = look(found.keypoints, config, found.n_poses)
-            n_poses, seen = None if config.shortest == config.T else found.n_poses, found.seen_share()
+            n_poses = None if config.shortest == config.T else found.n_poses
+            seen = found.seen_share()
             return cls(x, c, found.track_id, found.frame, flat, n_poses=n_poses, seen=seen)
         views = tuple(ViewWindows.of(found, view) for view in config.views)
         flat = np.zeros(len(c), np.bool_)

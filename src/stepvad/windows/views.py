@@ -7,16 +7,24 @@ windows, `(N, 2, pairs, 1)`, so that everything behind is the same for all views
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.config import Config
+from stepvad.config import Config, View
 from stepvad.windows.standardise import standardise
 
 PAIRS = {"motion": 2, "place": 2}
 """Pairs of numbers of the views that are not poses."""
+MEANINGS: Mapping[View, Mapping[str, tuple[int, ...]]] = {
+    "motion": {"speed": (0, 1), "growth": (2,), "width": (3,)},
+    "place": {"place": (0, 1), "size": (2,), "width": (3,)},
+}
+"""What the numbers of these views mean, in the order in which `_motion` and `_place` give them."""
+FloatT = TypeVar("FloatT", bound=np.floating)
 SMALLEST = 1e-3
 """Smallest size of a body, in pixels."""
 
@@ -75,6 +83,24 @@ def _place(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArra
     mean = _weights(keypoints.shape[1])[0][n_poses]
     numbers = (centre[..., 0], lowest, np.log(size), spread[..., 0] / size)
     return np.column_stack([(number * mean).sum(axis=1) for number in numbers])
+
+
+def numbers(x: NDArray[FloatT]) -> NDArray[FloatT]:
+    """The numbers of windows `(N, 2, pairs, 1)` in their order, `(N, 2 pairs)`."""
+    return x[..., 0].transpose(0, 2, 1).reshape(len(x), -1)
+
+
+def amounts(x: NDArray[np.float32], view: View) -> NDArray[np.float32]:
+    """How much there is of each meaning in windows of a view, `(N, meanings)`.
+
+    The number itself, or the length of a pair.
+    """
+    values = numbers(x)
+    columns = [
+        np.hypot(*values[:, which].T) if len(which) > 1 else values[:, which[0]]
+        for which in MEANINGS[view].values()
+    ]
+    return np.column_stack(columns)
 
 
 def _bodies(

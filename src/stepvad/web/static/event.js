@@ -130,6 +130,9 @@ export class EventView {
     if (!said.length) said.push(element("li", "", "No single part of the body stands out"));
     this.part(".words").replaceChildren(...said);
     for (const kind of [".shares", ".key"]) this.part(kind).hidden = false;
+    this.part(".shares .small").textContent = told.views
+      ? `Share of the peak score: ${told.views.map((one) => `${one.name} ${Math.round(100 * one.share)} %`).join(", ")}`
+      : "Share of the peak score, by part of the body";
     this.part(".parts").replaceChildren(...told.parts.filter((one) => one.share >= 0.005).flatMap(bar));
     this.part("dl").replaceChildren(...grounds(told).flatMap(([term, words]) => [element("dt", "", term), element("dd", "", words)]));
   }
@@ -181,6 +184,10 @@ const grounds = (told) => {
   const taken = told.confidence < 1
     ? `${told.confidence.toFixed(2)}: of ${number(told.energy)} it leaves ${number(told.score)}`
     : "1.00: it takes nothing off";
+  if (told.views) {
+    const range = told.ghost_is_normal ? "in the normal range in every view" : "still outside the normal range in a view";
+    return [["Confidence of poses", taken], ["Nearest normal motion", range]];
+  }
   const still = told.ghost_is_normal ? "" : ", which is still outside the normal range";
   return [
     ["Deciding noise scale", scales],
