@@ -145,7 +145,7 @@ def evaluate(
 ) -> Evaluation:
     """Score the test clips of a data set one by one and compute the metrics, see `tabulate`."""
     clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
-    clips = with_motion(clips, dataset)
+    clips = with_motion(clips, dataset, last=shortest_window(scorer))
     return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
 
 
@@ -169,10 +169,21 @@ def score_clips(
     return clips
 
 
-def with_motion(clips: Sequence[ScoredClip], dataset: Dataset) -> list[ScoredClip]:
-    """Add the trivial scores `speed` and `place`; reads the clips of the data set again."""
-    motions = trivial.motions([clip.scores for clip in clips], dataset)
+def with_motion(
+    clips: Sequence[ScoredClip], dataset: Dataset, *, last: int | None = None
+) -> list[ScoredClip]:
+    """Add the trivial scores `speed` and `place`; reads the clips of the data set again.
+
+    They are of the `last` frames of a window; None takes all.
+    """
+    motions = trivial.motions([clip.scores for clip in clips], dataset, T=last)
     return [replace(clip, motion=motion) for clip, motion in zip(clips, motions, strict=True)]
+
+
+def shortest_window(scorer: Scorer) -> int | None:
+    """Frames that every window has, if they are fewer than T: those of the shortest view."""
+    several = isinstance(scorer, _WithConfig) and scorer.config.views
+    return scorer.config.shortest if several else None
 
 
 def scored_by(clips: Sequence[ScoredClip]) -> list[ScorerName]:
@@ -181,9 +192,9 @@ def scored_by(clips: Sequence[ScoredClip]) -> list[ScorerName]:
 
 
 def _weighs_confidence(scorer: Scorer) -> bool:
-    if not isinstance(scorer, _WithConfig):
+    if not isinstance(scorer, _WithConfig) or scorer.config.views:
         raise ConfigError(
-            "aggregation: expected a detector, got a method without noise scales",
+            "aggregation: expected a detector of one view, got a method without noise scales",
             hint="leave the aggregation out",
         )
     return scorer.config.confidence
