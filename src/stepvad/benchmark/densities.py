@@ -1,0 +1,141 @@
+"""Other densities in the place of the energy model, in the same space of each view.
+
+Everything else stays the detector's own: windows, projection, confidence, the ranking among unseen
+normal footage, and how views are joined. What differs in a figure is the density.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.baselines.mixture import Mixture
+from stepvad.baselines.neighbours import Neighbours
+from stepvad.detector import Detector
+from stepvad.errors import ConfigError
+from stepvad.model.footage import hold_out
+from stepvad.model.surprise import Surprise
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+
+Density = Literal["step", "knn", "gmm"]
+TITLES: dict[Density, str] = {"step": "energy", "knn": "kNN", "gmm": "mixture"}
+Energies = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+"""One energy `(n,)` for each point `(n, K)`."""
+MAX_POINTS = 50_000
+"""Training windows that a density is fitted to, evenly spread."""
+GAUSSIANS = 8
+"""Gaussians of a mixture; fixed beforehand, tuned on nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Network:
+    """In the place of a view's network: the same energy at every noise scale."""
+
+    of: Energies
+    L: int
+
+    def energies(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The energy of each point, `(n, L)`."""
+        return np.repeat(self.of(pi_x)[:, None], self.L, axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Keeps what it is called with, and returns it for a ranking or zeros for a network."""
+
+    parts: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def __call__(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Keep scores `(n,)` or points `(n, K)`; one number each."""
+        self.parts.append(values.copy())
+        return values if values.ndim == 1 else np.zeros(len(values), np.float32)
+
+    @property
+    def joined(self) -> NDArray[np.float32]:
+        """Everything kept."""
+        return np.concatenate(self.parts)
+
+
+def with_density(
+    detector: Detector,
+    density: Density,
+    clips: Sequence[Clip],
+    *,
+    seed: int = 0,
+    report: Report = silent,
+) -> Detector:
+    """A detector with views whose energy models are replaced; `clips` are those it was fitted on.
+
+    The density learns from the clips that the energy model learned from, and is standardised and
+    ranked on those that were held out from it.
+    """
+    if not detector.parts:
+        raise ConfigError("densities: expected a detector with several views, got one view")
+    if density == "step":
+        return detector
+    learned, ranked = hold_out(clips)
+    points, unseen = (_points(detector, some) for some in (learned, ranked))
+    parts = []
+    for number, (part, own, other) in enumerate(zip(detector.parts, points, unseen, strict=True)):
+        report(Progress("densities", number, len(points), part.config.view_name))
+        parts.append(_replaced(part, _fitted(density, own, seed), other))
+    report(Progress("densities", len(points), len(points)))
+    taken = [_Taken() for _ in parts]
+    tapped = _joined(detector, parts, taken)
+    for clip in ranked:
+        tapped.score(clip)
+    return _joined(detector, parts, [Surprise.of(one.joined) for one in taken])
+
+
+def _fitted(density: Density, points: NDArray[np.float32], seed: int) -> Energies:
+    rows = np.linspace(0, len(points) - 1, min(len(points), MAX_POINTS)).astype(np.int64)
+    if density == "knn":
+        return Neighbours(points[rows]).distances
+    return Mixture.fit(points[rows], min(GAUSSIANS, len(rows)), seed=seed).energies
+
+
+def _points(detector: Detector, clips: Sequence[Clip]) -> list[NDArray[np.float32]]:
+    """π(x) of all windows of these clips in each view, as its network sees them."""
+    taken = [_Taken() for _ in detector.parts]
+    parts = [
+        _with(part, network=_Network(one, part.config.L))
+        for part, one in zip(detector.parts, taken, strict=True)
+    ]
+    tapped = _joined(detector, parts, [view.surprise for view in detector.model.views])
+    for clip in clips:
+        tapped.score(clip)
+    return [one.joined for one in taken]
+
+
+def _replaced(part: Detector, of: Energies, unseen: NDArray[np.float32]) -> Detector:
+    """A view with another density, its energies standardised on unseen points."""
+    energies, scales = of(unseen).astype(np.float64), part.config.L
+    mean, var = (np.full(scales, one) for one in (energies.mean(), max(energies.var(), 1e-12)))
+    return _with(
+        part, network=_Network(of, scales), model=replace(part.model, E_mean=mean, E_var=var)
+    )
+
+
+def _joined(
+    detector: Detector, parts: Sequence[Detector], rankings: Sequence[Surprise | _Taken]
+) -> Detector:
+    """The detector with other parts and rankings, joined as before."""
+    views = tuple(
+        replace(view, surprise=ranking)  # type: ignore[arg-type]  # called alike
+        for view, ranking in zip(detector.model.views, rankings, strict=True)
+    )
+    return _with(detector, parts=tuple(parts), model=replace(detector.model, views=views))
+
+
+def _with(detector: Detector, **changes: object) -> Detector:
+    """A copy with other attributes, also those that a detector makes for itself."""
+    other = copy.copy(detector)
+    for name, value in changes.items():
+        object.__setattr__(other, name, value)
+    return other
