@@ -23,7 +23,8 @@ from stepvad.config import Config, View
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
 from stepvad.model.footage import score_clip
-from stepvad.model.scoring import Placement, WindowScores
+from stepvad.model.scoring import Placement, Scores, WindowScores
+from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
@@ -210,19 +211,20 @@ def _run_custom(method: CustomMethod[Any], dataset: Dataset, report: Report) -> 
 
 def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
     """The windows of the test clips with all scores 0, the basis of the trivial scores."""
+    return [
+        ScoredClip(without_scores(clip, config), labels, clip.persons_per_frame())
+        for clip, labels in dataset.test_clips()
+    ]
+
+
+def without_scores(clip: Clip, config: Config) -> Scores:
+    """The windows of a clip with all scores 0."""
 
     def nothing(windows: Windows) -> WindowScores:
         zeros = np.zeros((len(windows), config.columns), np.float32)
         return WindowScores(windows.track_id, windows.frame, windows.c, zeros, zeros[:, 0])
 
-    return [
-        ScoredClip(
-            score_clip(clip, config, skeletons.modelled(clip.skeleton), nothing),
-            labels,
-            clip.persons_per_frame(),
-        )
-        for clip, labels in dataset.test_clips()
-    ]
+    return score_clip(clip, config, skeletons.modelled(clip.skeleton), nothing)
 
 
 def table(

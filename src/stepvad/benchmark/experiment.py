@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -95,13 +95,13 @@ class Experiment:
 
         `checkpoint` stores the state of a training, which resumes from it if the file exists.
         """
-        clips = self.train_clips(dataset)
+        clips: Iterable[Clip] = self.train_clips(dataset)
         if baselines.is_distance(self.method):
             return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
         config = baselines.variant(self.method, self.config)
         if self.views:
-            clips, checkpoint = self._known_rate([*clips]), None
-            config = config.with_views(self.views, clips[0].rate())
+            clips = known = self._known_rate([*clips])
+            checkpoint, config = None, config.with_views(self.views, known[0].rate())
         return Detector.fit(
             clips,
             config,

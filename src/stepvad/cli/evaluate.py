@@ -122,12 +122,8 @@ def evaluate(
     from stepvad import baselines
     from stepvad.benchmark.certainty import sure_rows
     from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.protocol import (
-        score_clips,
-        shortest_window,
-        tabulate_dataset,
-        with_motion,
-    )
+    from stepvad.benchmark.protocol import score_clips, tabulate_dataset, with_motion
+    from stepvad.benchmark.scorers import shortest_window
 
     detector = on_engine(baselines.load(model), engine)
     dataset = open_dataset(data, split=split, layout=layout)
