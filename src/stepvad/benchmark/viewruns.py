@@ -113,9 +113,10 @@ class ViewPlace:
         """Open the data set and divide its training clips."""
         return Division.of(custom.opened(self.data, split=self.split), self.fps)
 
-    def digest(self) -> str:
-        """A digest of all clips, their labels and their rate."""
-        return f"{digest_of(custom.opened(self.data, split=self.split))} {self.fps}"
+    def digest(self, division: Division) -> str:
+        """A digest of all clips, their labels and rate, and of how they are divided."""
+        every = digest_of(custom.opened(self.data, split=self.split))
+        return f"{every} {self.fps} {division.source}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,8 @@ def _table(scope: ViewScope, data: Path | str, fits: Fits, report: Report) -> Vi
         fps=scope.fps,
         compute=fits.compute,
     )
-    division, digest = place.divide(), place.digest()
+    division = place.divide()
+    digest = place.digest(division)
     chosen = scope.fits()
     _run_missing(chosen, place, digest, fits, report)
     clips = division.scored
