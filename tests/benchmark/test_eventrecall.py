@@ -54,9 +54,9 @@ def test_twice_the_footage_allows_twice_as_many() -> None:
 
 def test_events_are_found_where_an_alert_overlaps() -> None:
     test = clip(
-        *((500, 9.5), (1500, 8.5), (2500, 6.5), (3500, 9.5)),
-        abnormal=((505, 520), (1400, 1501), (2500, 2510), (3510, 3520), (5000, 5100)),
-    )  # the fourth begins when its alert is over, the fifth has none
+        *((500, 9.5), (1500, 8.5), (2500, 6.5), (3500, 9.5), (4500, 9.5)),
+        abnormal=((505, 520), (1400, 1501), (2500, 2510), (3510, 3520), (4490, 4500)),
+    )  # the fourth begins when its alert is over, the fifth is over when its alert begins
     thresholds = thresholds_at([NORMAL], (1.0, 6.0, 18.0))
     assert [recall([test], t) for t in thresholds] == [0.2, 0.4, 0.6]
 
