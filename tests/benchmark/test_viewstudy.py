@@ -14,7 +14,7 @@ from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.protocol import FrameView
 from stepvad.benchmark.studies import Fits
-from stepvad.benchmark.trivial import TITLES
+from stepvad.benchmark.trivial import TITLES, Places
 from stepvad.benchmark.viewruns import Division, trivial_scores
 from stepvad.benchmark.viewstudy import JOINED, PAPER, ViewScope, ViewTable, run
 from stepvad.config import Config
@@ -169,7 +169,7 @@ def test_held_out_footage_decides_what_is_found(
 
 def test_trivial_scores_are_never_negative() -> None:
     dataset = small(2, 6.0)
-    places = viewruns.Places.of(dataset.train_clips(), 12)
+    places = Places.of(dataset.train_clips(), 12)
     for clip, _ in dataset.test_clips():
         scores = trivial_scores(clip, Config(), places)
         assert scores.windows.E.shape == (len(scores.windows), len(TITLES))
