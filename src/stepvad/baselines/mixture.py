@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-ITERATIONS = 200
-LEAST_GAIN = 1e-4
+ITERATIONS = 100
+LEAST_GAIN = 1e-3
 """EM stops when the mean log likelihood grows by less."""
 RIDGE = 1e-3
 """Added to the variances, which are about 1 in a whitened space."""
