@@ -44,8 +44,6 @@ LONG_S, SHORT_S = 1.0, 1 / 3
 """Seconds of a long and a short view."""
 NEW_PLACE = -math.log(0.01)
 """-log p of a place where nobody was: that of the rarest hundredth."""
-SMOOTH, WHITENING = 0.6, 0.5
-"""Smoothing and whitening of the pose beside other views."""
 VIEW_WIDTH, SMALL_WIDTH = 256, 64
 """Hidden units for one pose of several, and for motion and place."""
 
@@ -217,16 +215,17 @@ class Config:
         """Settings of several views, joined: each kind over a second and over a third of one.
 
         The place is taken over a third of a second alone, and how unusual it can be is limited: one
-        that nobody was at is as new as any other. Poses come first.
+        that nobody was at is as new as any other. Joints are weighed by their own noise, and windows
+        not by their confidence. Poses come first.
         """
         if "pose" not in kinds or not {*kinds} <= {*get_args(View)}:
             raise ConfigError(
                 f"views: expected pose, and motion or place beside it, got {', '.join(kinds)}"
             )
         long, short = (max(round(seconds * fps), 4) for seconds in (LONG_S, SHORT_S))
-        base = replace(self, views=(), share=0.5)
+        base = replace(self, views=(), share=0.5, weigh_joints=True, confidence=False)
         small = replace(base, width=SMALL_WIDTH)
-        base = replace(base, width=min(self.width, VIEW_WIDTH), smooth=SMOOTH, whitening=WHITENING)
+        base = replace(base, width=min(self.width, VIEW_WIDTH))
         views = [replace(base, T=long, least=short), replace(base, T=short, least=short // 4)]
         if "motion" in kinds:
             small = replace(small, view="motion")
@@ -245,7 +244,8 @@ class Config:
 
     def facts(self) -> dict[str, object]:
         """Every setting as a value of JSON."""
-        return {**asdict(self), "views": [view.facts() for view in self.views]}
+        views = [view.facts() for view in self.views]
+        return {**asdict(self), "views": views, "noise": [*self.noise]}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Config:

@@ -223,14 +223,14 @@ def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compu
         settings = replace(view, clock=config.clock, fps=config.fps, noise=config.noise)
         fitted = Detector.fit(learned, settings, report=report, compute=compute)
         config = replace(config, fps=fitted.config.fps)
-        surprise = _surprise(fitted, held_out)
+        surprise = rank_scores(fitted, held_out)
         views.append(ViewModel(fitted.model, surprise, _usual(fitted, clips)))
     first = views[0].model
     joined = replace(first.config, views=tuple(view.model.config for view in views))
     return Detector(replace(first, config=joined, views=tuple(views)), compute.runtime)
 
 
-def _surprise(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
+def rank_scores(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
     """How rare each score of a view is among the windows of footage that it has not seen."""
     A, ages = [np.empty(0, np.float32)], [np.empty(0, np.int64)]
     for clip in held_out:

@@ -18,7 +18,8 @@ from stepvad import baselines
 from stepvad.baselines.distance import DistanceDetector
 from stepvad.baselines.neighbours import Neighbours
 from stepvad.benchmark.datasets import open_dataset
-from stepvad.benchmark.protocol import Scorer, evaluate
+from stepvad.benchmark.protocol import evaluate
+from stepvad.benchmark.scorers import Scorer
 from stepvad.config import Config, DistanceMethod
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError, ModelFileError, StepvadError

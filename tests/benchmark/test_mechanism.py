@@ -14,7 +14,7 @@ from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.experiment import Experiment, Jittered
 from stepvad.benchmark.mocap.dataset import Size, make
-from stepvad.benchmark.protocol import Scorer
+from stepvad.benchmark.scorers import Scorer
 from stepvad.config import Config
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores

@@ -15,10 +15,12 @@ from stepvad.cli.studies import NAMES
 from tests.cli.conftest import Command
 
 TINY = ("--seeds", "1", "--width", "8", "--max-steps", "2", "--K", "12", "--frames", "covered")
+OF_THE_PAPER = [name for name in NAMES if name != "views"]
+"""`views` has options and tables of its own: tests/benchmark/test_viewstudy.py."""
 
 
 def test_every_study_has_a_command() -> None:
-    assert [study.name for study in STUDIES] == [*NAMES]
+    assert [*(study.name for study in STUDIES), "views"] == [*NAMES]
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("in_this_process")
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "projections"])
+@pytest.mark.parametrize("name", [name for name in OF_THE_PAPER if name != "projections"])
 def test_a_study_writes_its_table_and_its_figure(
     name: str, stepvad: Command, people: Path, results: Path, tmp_path: Path
 ) -> None:
@@ -80,7 +82,7 @@ def test_numbers_are_checked(stepvad: Command, people: Path) -> None:
     assert "deprecated" not in run.err
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_THE_PAPER)
 def test_the_former_verbs_have_the_same_options_and_warn(
     name: str, stepvad: Command, people: Path
 ) -> None:
@@ -89,3 +91,27 @@ def test_the_former_verbs_have_the_same_options_and_warn(
     assert f"`benchmark {name}` is deprecated since 0.1" in run.err
     assert f"use `benchmark study {name}`" in run.err
     assert "--T: expected whole numbers of at least 1, got 4,twelve" in run.err
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("views", "--methods", "step"),
+        ("views", "--placement", "center"),
+        ("views", "--smoothed", ""),
+        ("grid", "--views", "pose"),
+        ("grid", "--densities", "step,knn"),
+        ("grid", "--fps", "25"),
+    ],
+)
+def test_options_of_other_studies_are_refused(
+    name: str, option: str, value: str, stepvad: Command, people: Path
+) -> None:
+    run = stepvad("benchmark", "study", name, people, option, *([value] if value else []))
+    assert run.code == 1
+    assert f"{option}" in run.err
+    assert f"expected a study that uses it, got {name}" in run.err
+
+
+def test_views_was_never_a_verb_of_its_own(stepvad: Command, people: Path) -> None:
+    assert stepvad("benchmark", "views", people).code == 2

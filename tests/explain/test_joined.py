@@ -73,7 +73,7 @@ def test_it_adds_up_to_the_joined_score_of_old_and_young_windows(
         assert sum(one.shares.values()) == pytest.approx(1)
         assert [*one.shares] == ["pose", "motion", "place"]
     young, old = explained[0], explained[3]
-    assert [view.at_hand for view in young.views] == [False, True, False, True, True]
+    assert [view.at_hand for view in young.views] == [False, True, False, False, False]
     assert all(view.at_hand for view in old.views)
     assert (len(young.frames), len(old.frames)) == (8, 25)
     assert max(np.abs(one.contributions).sum() for one in explained) > 0.1

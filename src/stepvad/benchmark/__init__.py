@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from stepvad.benchmark.datasets import Dataset, open_dataset
     from stepvad.benchmark.intervals import Interval, Spread
     from stepvad.benchmark.metrics import auroc, average_precision, equal_error_rate
-    from stepvad.benchmark.protocol import Evaluation, ResultRow, Scorer, evaluate
+    from stepvad.benchmark.protocol import Evaluation, ResultRow, evaluate
+    from stepvad.benchmark.scorers import Scorer
     from stepvad.formats.labels import FrameLabels
 
 _HOME = {
@@ -23,7 +24,7 @@ _HOME = {
     "Interval": "benchmark.intervals",
     "MethodResult": "benchmark.comparison",
     "ResultRow": "benchmark.protocol",
-    "Scorer": "benchmark.protocol",
+    "Scorer": "benchmark.scorers",
     "Spread": "benchmark.intervals",
     "auroc": "benchmark.metrics",
     "average_precision": "benchmark.metrics",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -19,11 +19,12 @@ from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
 from stepvad.benchmark.protocol import FrameView, ScoredClip, ScorerName, Selection
 from stepvad.benchmark.trivial import TITLES
-from stepvad.config import Config
+from stepvad.config import Config, View
 from stepvad.errors import ConfigError
 from stepvad.executors import Executor
 from stepvad.model.footage import score_clip
-from stepvad.model.scoring import Placement, WindowScores
+from stepvad.model.scoring import Placement, Scores, WindowScores
+from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
 
@@ -62,6 +63,7 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
         "PCA/kNN times confidence, not whitened",
     ),
     "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
+    "views": (Experiment(views=get_args(View)), "STEP with views of pose, motion and place"),
 }
 """All built-in methods, with the settings that distinguish them and their names in tables."""
 
@@ -83,16 +85,27 @@ class MethodResult:
 
 
 def experiments(
-    names: Sequence[str], config: Config, seeds: Sequence[int], *, jitter: float = 0.0
+    names: Sequence[str],
+    config: Config,
+    seeds: Sequence[int],
+    *,
+    jitter: float = 0.0,
+    fps: float | None = None,
 ) -> dict[str, list[Experiment]]:
-    """The experiments of each method, one per seed; distance methods need only one."""
+    """The experiments of each method, one per seed; distance methods need only one.
+
+    `fps` is for `views` on clips that do not state their rate.
+    """
     chosen = {}
     for name in names:
         if name not in VARIANTS:
             raise ConfigError(f"method: expected one of {', '.join(VARIANTS)}, got {name!r}")
         variant, _ = VARIANTS[name]
         settings = replace(
-            config, confidence=variant.config.confidence, whiten=variant.config.whiten
+            config,
+            confidence=variant.config.confidence,
+            whiten=variant.config.whiten,
+            fps=fps if variant.views else config.fps,
         )
         needed = seeds[:1] if is_distance(variant.method) else seeds
         chosen[name] = [
@@ -108,6 +121,7 @@ def compare(
     config: Config = Config(),
     seeds: Sequence[int] = (0,),
     jitter: float = 0.0,
+    fps: float | None = None,
     placement: Placement = "latest",
     smoothed: bool = False,
     frames: Selection = "all",
@@ -120,7 +134,8 @@ def compare(
     A method is one of `VARIANTS`, fitted with `config` and each of the seeds, or a `CustomMethod`
     or its name `package.module:name`, fitted once. `data` is a directory, a `CustomDataset` or its
     name, or a `Dataset`; everything then runs in this process and no results are stored. With a
-    `SweepPlace`, built-in methods run `jobs` at a time and stored results are reused.
+    `SweepPlace`, built-in methods run `jobs` at a time and stored results are reused. `views` are
+    seconds long: `fps` is the rate of clips that do not state one.
 
     Returns one line per method, the trivial scores last; leads are those of the first method.
     """
@@ -128,7 +143,7 @@ def compare(
     titles = [VARIANTS[one][1] if isinstance(one, str) else one.name for one in entries]
     _check_distinct(titles)
     names = [one for one in entries if isinstance(one, str)]
-    chosen = experiments(names, config, seeds, jitter=jitter)
+    chosen = experiments(names, config, seeds, jitter=jitter, fps=fps)
     if isinstance(data, Dataset | CustomDataset | Path | str):
         dataset = custom.opened(data)
         built_in = {name: [_run(x, dataset, report) for x in chosen[name]] for name in names}
@@ -139,7 +154,8 @@ def compare(
         title: built_in[one] if isinstance(one, str) else [_run_custom(one, dataset, report)]
         for title, one in zip(titles, entries, strict=True)
     }
-    trivial = built_in[names[0]][0] if names else unscored(dataset, config)
+    whole = [name for name in names if not VARIANTS[name][0].views]  # windows of T frames
+    trivial = built_in[whole[0]][0] if whole else unscored(dataset, config)
     trivial = protocol.with_motion(trivial, dataset)
     return table(scored, trivial, dataset, FrameView(placement, smoothed, frames))
 
@@ -195,19 +211,20 @@ def _run_custom(method: CustomMethod[Any], dataset: Dataset, report: Report) -> 
 
 def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
     """The windows of the test clips with all scores 0, the basis of the trivial scores."""
+    return [
+        ScoredClip(without_scores(clip, config), labels, clip.persons_per_frame())
+        for clip, labels in dataset.test_clips()
+    ]
+
+
+def without_scores(clip: Clip, config: Config) -> Scores:
+    """The windows of a clip with all scores 0."""
 
     def nothing(windows: Windows) -> WindowScores:
         zeros = np.zeros((len(windows), config.columns), np.float32)
         return WindowScores(windows.track_id, windows.frame, windows.c, zeros, zeros[:, 0])
 
-    return [
-        ScoredClip(
-            score_clip(clip, config, skeletons.modelled(clip.skeleton), nothing),
-            labels,
-            clip.persons_per_frame(),
-        )
-        for clip, labels in dataset.test_clips()
-    ]
+    return score_clip(clip, config, skeletons.modelled(clip.skeleton), nothing)
 
 
 def table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,9 +16,9 @@ from stepvad import baselines
 from stepvad.baselines import Fitted, Method
 from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset, open_dataset
-from stepvad.config import BEFORE, Aggregation, Compute, Config
+from stepvad.config import BEFORE, Aggregation, Compute, Config, View
 from stepvad.detector import Detector
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, DataError
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
@@ -63,6 +63,11 @@ class Experiment:
     """
     best_on_validation: bool = False
     """Whether to keep the epoch with the best AUROC on the validation clips (Sec. 4.1)."""
+    views: tuple[View, ...] = ()
+    """Views of a window to join; none is the paper's window.
+
+    Their lengths follow from `config.fps`, or else from the rate of the first training clip.
+    """
 
     def __post_init__(self) -> None:
         """Reject invalid settings."""
@@ -72,6 +77,11 @@ class Experiment:
             raise ConfigError(
                 f"fit_on: expected different directories, got {', '.join(self.fit_on)}",
                 hint="name each data set once",
+            )
+        if self.views and (self.method != "step" or self.jitter):
+            raise ConfigError(
+                f"views: expected step without jitter, got {self.method}, jitter {self.jitter:g}",
+                hint="other methods and noisy windows have one view",
             )
 
     @property
@@ -98,12 +108,16 @@ class Experiment:
 
         `checkpoint` stores the state of a training, which resumes from it if the file exists.
         """
-        clips = self.train_clips(dataset)
+        clips: Iterable[Clip] = self.train_clips(dataset)
         if baselines.is_distance(self.method):
             return baselines.fit(self.method, clips, self.config, k=self.k, report=report)
+        config = baselines.variant(self.method, self.config)
+        if self.views:
+            clips = known = self._known_rate([*clips])
+            checkpoint, config = None, config.with_views(self.views, known[0].rate())
         return Detector.fit(
             clips,
-            baselines.variant(self.method, self.config),
+            config,
             projection_clips=_validation_clips(dataset) if self.anomalies else None,
             keep_best=validation_auroc(dataset) if self.best_on_validation else None,
             report=report,
@@ -111,6 +125,12 @@ class Experiment:
             resume=checkpoint is not None and checkpoint.exists(),
             compute=compute,
         )
+
+    def _known_rate(self, clips: list[Clip]) -> list[Clip]:
+        """The clips, with the rate of the settings if they do not state one."""
+        if not clips:
+            raise DataError("expected clips to fit on, got none", hint="check the data set")
+        return [clip if clip.fps else clip.with_rate(self.config.fps) for clip in clips]
 
     def scorer(self, fitted: Fitted) -> Fitted | Jittered:
         """The (possibly shared) fit with this experiment's aggregation and jitter."""
@@ -128,6 +148,7 @@ class Experiment:
         for facts, choice, former in (
             (told, "drop_below", 0.0),
             (told, "best_on_validation", False),
+            (told, "views", ()),
             *((told["config"], name, getattr(before, name)) for name in LATER),
         ):
             if facts[choice] == former:  # keep the keys of results from before it existed

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.eventrecall import WatchedClip
 from stepvad.calibration import RULES, Counted, NormalClip
 from stepvad.calibration.counting import levels_of
 from stepvad.calibration.promise import threshold_for
@@ -15,8 +16,8 @@ from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
-from stepvad.incidents.events import Rules, find, without_muted
-from stepvad.model.scoring import frame_scores, true_runs
+from stepvad.incidents.events import Rules, without_muted
+from stepvad.model.scoring import frame_scores
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 
@@ -113,23 +114,20 @@ def at_threshold(
     rules: Rules,
     T: int,
 ) -> Found:
-    """Recall on labelled clips and false events on normal footage at one threshold."""
+    """Recall on labelled clips and false events on normal footage at one threshold.
+
+    Windows that show a true event may end up to T frames after it.
+    """
     chosen = replace(rules, threshold=threshold)
-    hits = [hit for clip, labels in test for hit in _hits(clip, labels, chosen, T)]
+    hits = [
+        hit
+        for clip, labels in test
+        for hit in WatchedClip(clip.windows, labels, clip.fps).found(
+            labels.abnormal, chosen, late=T
+        )
+    ]
     recall = float(np.mean(hits)) if hits else float("nan")
     return Found(threshold, recall, normal.at(threshold) / normal.total_hours)
-
-
-def _hits(clip: NormalClip, labels: FrameLabels, rules: Rules, T: int) -> list[bool]:
-    """Whether each true event overlaps a detected one; windows may end up to T frames later."""
-    events = find(clip.windows, clip.fps, rules)
-    return [
-        any(
-            event.first_s * clip.fps < end + T and event.last_s * clip.fps >= first
-            for event in events
-        )
-        for first, end in true_runs(labels.abnormal & labels.counted)
-    ]
 
 
 def percentile_of_frames(clips: Sequence[NormalClip], T: int, percent: float) -> float:

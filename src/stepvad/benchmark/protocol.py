@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from stepvad.benchmark import trivial
 from stepvad.benchmark.datasets import Dataset
 from stepvad.benchmark.frames import FrameScores
+from stepvad.benchmark.scorers import Scorer, shortest_window, weighs_confidence
 from stepvad.benchmark.trivial import Motion, Trivial
-from stepvad.config import Aggregation, Config
-from stepvad.errors import ConfigError, DataError
+from stepvad.config import Aggregation
+from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Floor, Placement, Scores, Smoothing
-from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.windows import Repairs
 
@@ -28,24 +28,6 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 PLACEMENTS: tuple[Placement, ...] = ("latest", "backtrack")
 """Online and Backtrack, the two protocols of the paper's tables."""
-
-
-class Scorer(Protocol):
-    """A fitted detector, or anything that scores clips like one."""
-
-    def score(self, clip: Clip) -> Scores:
-        """Score a clip; higher is more abnormal."""
-        ...
-
-
-@runtime_checkable
-class _WithConfig(Protocol):
-    """A scorer with noise scales to aggregate."""
-
-    @property
-    def config(self) -> Config:
-        """The settings it was fitted with."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +127,7 @@ def evaluate(
 ) -> Evaluation:
     """Score the test clips of a data set one by one and compute the metrics, see `tabulate`."""
     clips = score_clips(scorer, dataset, aggregation=aggregation, report=report)
-    clips = with_motion(clips, dataset)
+    clips = with_motion(clips, dataset, last=shortest_window(scorer))
     return tabulate_dataset(clips, dataset, placements=placements, floor=floor)
 
 
@@ -161,7 +143,7 @@ def score_clips(
     for clip, labels in dataset.test_clips():
         scores = scorer.score(clip)
         if aggregation is not None:
-            scores = reaggregate(scores, aggregation, confidence=_weighs_confidence(scorer))
+            scores = reaggregate(scores, aggregation, confidence=weighs_confidence(scorer))
         # energies take the most memory, and frame scores do not need them
         windows = replace(scores.windows, E=scores.windows.E[:, :0].copy())
         clips.append(ScoredClip(replace(scores, windows=windows), labels, clip.persons_per_frame()))
@@ -169,24 +151,20 @@ def score_clips(
     return clips
 
 
-def with_motion(clips: Sequence[ScoredClip], dataset: Dataset) -> list[ScoredClip]:
-    """Add the trivial scores `speed` and `place`; reads the clips of the data set again."""
-    motions = trivial.motions([clip.scores for clip in clips], dataset)
+def with_motion(
+    clips: Sequence[ScoredClip], dataset: Dataset, *, last: int | None = None
+) -> list[ScoredClip]:
+    """Add the trivial scores `speed` and `place`; reads the clips of the data set again.
+
+    They are of the `last` frames of a window; None takes all.
+    """
+    motions = trivial.motions([clip.scores for clip in clips], dataset, T=last)
     return [replace(clip, motion=motion) for clip, motion in zip(clips, motions, strict=True)]
 
 
 def scored_by(clips: Sequence[ScoredClip]) -> list[ScorerName]:
     """The detector and the trivial scores that all clips have."""
     return ["detector", *trivial.known([clip.motion for clip in clips])]
-
-
-def _weighs_confidence(scorer: Scorer) -> bool:
-    if not isinstance(scorer, _WithConfig):
-        raise ConfigError(
-            "aggregation: expected a detector, got a method without noise scales",
-            hint="leave the aggregation out",
-        )
-    return scorer.config.confidence
 
 
 def tabulate_dataset(

@@ -36,8 +36,12 @@ class ExperimentRun:
 
 
 def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) -> None:
-    """Write the scores of all windows of all clips, with `facts` as metadata."""
-    windows = WindowScores.join([clip.scores.windows for clip in clips], 0)
+    """Write the scores of all windows of all clips, with `facts` as metadata.
+
+    Energies, or what stands in their place, are written if the scores still have them.
+    """
+    n_energies = clips[0].scores.windows.E.shape[1] if clips else 0
+    windows = WindowScores.join([clip.scores.windows for clip in clips], n_energies)
     lengths = [len(clip.scores.windows) for clip in clips]
     names = pa.array([clip.scores.clip for clip in clips], pa.string())
     table = pa.table(
@@ -49,6 +53,7 @@ def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) 
             "frame": windows.frame,
             "confidence": windows.c,
             "score": windows.A,
+            **{f"E{n}": windows.E[:, n] for n in range(n_energies)},
         }
     )
     text = json.dumps({**facts, "clips": names.to_pylist()}, sort_keys=True).encode()
@@ -67,11 +72,13 @@ def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun
         )
     of_clip = table["clip"].combine_chunks().indices.to_numpy()
     columns = {name: table[name].to_numpy() for name in ("track", "frame", "confidence", "score")}
+    kept = [table[name].to_numpy() for name in table.column_names if name.startswith("E")]
+    energies = np.column_stack([np.empty((len(table), 0), np.float32), *kept])
     length = int(facts["config"]["T"])
     scored = []
     for number, (clip, labels) in enumerate(clips):
         track, frame, c, score = (column[of_clip == number] for column in columns.values())
-        windows = WindowScores(track, frame, c, np.empty((len(score), 0), np.float32), score)
+        windows = WindowScores(track, frame, c, energies[of_clip == number], score)
         scores = Scores(clip.name, clip.n_frames, length, windows, Repairs(), 0)
         scored.append(ScoredClip(scores, labels, clip.persons_per_frame()))
     return ExperimentRun(facts, scored)

@@ -148,15 +148,17 @@ class Places:
         return np.asarray(distances, dtype=np.float32)
 
 
-def motions(clips: Sequence[Scores], dataset: Dataset) -> list[dict[Motion, NDArray[np.float32]]]:
+def motions(
+    clips: Sequence[Scores], dataset: Dataset, *, T: int | None = None
+) -> list[dict[Motion, NDArray[np.float32]]]:
     """Speed and place of the scored windows of all test clips, `(N,)`, as far as they are known.
 
-    Scores of frames or single poses are not of windows, and get neither. Without training clips
-    there is no `place`.
+    They are of the last T frames of a window; None takes all. Scores of frames or single poses are
+    not of windows, and get neither. Without training clips there is no `place`.
     """
-    places = _places(dataset, clips[0].T) if clips else None
+    places = _places(dataset, T or clips[0].T) if clips else None
     pairs = zip(clips, dataset.test_clips(), strict=True)
-    return [_motion(clip, scores, places) for scores, (clip, _) in pairs]
+    return [_motion(clip, scores, places, T or scores.T) for scores, (clip, _) in pairs]
 
 
 def known(found: Sequence[Mapping[Motion, object]]) -> list[Trivial]:
@@ -164,8 +166,10 @@ def known(found: Sequence[Mapping[Motion, object]]) -> list[Trivial]:
     return [name for name in TITLES if name not in MOTION or all(name in one for one in found)]
 
 
-def _motion(clip: Clip, scores: Scores, places: Places | None) -> dict[Motion, NDArray[np.float32]]:
-    body = BodyWindows.of(clip, scores.T).at(scores) if scores.T > 1 else None
+def _motion(
+    clip: Clip, scores: Scores, places: Places | None, T: int
+) -> dict[Motion, NDArray[np.float32]]:
+    body = BodyWindows.of(clip, T).at(scores) if T > 1 else None
     if body is None:
         return {}
     found: dict[Motion, NDArray[np.float32]] = {"speed": body.speed}

@@ -13,6 +13,7 @@ from stepvad.cli.engine import RuntimeName
 from stepvad.cli.options import (
     ExecutorName,
     FitJobsOption,
+    FpsOption,
     FrameNames,
     LearningRate,
     MaxSteps,
@@ -53,6 +54,7 @@ def compare(
     max_steps: MaxSteps = 1000,
     learning_rate: LearningRate = 2e-3,
     jitter: Annotated[float, typer.Option(min=0, help="Noise added to the test windows.")] = 0.0,
+    fps: FpsOption = None,
     placement: PlacementName = "latest",
     smoothed: Smoothed = False,
     frames: FrameNames = "all",
@@ -67,7 +69,7 @@ def compare(
 
     Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw, raw-unweighted,
     autoencoder, autoencoder-anomalies, vae, vae-anomalies, pca-anomalies, knn, knn-5,
-    knn-unweighted, knn-unwhitened, mahalanobis. Trivial scores are always listed for
+    knn-unweighted, knn-unwhitened, mahalanobis, views. Trivial scores are always listed for
     comparison: the number of people, the negative confidence, a random score, the speed of the
     body, and its distance to places of training footage.
 
@@ -105,6 +107,7 @@ def compare(
             config=base,
             seeds=[*range(seeds)],
             jitter=jitter,
+            fps=fps,
             placement=placement,
             smoothed=smoothed,
             frames=frames,

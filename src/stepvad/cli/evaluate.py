@@ -123,6 +123,7 @@ def evaluate(
     from stepvad.benchmark.certainty import sure_rows
     from stepvad.benchmark.datasets import open_dataset
     from stepvad.benchmark.protocol import score_clips, tabulate_dataset, with_motion
+    from stepvad.benchmark.scorers import shortest_window
 
     detector = on_engine(baselines.load(model), engine)
     dataset = open_dataset(data, split=split, layout=layout)
@@ -135,7 +136,7 @@ def evaluate(
     places, floor = _placements(protocol.placements), protocol.floor
     with progress_bars() as report:
         clips = score_clips(detector, dataset, aggregation=chosen, report=report)
-        clips = with_motion(clips, dataset)
+        clips = with_motion(clips, dataset, last=shortest_window(detector))
     other: Literal["global", "per_clip"] = "per_clip" if floor == "global" else "global"
     result, beside = (
         tabulate_dataset(clips, dataset, placements=places, floor=each) for each in (floor, other)
@@ -147,7 +148,8 @@ def evaluate(
         extra = {"intervals": [asdict(line) for line in sure]} if intervals else {}
         print_json({floor: asdict(result), other: asdict(beside), **extra})
         return
-    title = method if method != "model" else baselines.method_of(detector)
+    fitted = "views" if detector.config.views else baselines.method_of(detector)
+    title = method if method != "model" else fitted
     _print_rows(f"{title} on {dataset.name}", result, beside, other, scored)
     if sure:
         _print_intervals(sure)

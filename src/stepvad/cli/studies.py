@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,7 +12,9 @@ from stepvad.cli.groups import grouped
 from stepvad.cli.options import FitOptions, SplitName, SweepOptions, ViewOptions, whole_numbers
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
+from stepvad.cli.viewstudy import StudiedViews
 from stepvad.config import Compute, Config
+from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
     from stepvad.benchmark.studies import Study, StudyResult
@@ -26,7 +29,9 @@ NAMES = {
     "jitter": "Methods on test windows with noisy coordinates.",
     "projections": "PCA against an autoencoder and a VAE.",
     "transfer": "Fitted on one data set, measured on another; and fitted on all.",
+    "views": "Several views of a window, each alone and joined; events found per false alarm.",
 }
+METHODS = "step,raw,knn"
 StudyName = Literal[
     "grid",
     "components",
@@ -36,10 +41,12 @@ StudyName = Literal[
     "jitter",
     "projections",
     "transfer",
+    "views",
 ]
 
 
 SMALL_FIT, ONLINE, FIVE_SEEDS = FitOptions(), ViewOptions(), SweepOptions()
+ALL_VIEWS = StudiedViews()
 
 
 def study(
@@ -56,13 +63,14 @@ def study(
     ] = Path("results"),
     methods: Annotated[
         str, typer.Option(help="For studies of several methods: only these, comma-separated.")
-    ] = "step,raw,knn",
+    ] = METHODS,
     T: Annotated[str, typer.Option("--T", help="Frames in a window, comma-separated.")] = "12",
     K: Annotated[str, typer.Option("--K", help="Components, comma-separated.")] = "48",
     fitted: FitOptions = SMALL_FIT,
     view: ViewOptions = ONLINE,
     split: SplitName = "full",
     run: SweepOptions = FIVE_SEEDS,
+    studied: StudiedViews = ALL_VIEWS,
 ) -> None:
     """Run one of the paper's studies.
 
@@ -70,14 +78,15 @@ def study(
 
     {names}
 
-    Writes NAME.md, NAME.csv and NAME.png into the directory of -o. Mean and deviation are over
-    seeds, intervals over clips; the difference is to the case that each is compared with, paired
-    over clips. Results already in the directory of --results are reused.
+    Writes NAME.md, NAME.csv and NAME.png into the directory of -o; `views` has NAME.json for the
+    picture. Mean and deviation are over seeds, intervals over clips; the difference is to the case
+    that each is compared with, paired over clips. Results already in the directory of --results are
+    reused.
     """
     from stepvad.benchmark import studies
     from stepvad.benchmark.protocol import FrameView
 
-    chosen = next(study for study in studies.STUDIES if study.name == name)
+    _check_used(name, methods, view, studied)
     scope = studies.Scope(
         base=fitted.applied(Config.short()),
         seeds=tuple(range(run.seeds)),
@@ -88,20 +97,20 @@ def study(
         split=split,
     )
     output.mkdir(parents=True, exist_ok=True)
-    check_output(output / f"{name}.png")
+    check_output(output / f"{name}.csv")
+    fits = studies.Fits(
+        results=results,
+        jobs=run.jobs,
+        executor=run.executor,
+        compute=Compute(runtime=run.runtime),
+    )
+    if name == "views":
+        studied.run(scope, view.frames, fits, output)
+        return
+    chosen = next(study for study in studies.STUDIES if study.name == name)
+    frames = FrameView(view.placement, view.smoothed, view.frames)
     with progress_bars() as report:
-        lines = studies.run(
-            chosen,
-            scope,
-            studies.Fits(
-                results=results,
-                jobs=run.jobs,
-                executor=run.executor,
-                compute=Compute(runtime=run.runtime),
-            ),
-            FrameView(view.placement, view.smoothed, view.frames),
-            report=report,
-        )
+        lines = studies.run(chosen, scope, fits, frames, report=report)
     _show(chosen, lines, output)
 
 
@@ -109,6 +118,21 @@ study.__doc__ = (study.__doc__ or "").replace(
     "{names}", "\n\n    ".join(f"`{name}`: {words}" for name, words in NAMES.items())
 )
 study = grouped(study)
+
+
+def _check_used(name: StudyName, methods: str, view: ViewOptions, studied: StudiedViews) -> None:
+    """Reject options that the study does not use, rather than ignore them."""
+    of_views = replace(ONLINE, frames=view.frames)
+    idle = {
+        "--methods": name == "views" and methods != METHODS,
+        "--placement, --smoothed": name == "views" and view != of_views,
+        "--views, --densities, --fps": name != "views" and studied != ALL_VIEWS,
+    }
+    for option, given in idle.items():
+        if given:
+            raise StepvadError(
+                f"{option}: expected a study that uses it, got {name}", hint="leave it out"
+            )
 
 
 def _show(study: Study, lines: list[StudyResult], output: Path) -> None:

@@ -43,7 +43,7 @@ def say_error(problem: str, hint: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print data as JSON to stdout; NaN becomes null."""
-    typer.echo(json.dumps(_strict(value), indent=2))
+    typer.echo(json.dumps(strict_json(value), indent=2))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -159,12 +159,12 @@ def check_fleet() -> None:
         raise MissingExtraError("fleet", "fleet")
 
 
-def _strict(value: Any) -> Any:
+def strict_json(value: Any) -> Any:
     """Convert a value to strict JSON: string keys, and null for non-finite numbers."""
     if isinstance(value, dict):
-        return {str(key): _strict(inner) for key, inner in value.items()}
+        return {str(key): strict_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_strict(inner) for inner in value]
+        return [strict_json(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
