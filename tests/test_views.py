@@ -256,3 +256,11 @@ def test_the_command_fits_and_describes_views(
     for option in (("--resume",), ("--method", "knn")):
         refused = stepvad("fit", tmp_path / "poses", "--views", "pose,motion", *option)
         assert refused.code == 1, option
+
+
+def test_a_quarter_of_the_poses_is_held_out_wherever_they_are(footage: list[Clip]) -> None:
+    early = replace(footage[0], n_frames=100_000)  # nobody is seen after the first seconds
+    learned, held = hold_out([early])
+    assert held[0].n_poses / early.n_poses == pytest.approx(0.25, abs=0.05)
+    assert learned[0].n_poses + held[0].n_poses == early.n_poses
+    assert hold_out([replace(early, tracks=())])[1][0].n_poses == 0

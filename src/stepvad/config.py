@@ -215,8 +215,8 @@ class Config:
         """Settings of several views, joined: each kind over a second and over a third of one.
 
         The place is taken over a third of a second alone, and how unusual it can be is limited: one
-        that nobody was at is as new as any other. Joints are weighed by their own noise, and windows
-        not by their confidence. Poses come first.
+        that nobody was at is as new as any other. Joints are weighed by their own noise,
+        windows no more by their confidence. Poses come first.
         """
         if "pose" not in kinds or not {*kinds} <= {*get_args(View)}:
             raise ConfigError(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
+import numpy as np
+
 from stepvad import skeletons
 from stepvad.config import Config
 from stepvad.errors import DataError
@@ -98,15 +100,20 @@ class Footage:
 def hold_out(clips: Sequence[Clip]) -> tuple[list[Clip], list[Clip]]:
     """Clips to fit on, and a quarter of the footage that stays unseen.
 
-    Every fourth clip, or the last quarter of each if they are few.
+    Every fourth clip, or the last quarter of each one's poses if they are few.
     """
     if len(clips) >= 2 * HELD_OUT:
         held = [*clips[HELD_OUT - 1 :: HELD_OUT]]
         return [clip for n, clip in enumerate(clips) if n % HELD_OUT != HELD_OUT - 1], held
-    cuts = [clip.first_frame + (clip.n_frames - clip.first_frame) * (HELD_OUT - 1) // HELD_OUT
-            for clip in clips]  # fmt: skip
+    cuts = [_cut_of(clip) for clip in clips]
     pairs = [_split_at(clip, cut) for clip, cut in zip(clips, cuts, strict=True)]
     return [early for early, _ in pairs], [late for _, late in pairs]
+
+
+def _cut_of(clip: Clip) -> int:
+    """The frame from which on a clip is held out."""
+    frames = np.sort(np.concatenate([np.empty(0, np.int64), *(t.frames for t in clip.tracks)]))
+    return int(frames[len(frames) * (HELD_OUT - 1) // HELD_OUT]) if len(frames) else 0
 
 
 def _split_at(clip: Clip, cut: int) -> tuple[Clip, Clip]:

@@ -29,8 +29,8 @@ def noise_at(confidence: NDArray[np.float32], noise: Sequence[float]) -> NDArray
 def measure_noise(tracks: Iterable[Track]) -> tuple[float, ...]:
     """The spread of joints in each range of confidence, relative to the extent of the pose.
 
-    A joint that was found is compared with the mean of itself a frame before and after. What the surest joints
-    deviate is taken for motion; the rest is noise, never less for a lower confidence.
+    A joint that was found is compared with the mean of itself a frame before and after. What the
+    surest joints deviate is taken for motion; the rest is noise, never less for a lower confidence.
     """
     sure, square = [np.empty(0)], [np.empty(0)]
     for track in tracks:
@@ -38,7 +38,7 @@ def measure_noise(tracks: Iterable[Track]) -> tuple[float, ...]:
         if len(around):
             x = track.keypoints.astype(np.float64)
             off = x[around] - (x[around - 1] + x[around + 1]) / 2
-            there = track.keypoints.any(axis=2)
+            there = (track.keypoints != 0).any(axis=2)
             size = extent(track.keypoints[around], np.ones_like(off, np.bool_)[..., :1])[1]
             thrice = there[around] & there[around - 1] & there[around + 1]
             square.append((np.square(off / size).mean(axis=2) / 1.5)[thrice])
