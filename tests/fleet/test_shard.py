@@ -182,6 +182,8 @@ def test_a_successor_goes_on_from_any_checkpoint_as_if_nothing_happened(
         replayed += kept - done
         step(shard, sent[done:kept])
         assert shard.changes == []
+        counts = shard.scorer.counts  # replayed frames complete windows, and are not scored again
+        assert (counts.frames, counts.windows) == (0, 0)
         done = kept
     changes += shard.changes
     assert replayed > 0
