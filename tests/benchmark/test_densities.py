@@ -37,7 +37,11 @@ def nats_of_knn(detector: Detector, number: int, footage: list[Clip], clip: Clip
         every = [cut(one, part.config, part.skeleton)[0].windows(slice(None)) for one in some]
         points = [part.model.space.project(one.x) for one in every]
         ages = np.concatenate([one.ages(part.config) for one in every])
-        return np.concatenate(points), np.concatenate([one.c for one in every]), ages
+        return (
+            np.concatenate(points),
+            np.concatenate([one.weight(part.config) for one in every]),
+            ages,
+        )
 
     learned, ranked = (windows(some) for some in hold_out(footage))
     neighbours = Neighbours(learned[0])

@@ -45,6 +45,7 @@ LOOKS: Mapping[str, LineStyle] = {
     "step-unweighted": LineStyle(BLUE, ":", "d"),
     "step-unwhitened": LineStyle(BLUE, "-.", "d"),
     "pca-anomalies": LineStyle(BLUE, "--", "d"),
+    "views": LineStyle(BLUE, "-", "*"),
     "vanilla": LineStyle(SKY, "-", "p"),
     "raw": LineStyle(VERMILION, "-", "s"),
     "raw-unweighted": LineStyle(VERMILION, ":", "s"),

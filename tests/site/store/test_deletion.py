@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -146,7 +148,31 @@ def test_what_is_too_old_goes_poses_first(tmp_path: Path) -> None:
     store.close()
 
 
-def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(store: Store) -> None:
+EMPTYING = """
+import fcntl, sys, time
+with open(sys.argv[1], "r+b") as log_index:
+    fcntl.lockf(log_index, fcntl.LOCK_EX, 1, 121)
+    print("locked", flush=True)
+    time.sleep(1)
+"""
+"""Holds, for a second, the lock that SQLite takes while it empties the log (byte 121 of -shm)."""
+
+
+def test_a_deletion_waits_for_another_program_that_empties_the_log(store: Store) -> None:
+    fill(store, 6)
+    index = store.path.with_name(store.path.name + "-shm")
+    command = [sys.executable, "-c", EMPTYING, str(index)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        store.delete(camera=UNIQUE, include_open=True)
+    assert UNIQUE.encode() not in bytes_on_disk(store)
+
+
+def test_somebody_who_reads_for_long_puts_the_end_of_a_deletion_off(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "BUSY_S", 0.2)
     fill(store, 6)
     store._database._writer.execute("PRAGMA busy_timeout = 50")
     with store._database.read() as reader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -131,7 +132,7 @@ class Database:
         try:
             with self._lock:
                 self._writer.execute("VACUUM")
-                busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                busy = not self._truncate_log()
         except sqlite3.DatabaseError as error:
             wanted = "that can be built again without the deleted rows"
             raise store_error(self.path, wanted, error) from error
@@ -143,6 +144,19 @@ class Database:
                 fault="busy",
             )
         self.is_clean = True
+
+    def _truncate_log(self) -> bool:
+        """Whether the log could be emptied.
+
+        SQLite waits for readers, but not for another connection that empties the log itself.
+        """
+        deadline, pause_s = time.monotonic() + BUSY_S, 0.01
+        while True:
+            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy or time.monotonic() > deadline:
+                return not busy
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.5)
 
     def files(self) -> list[Path]:
         """The database file, and the WAL and shared-memory files if they exist."""
