@@ -17,7 +17,7 @@ import pytest
 FILE = Path(__file__).with_name("durations.json")
 NOTICEABLE_S = 0.2
 """Tests that took longer are `slow`: scripts/test leaves them out."""
-LONG_S = 8.0
+LONG_S = 5.0
 """Tests that took longer are `long`: continuous integration leaves them out."""
 PROPERTY = "cpu_s"
 
