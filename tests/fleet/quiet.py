@@ -22,10 +22,10 @@ from tests.fleet.fleets import SIZE, THRESHOLD, Heard, Script
 
 
 def digests(windows: Windows) -> list[str]:
-    """Each window's bits."""
+    """Each window's bits; their digest comes last, so that a line cut off is told."""
     return [
-        f"{windows.track_id[i]} {windows.frame[i]} {_sha1(windows.x[i].tobytes())} "
-        f"{windows.seen[i]}"
+        f"{windows.track_id[i]} {windows.frame[i]} {windows.seen[i]} "
+        f"{_sha1(windows.x[i].tobytes())}"
         for i in range(len(windows))
     ]
 
