@@ -46,7 +46,7 @@ def closed_form(
     a = F.linear(inputs, W_1in, W_1 @ f.input.bias + first.linear.bias)
     if noise is not None:
         h, a = h + noise[0], a + F.linear(noise[0], W_1)
-    at_scale = F.one_hot(scale, len(sigmas)).to(z.dtype)  # threads add to an index in any order
+    at_scale = F.one_hot(scale, len(sigmas)).double()  # threads add to an index in any order
     slopes = []
     for i, block in enumerate(blocks):
         if i > 0:
@@ -54,7 +54,7 @@ def closed_form(
             a = _product(h, block.linear.weight.T, precision) + block.linear.bias
         y, slope = gelu_and_slope(a)
         slopes.append(slope)
-        h = h + y + at_scale @ block.modulation(sigmas[:, None]) if isinstance(block, Block) else y
+        h = h + y + _of_scale(at_scale, block, sigmas) if isinstance(block, Block) else y
     g = f.head.weight.expand(len(z), -1)
     for block, slope in zip(reversed(others), reversed(slopes[1:]), strict=True):
         g_a = _product(g * slope, block.linear.weight, precision)
@@ -131,3 +131,9 @@ def _precision(config: Config, compute: Compute) -> torch.dtype | None:
         known: Callable[[], dict[str, bool]] = getattr(torch.cpu, "get_capabilities", dict)
         quick = known().get("amx_bf16", False)
     return torch.bfloat16 if quick and config.width >= BFLOAT16_FROM else None
+
+
+def _of_scale(at_scale: Tensor, block: Block, sigmas: Tensor) -> Tensor:
+    """The modulation of each window's scale; sums of its gradient do not depend on their order."""
+    modulation = block.modulation(sigmas[:, None])
+    return (at_scale @ modulation.double()).to(modulation.dtype)
