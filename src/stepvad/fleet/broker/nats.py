@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 # This file is loaded where a bus is opened, and nowhere else: hence at the top.
-from nats.aio.client import Client  # noqa: TID253
+from nats.aio.client import Client, Srv  # noqa: TID253
 from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253
 
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 2.0
 """Timeout of a request."""
+CLOSE_S = 2.0
+"""Time to send what is pending before a connection is cut."""
 SAME_S = 0.001
 """Messages with the same sequence but timestamps further apart are different messages."""
 FLEET = "fleet"
@@ -45,7 +48,25 @@ FLEET = "fleet"
 
 
 class _Client(Client):
-    """Sends nothing, in particular no password, if TLS is configured and the broker has none."""
+    """Closes the sockets of failed attempts, and sends no password if TLS is missing.
+
+    nats-py opens the next socket without closing the one whose handshake failed, and waits
+    without limit for a broker that has stopped reading.
+    """
+
+    def abort(self) -> None:
+        """Cut the connection without sending what is pending."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        self.abort()
+        await super()._connect_to_server(s)
+
+    async def _attempt_reconnect(self) -> None:
+        self.abort()
+        await super()._attempt_reconnect()
 
     def _connect_command(self) -> bytes:
         if "tls" in self.options and not self._server_info.get("tls_required"):
@@ -56,7 +77,7 @@ class _Client(Client):
 class NatsBus:
     """A connection to NATS that reconnects by itself."""
 
-    def __init__(self, client: Client, settings: BusSettings) -> None:
+    def __init__(self, client: _Client, settings: BusSettings) -> None:
         self.client = client
         self._js = client.jetstream(timeout=TIMEOUT_S)
         self.settings = settings
@@ -186,8 +207,11 @@ class NatsBus:
     async def close(self) -> None:
         """Close the connection."""
         self.is_closing = True
-        with suppress(NatsError, OSError, TimeoutError):
-            await self.client.close()
+        try:
+            with suppress(NatsError, OSError, TimeoutError):
+                await asyncio.wait_for(self.client.close(), CLOSE_S)
+        finally:
+            self.client.abort()
 
     async def stream_of_poses(self) -> tuple[str, int, int]:
         """The stream's creation time, which identifies it, and its first and last sequences."""
@@ -325,21 +349,25 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
         said.add(words)
 
     client = _Client()
-    with answers():
-        await client.connect(
-            servers=settings.servers,
-            name=name,
-            reconnected_cb=came_back,
-            disconnected_cb=went_away,
-            error_cb=failed,
-            max_reconnect_attempts=-1,
-            reconnect_time_wait=0.2,  # type: ignore[arg-type] # fractions of a second work
-            connect_timeout=2,
-            ping_interval=2,
-            max_outstanding_pings=2,
-            inbox_prefix=settings.inbox,
-            **login(settings),
-        )
+    try:
+        with answers():
+            await client.connect(
+                servers=settings.servers,
+                name=name,
+                reconnected_cb=came_back,
+                disconnected_cb=went_away,
+                error_cb=failed,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.2,  # type: ignore[arg-type] # fractions of a second work
+                connect_timeout=2,
+                ping_interval=2,
+                max_outstanding_pings=2,
+                inbox_prefix=settings.inbox,
+                **login(settings),
+            )
+    except BaseException:
+        client.abort()
+        raise
     found.append(NatsBus(client, settings))
     return found[0]
 
