@@ -84,6 +84,9 @@ class Config:
     noise: tuple[float, ...] = ()
     """Spread of joints by confidence, from unsure to sure, in extents of the body; measured on the
     training clips if empty."""
+    pace: tuple[float, ...] = ()
+    """How fast people move at each place (`windows.pace`), which a motion is told in; measured on
+    the training clips if empty."""
     spread_floor: float = 0.01
     """Lower bound on a window's spread in y, as a fraction of its spread in x."""
 
@@ -175,6 +178,12 @@ class Config:
             and (self.weigh_joints or not self.noise),
             "spreads of joints, if they are weighed",
         )
+        self._check(
+            "pace",
+            all(type(number) is float and math.isfinite(number) for number in self.pace)
+            and (self.view == "motion" or not self.pace),
+            "finite numbers, for a motion",
+        )
         self._check("cap", self.cap is None or 0 < self.cap < math.inf, "above 0, or None")
         self._check("least", self.least is None or 1 <= self.least <= self.T, "1 to T, or None")
         self._check("fps", self.fps is None or 0 < self.fps < math.inf, "a positive rate, or None")
@@ -245,14 +254,14 @@ class Config:
     def facts(self) -> dict[str, object]:
         """Every setting as a value of JSON."""
         views = [view.facts() for view in self.views]
-        return {**asdict(self), "views": views, "noise": [*self.noise]}
+        return {**asdict(self), "views": views, "noise": [*self.noise], "pace": [*self.pace]}
 
     @classmethod
     def of_facts(cls, facts: Mapping[str, Any]) -> Config:
         """The settings that `facts` describe, checked; one that is missing is as it was before."""
         views = tuple(cls.of_facts(view) for view in facts.get("views", ()))
-        noise = tuple(facts.get("noise", ()))
-        return cls(**{**BEFORE, **facts, "views": views, "noise": noise})
+        noise, pace = (tuple(facts.get(name, ())) for name in ("noise", "pace"))
+        return cls(**{**BEFORE, **facts, "views": views, "noise": noise, "pace": pace})
 
     @property
     def whitened(self) -> float:

@@ -18,9 +18,11 @@ from stepvad.model.footage import BATCH, Footage, hold_out, score_clip
 from stepvad.model.modelfile import Model, Origin, ViewModel
 from stepvad.model.pcspace import Moments
 from stepvad.model.projection import Projected
+from stepvad.model.rankings import QUANTILES
 from stepvad.model.runtime import EngineNetwork, Runtime
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.model.surprise import SurpriseByAge
+from stepvad.model.tensors import SMALLEST
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
@@ -247,7 +249,7 @@ def _usual(fitted: Detector, clips: Sequence[Clip]) -> NDArray[np.float64] | Non
         return None
     footage = Footage.read(clips, fitted.config, fitted.skeleton)
     found = [amounts(windows.x, "motion") for windows in footage.batches("motion")]
-    quantiles = np.quantile(np.concatenate(found).astype(np.float64), modelfile.QUANTILES, axis=0)
+    quantiles = np.quantile(np.concatenate(found).astype(np.float64), QUANTILES, axis=0)
     return np.ascontiguousarray(quantiles.T)
 
 
@@ -292,7 +294,7 @@ class _Fit:
         projected = self.windows.batches("energies", self.report)
         moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()
-        if not (E_var > modelfile.SMALLEST).all():  # NaN compares false
+        if not (E_var > SMALLEST).all():  # NaN compares false
             raise DataError(
                 f"expected energies that vary over the training windows, got variances {E_var}",
                 hint="lower the learning rate, or fit on footage with more motion",

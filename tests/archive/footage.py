@@ -132,7 +132,7 @@ def write_model(path: Path, poses: Path, width: int) -> None:
     x = next(iter(cut(clip, config, skeleton)[0].batches(8192))).x
     size = x[0].size
     kept = min(config.K, size // 4)
-    config = Config(width=width, K=kept)
+    config = Config(width=width, K=kept, fps=clip.fps)
     space = PCSpace.fit(Moments.of([x.reshape(len(x), size)], size), kept)
     rng = np.random.default_rng(0)
     weights = {

@@ -17,6 +17,7 @@ from stepvad.model import modelfile, projection
 from stepvad.model.footage import Footage, score_clip
 from stepvad.model.modelfile import Origin, Space
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score
+from stepvad.model.tensors import check_tensor
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
 from stepvad.skeletons import Skeleton
@@ -118,7 +119,7 @@ class DistanceDetector:
         neighbours = None
         if method == "knn":
             points, k = tensors["points"], meta["k"]
-            modelfile.check_tensor("points", points, (origin.windows, config.K))
+            check_tensor("points", points, (origin.windows, config.K))
             if type(k) is not int or not 1 <= k <= len(points):
                 raise ValueError(f"k is {k!r}")
             neighbours = Neighbours(points, k)

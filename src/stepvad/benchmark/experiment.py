@@ -37,6 +37,7 @@ LATER = (
     "whitening",
     "weigh_joints",
     "noise",
+    "pace",
     "missing",
 )
 """Settings that came later: as they were before, results keep the keys they had."""

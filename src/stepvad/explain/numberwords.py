@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from stepvad.explain.words import FASTER, MOST, SLOWER
 
-STILL = 0.01
-"""Speed in sizes of the body per frame, below which a person stands still."""
+STILL = 0.05
+"""Speed below which a person stands still, in terms of what is usual at the place."""
 CLEARLY = 1.15
 """Ratio from which a size or a speed is said to be so many times another."""
 HARDLY = 0.01

@@ -19,9 +19,12 @@ from stepvad.progress import Progress, Report, silent
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, Run, Sampling, WindowIndex, Windows, clip_runs, cut_in_pieces
 from stepvad.windows.sampling import at_rate
+from stepvad.windows.views import measure_pace
 
 HELD_OUT = 4
 """One part in so many of the footage is held out from a fit with several views."""
+PACE_WINDOWS = 100_000
+"""Windows from which the pace is measured, evenly spaced."""
 BATCH = 1024
 """Windows cut and scored at once; keeps memory from growing with the clip."""
 
@@ -60,7 +63,7 @@ class Footage:
                 f"got none in {n_clips} clips",
                 hint="record more footage, or choose a smaller T",
             )
-        index = WindowIndex.of(runs, rates.settings(), skeleton.V)
+        index = with_pace(WindowIndex.of(runs, rates.settings(), skeleton.V))
         if config.confidence and not index.confidence.any():
             raise DataError(
                 "expected poses with confidence to fit on, got 0 for every joint",
@@ -126,6 +129,18 @@ def _split_at(clip: Clip, cut: int) -> tuple[Clip, Clip]:
         replace(clip, tracks=tuple(track for track in early if len(track))),
         replace(clip, tracks=tuple(track for track in late if len(track))),
     )
+
+
+def with_pace(index: WindowIndex) -> WindowIndex:
+    """These windows, with the pace of the people in them if they show a motion without one."""
+    config = index.config
+    if config.view != "motion" or config.pace:
+        return index
+    rows = np.linspace(0, len(index), min(len(index), PACE_WINDOWS), endpoint=False)
+    some = rows.astype(np.int64)
+    keypoints, _ = index.poses(some)
+    pace = measure_pace(keypoints, index.sampling.n_poses(index.here[some]))
+    return replace(index, config=replace(config, pace=pace.numbers))
 
 
 class _Rates:

@@ -22,11 +22,13 @@ from stepvad.files.atomic import replacing
 from stepvad.model.encoder import Encoder
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
-from stepvad.model.surprise import Surprise, SurpriseByAge
+from stepvad.model.rankings import ranking_tensors, read_ranking, read_usual
+from stepvad.model.surprise import SurpriseByAge
+from stepvad.model.tensors import check_positive, checked
 from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, view_shape
-from stepvad.windows.views import MEANINGS
+from stepvad.windows.pace import Pace
 
 FORMAT = 2
 """Version of the file format; older versions always load."""
@@ -38,12 +40,6 @@ Space = PCSpace | Encoder
 """What projects windows to π(x)."""
 Metadata = dict[str, object]
 """The JSON beside the tensors, before its fields are checked."""
-LARGEST = 1e9
-"""Every value of a valid model is smaller than this in magnitude."""
-QUANTILES = (0.0, 0.01, 0.99, 1.0)
-"""Of normal footage, kept of a motion."""
-SMALLEST = 1e-12
-"""Every variance of a valid model is larger than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +107,7 @@ def write(model: Model, path: Path) -> None:
         prefix = _view(number)
         if number:  # the first one is the model itself
             tensors |= {prefix + name: value for name, value in _tensors(view.model).items()}
-        tensors[prefix + "ages"] = np.array(view.surprise.first, np.float64)
-        for band, surprise in enumerate(view.surprise.bands):
-            tensors[f"{prefix}{band}.levels"] = surprise.levels
-            tensors[f"{prefix}{band}.nats"] = surprise.nats
-            tensors[f"{prefix}{band}.scale"] = np.array([surprise.scale])
-        if view.usual is not None:
-            tensors[prefix + "usual"] = view.usual
+        tensors |= ranking_tensors(prefix, view.surprise, view.usual)
     write_tensors(tensors, meta, path)
 
 
@@ -244,8 +234,8 @@ def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Mo
     views = [
         ViewModel(
             _view_model(tensors, number, view, made),
-            _by_age(tensors, _view(number), view),
-            _usual(tensors, _view(number), view),
+            read_ranking(tensors, _view(number), view),
+            read_usual(tensors, _view(number), view),
         )
         for number, view in enumerate(config.views)
     ]
@@ -265,45 +255,14 @@ def _view_model(
     return _one_view(own, config, first.skeleton, first.origin)
 
 
-def _by_age(tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config) -> SurpriseByAge:
-    ages = tensors[prefix + "ages"]
-    check_tensor(prefix + "ages", ages, (len(ages),), np.float64)
-    if not (len(ages) and (np.diff(ages) > 0).all() and ages[0] >= 1 and ages[-1] <= config.T):
-        raise ValueError(f"tensor {prefix}ages must rise from 1 to T at most")
-    bands = [_surprise(tensors, f"{prefix}{band}.") for band in range(len(ages))]
-    return SurpriseByAge(tuple(map(int, ages)), tuple(bands))
-
-
-def _surprise(tensors: Mapping[str, NDArray[Any]], prefix: str) -> Surprise:
-    levels, nats, scale = (tensors[prefix + name] for name in ("levels", "nats", "scale"))
-    for name, tensor in (("levels", levels), ("nats", nats), ("scale", scale)):
-        shape = (1,) if name == "scale" else (len(levels),)
-        check_tensor(prefix + name, tensor, shape, np.float64)
-    if not (len(levels) and (np.diff(levels) > 0).all() and (np.diff(nats) >= 0).all()):
-        raise ValueError(f"tensor {prefix}levels must rise")
-    check_positive(prefix + "scale", scale)
-    return Surprise(levels, nats, float(scale[0]))
-
-
-def _usual(
-    tensors: Mapping[str, NDArray[Any]], prefix: str, config: Config
-) -> NDArray[np.float64] | None:
-    usual = tensors.get(prefix + "usual")
-    if usual is None or config.view == "pose":
-        return None
-    shape = len(MEANINGS[config.view]), len(QUANTILES)
-    check_tensor(prefix + "usual", usual, shape, np.float64)
-    if not (np.diff(usual, axis=1) >= 0).all():
-        raise ValueError(f"tensor {prefix}usual must rise")
-    return usual
-
-
 def _one_view(
     tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Skeleton, origin: Origin
 ) -> Model:
     """One energy model, checked."""
     if config.blocks > len(tensors):
         raise ValueError(f"setting blocks is {config.blocks}")
+    if config.pace:
+        Pace.of(config.pace)
     weights = weight_shapes(config)
     shapes = {NETWORK + name: shape for name, shape in weights.items()} | {
         "E_mean": (config.L,),
@@ -311,7 +270,7 @@ def _one_view(
     }
     if "ranges" in tensors:
         shapes["ranges"] = (config.blocks - 1, config.width)
-    _checked(tensors, shapes)
+    checked(tensors, shapes)
     check_positive("E_var", tensors["E_var"])
     return Model(
         config=config,
@@ -340,41 +299,12 @@ def read_space(tensors: Mapping[str, NDArray[Any]], config: Config, skeleton: Sk
         case "pca" | "raw":
             check_positive("Lambda_K", tensors["Lambda_K"])
             shapes = {"mu": (D,), "W_K": (D, K), "Lambda_K": (K,)}
-            mu, W_K, Lambda_K = _checked(tensors, shapes)
+            mu, W_K, Lambda_K = checked(tensors, shapes)
             return PCSpace(mu, W_K, Lambda_K, config.whitened)
         case "autoencoder" | "vae":
             H = tensors["b_1"].size
             shapes = {"W_1": (H, D), "b_1": (H,), "W_2": (K, H), "b_2": (K,)}
-            return Encoder(*_checked(tensors, shapes))
-
-
-def _checked(
-    tensors: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]
-) -> list[NDArray[Any]]:
-    """The tensors of these names in order, each with its shape checked."""
-    for name, shape in shapes.items():
-        check_tensor(name, tensors[name], shape)
-    return [tensors[name] for name in shapes]
-
-
-def check_positive(name: str, tensor: NDArray[Any]) -> None:
-    """Reject variances that are not positive."""
-    if not (tensor > SMALLEST).all():
-        raise ValueError(f"tensor {name} must be positive")
-
-
-def check_tensor(
-    name: str, tensor: NDArray[Any], shape: tuple[int, ...], dtype: type | None = None
-) -> None:
-    """Reject an array of the wrong shape or type, or with values out of range."""
-    dtype = dtype or (np.float64 if name in ("E_mean", "E_var") else np.float32)
-    if tensor.shape != shape or tensor.dtype != dtype:
-        raise ValueError(
-            f"tensor {name} must be {np.dtype(dtype).name} of shape {shape}, "
-            f"got {tensor.dtype} of {tensor.shape}"
-        )
-    if not (np.abs(tensor) < LARGEST).all():  # NaN compares false
-        raise ValueError(f"tensor {name} must be finite and below {LARGEST:.0e}")
+            return Encoder(*checked(tensors, shapes))
 
 
 def _origin(own: Fields) -> Origin:

@@ -73,7 +73,7 @@ class Body:
         middle, size = extent(keypoints, there)
         y = np.where(there, (keypoints - middle) / size, 0.0).reshape(n, 2 * V, 1)
         precision = (1 / (self.noise + variance)).reshape(n, 2 * V, 1)
-        design, products, prior = self._system()
+        design, products, prior = _system(self)
         # sums over the middle axis run in order: any batching gives the same bits
         normal = (precision * products).sum(axis=1).reshape(n, *prior.shape) + prior
         right = (precision * y * design).sum(axis=1)
@@ -82,13 +82,15 @@ class Body:
         fitted = (solution * design.T).sum(axis=1).reshape(n, V, 2)
         return np.asarray(fitted * size + middle)
 
-    def _system(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """What each coordinate says of (t, s, s z), `(2V, 3 + K)`; its products; the prior."""
-        V, _, K = self.axes.shape
-        place = np.tile(np.eye(2), (V, 1))
-        design = np.column_stack([place, self.mean.reshape(-1), self.axes.reshape(-1, K)])
-        products = (design[:, :, None] * design[:, None, :]).reshape(2 * V, -1)
-        return design, products, np.diag([0.0, 0.0, 1 / SIZE_SPREAD**2, *np.ones(K)])
+
+@cache
+def _system(body: Body) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """What each coordinate says of (t, s, s z), `(2V, 3 + K)`; its products; the prior."""
+    V, _, K = body.axes.shape
+    place = np.tile(np.eye(2), (V, 1))
+    design = np.column_stack([place, body.mean.reshape(-1), body.axes.reshape(-1, K)])
+    products = (design[:, :, None] * design[:, None, :]).reshape(2 * V, -1)
+    return design, products, np.diag([0.0, 0.0, 1 / SIZE_SPREAD**2, *np.ones(K)])
 
 
 def extent(

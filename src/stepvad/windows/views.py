@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config, View
+from stepvad.windows.pace import Pace
 from stepvad.windows.standardise import standardise
 
 PAIRS = {"motion": 2, "place": 2}
@@ -27,6 +28,8 @@ MEANINGS: Mapping[View, Mapping[str, tuple[int, ...]]] = {
 FloatT = TypeVar("FloatT", bound=np.floating)
 SMALLEST = 1e-3
 """Smallest size of a body, in pixels."""
+JUMP, SIZE_JUMP = 1.0, 0.35
+"""Sizes of the body that nobody moves from one frame to the next, and change of their logarithm."""
 
 
 def view_shape(config: Config, V: int) -> tuple[int, int, int]:
@@ -44,7 +47,11 @@ def look(
     if config.view == "pose":
         shown = _smoothed(keypoints, config.smooth) if config.smooth else keypoints
         return standardise(shown.transpose(0, 3, 2, 1), config)
-    numbers = (_motion if config.view == "motion" else _place)(keypoints, n_poses)
+    numbers = (
+        _motion(keypoints, n_poses, config)
+        if config.view == "motion"
+        else _place(keypoints, n_poses)
+    )
     pairs = numbers.reshape(len(keypoints), PAIRS[config.view], 2, 1).transpose(0, 2, 1, 3)
     return pairs.astype(np.float32), np.zeros(len(keypoints), np.bool_)
 
@@ -58,31 +65,77 @@ def _smoothed(keypoints: NDArray[np.float32], past: float) -> NDArray[np.float32
     return shape + centre
 
 
-def _motion(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float64]:
+def _motion(
+    keypoints: NDArray[np.float32], n_poses: NDArray[np.int64], config: Config
+) -> NDArray[np.float64]:
     """Velocity, growth and shape of the body, `(N, 4)`.
 
-    The velocity is in sizes of the body per frame, by least squares; growth is the slope of the
-    logarithm of the size, the shape is how wide the body is.
+    The velocity is in sizes of the body per frame, by least squares, over what is usual at the
+    place; growth is the slope of the logarithm of the size, the shape is how wide the body is.
     """
     centre, spread = _bodies(keypoints)
     size = _size(spread)
-    means, slopes = _weights(keypoints.shape[1])
-    mean, slope = means[n_poses], slopes[n_poses]
-    scale = np.exp((np.log(size) * mean).sum(axis=1))
-    velocity = [(centre[..., axis] * slope).sum(axis=1) / scale for axis in (0, 1)]
+    own = np.minimum(n_poses, _since_jump(centre, size))
+    velocity, feet, scale = _velocity(keypoints, centre, size, own)
+    if config.pace:
+        velocity /= Pace.of(config.pace).at(feet, scale)
+    mean, slope = (weights[own] for weights in _weights(keypoints.shape[1]))
     growth = (np.log(size) * slope).sum(axis=1)
     wide = (spread[..., 0] / size * mean).sum(axis=1)
-    return np.column_stack([*velocity, growth, wide])
+    return np.column_stack([velocity, growth, wide])
+
+
+def measure_pace(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> Pace:
+    """How fast people move at each place, from windows `(N, T, V, 2)` in pixels."""
+    centre, spread = _bodies(keypoints)
+    size = _size(spread)
+    own = np.minimum(n_poses, _since_jump(centre, size))
+    velocity, feet, scale = _velocity(keypoints, centre, size, own)
+    return Pace.measured(feet, scale, velocity)
+
+
+def _velocity(
+    keypoints: NDArray[np.float32],
+    centre: NDArray[np.float64],
+    size: NDArray[np.float64],
+    n_poses: NDArray[np.int64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Velocities in sizes of the body per frame `(N, 2)`, heights of the feet, sizes, `(N,)`.
+
+    The sizes are logarithms.
+    """
+    mean, slope = (weights[n_poses] for weights in _weights(keypoints.shape[1]))
+    scale = (np.log(size) * mean).sum(axis=1)
+    velocity = [(centre[..., axis] * slope).sum(axis=1) / np.exp(scale) for axis in (0, 1)]
+    return np.column_stack(velocity), _feet(keypoints, mean), scale
+
+
+def _feet(keypoints: NDArray[np.float32], mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Height of the lowest joint in the picture, on average, `(N,)`."""
+    return np.asarray((keypoints[..., 1].max(axis=2).astype(np.float64) * mean).sum(axis=1))
+
+
+def _since_jump(centre: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Latest poses of each window between which the body did not jump, `(N,)`.
+
+    A jump means that a track went over to another person: there was no motion.
+    """
+    step = np.abs(np.diff(centre, axis=1)).max(axis=2) / size[:, 1:]
+    jumped = (step > JUMP) | (np.abs(np.diff(np.log(size), axis=1)) > SIZE_JUMP)
+    T = size.shape[1]
+    return np.asarray(T - np.where(jumped, np.arange(1, T), 0).max(axis=1, initial=0))
 
 
 def _place(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float64]:
     """Where the feet are, how large the body is and how wide, `(N, 4)`: means over the window."""
     centre, spread = _bodies(keypoints)
     size = _size(spread)
-    lowest = keypoints[..., 1].max(axis=2).astype(np.float64)
     mean = _weights(keypoints.shape[1])[0][n_poses]
-    numbers = (centre[..., 0], lowest, np.log(size), spread[..., 0] / size)
-    return np.column_stack([(number * mean).sum(axis=1) for number in numbers])
+    x, height, wide = (
+        (number * mean).sum(axis=1)
+        for number in (centre[..., 0], np.log(size), spread[..., 0] / size)
+    )
+    return np.column_stack([x, _feet(keypoints, mean), height, wide])
 
 
 def numbers(x: NDArray[FloatT]) -> NDArray[FloatT]:
