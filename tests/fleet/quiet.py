@@ -6,26 +6,29 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stepvad.detector import Detector
 from stepvad.fleet.wire import EventMessage
 from stepvad.incidents.camera_events import CameraEvents, CameraProfile, RecordChange
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
-from stepvad.intake.models import Models
+from stepvad.intake.models import Loaded, Models
 from stepvad.stream import Stream
 from stepvad.windows import Windows
 from tests.fleet.fleets import SIZE, THRESHOLD, Heard, Script
 
 
 def digests(windows: Windows) -> list[str]:
-    """Each window's bits; their digest comes last, so that a line cut off is told."""
+    """Each window's bits, in all views; their digest comes last, so that a line cut off is told."""
+    bits = [windows.x[i].tobytes() for i in range(len(windows))]
+    for number, view in enumerate(windows.views):
+        for row, x in zip(view.rows.tolist(), view.windows.x, strict=True):
+            bits[row] += b"%d" % number + x.tobytes()
     return [
-        f"{windows.track_id[i]} {windows.frame[i]} {windows.seen[i]} "
-        f"{_sha1(windows.x[i].tobytes())}"
+        f"{windows.track_id[i]} {windows.frame[i]} {windows.seen[i]} {_sha1(bits[i])}"
         for i in range(len(windows))
     ]
 
@@ -50,9 +53,15 @@ class Quiet:
         )
 
 
-def quiet(scripts: Sequence[Script], *, without: Iterable[tuple[str, int]] = ()) -> Quiet:
+def quiet(
+    scripts: Sequence[Script],
+    *,
+    without: Iterable[tuple[str, int]] = (),
+    model: Path = demo.MODEL,
+    threshold: float = THRESHOLD,
+) -> Quiet:
     """Every camera by itself, frame by frame; some slots may be left out."""
-    loaded = Models().load(demo.MODEL)
+    loaded = Models().load(model)
     gone = set(without)
     run = Quiet()
     for one in scripts:
@@ -66,9 +75,9 @@ def quiet(scripts: Sequence[Script], *, without: Iterable[tuple[str, int]] = ())
                 if watcher is not None:
                     run.changes += watcher.lose("camera lost")
                 epoch = of.epoch
-                watcher = _watcher(name, of.rate, loaded.detector, loaded.sha256, epoch)
+                watcher = _watcher(name, of.rate, loaded, Rules(threshold=threshold), epoch)
                 watcher.begin(of.wall0)
-                stream, seen = Stream(loaded.detector), -1
+                stream, seen = Stream(loaded.detector, fps=of.rate), -1
             assert watcher is not None
             for i, slot in enumerate(batch.slots):
                 if (name, slot) in gone or slot <= seen:
@@ -92,14 +101,14 @@ def joined(runs: Iterable[Quiet]) -> Quiet:
     return whole
 
 
-def _watcher(name: str, rate: float, detector: Detector, sha256: str, epoch: int) -> CameraEvents:
+def _watcher(name: str, rate: float, loaded: Loaded, rules: Rules, epoch: int) -> CameraEvents:
     profile = CameraProfile(
         camera=name,
         rate=rate,
-        rules=Rules(threshold=THRESHOLD),
-        detector=detector,
-        model_id=demo.MODEL.stem,
-        model_sha256=sha256,
+        rules=rules,
+        detector=loaded.detector,
+        model_id=loaded.name,
+        model_sha256=loaded.sha256,
         zones={},
     )
     return CameraEvents(profile, lambda: epoch)
