@@ -194,8 +194,11 @@ class Detector:
 
     def _view_scores(self, windows: Windows) -> list[NDArray[np.float32]]:
         """The scores of each view's windows, by the view alone (Eq. 8)."""
-        views = zip(windows.views, self.parts, strict=True)
-        return [part.score_windows(view.windows).A for view, part in views]
+        nothing = np.empty(0, np.float32)
+        return [
+            part.score_windows(view.windows).A if len(view.rows) else nothing
+            for view, part in zip(windows.views, self.parts, strict=True)
+        ]
 
     def _weighed(
         self, windows: Windows, scores: Sequence[NDArray[np.floating]]

@@ -87,7 +87,7 @@ class SurpriseByAge:
         """-log p of scores `(N,)` of windows with so many poses at hand, `(N,)`."""
         band = np.maximum(np.searchsorted(self.first, n_poses, side="right") - 1, 0)
         nats = np.zeros(len(A), np.float32)
-        for number, surprise in enumerate(self.bands):
+        for number in np.unique(band):
             rows = band == number
-            nats[rows] = surprise(A[rows])
+            nats[rows] = self.bands[number](A[rows])
         return nats

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.skeletons import Skeleton
-from stepvad.windows.views import look, view_shape
+from stepvad.windows.views import Bodies, look, view_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +155,18 @@ class Windows:
         return cls.completed(found, config)
 
     @classmethod
-    def completed(cls, found: CompletedWindows, config: Config) -> Windows:
+    def completed(
+        cls, found: CompletedWindows, config: Config, bodies: Bodies | None = None
+    ) -> Windows:
         """Windows in pixels as the settings see them, in one view or several."""
         c = found.confidence.astype(np.float64).mean(axis=1).astype(np.float32)
         if not config.views:
-            x, flat = look(found.keypoints, config, found.n_poses)
+            x, flat = look(found.keypoints, config, found.n_poses, bodies)
             n_poses = None if config.shortest == config.T else found.n_poses
             seen = found.seen_share()
             return cls(x, c, found.track_id, found.frame, flat, n_poses=n_poses, seen=seen)
-        views = tuple(ViewWindows.of(found, view) for view in config.views)
+        bodies = Bodies.of(found.keypoints)
+        views = tuple(ViewWindows.of(found, view, bodies) for view in config.views)
         flat = np.zeros(len(c), np.bool_)
         for view in views:
             flat[view.rows] |= view.windows.flat
@@ -222,10 +225,11 @@ class ViewWindows:
     windows: Windows
 
     @classmethod
-    def of(cls, found: CompletedWindows, config: Config) -> ViewWindows:
+    def of(cls, found: CompletedWindows, config: Config, bodies: Bodies) -> ViewWindows:
         """The latest poses of the windows that have as many as the view needs."""
         rows = np.flatnonzero(found.n_poses >= config.shortest)
-        return cls(rows, Windows.completed(found.part(rows).latest(config.T), config))
+        own = found.latest(config.T).part(rows)
+        return cls(rows, Windows.completed(own, config, bodies.latest(rows, config.T)))
 
     def part(self, rows: NDArray[np.int64], n_windows: int) -> ViewWindows:
         """Those among some rows of all windows."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,28 +37,58 @@ def view_shape(config: Config, V: int) -> tuple[int, int, int]:
     return (2, V, config.T) if config.view == "pose" else (2, PAIRS[config.view], 1)
 
 
+class Bodies(NamedTuple):
+    """Centre and spread of the joints along x and y in every frame of windows, `(N, T, 2)` each."""
+
+    centre: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, keypoints: NDArray[np.float32]) -> Bodies:
+        """Those of windows `(N, T, V, 2)`."""
+        N, T, V, _ = keypoints.shape
+        joints = np.array(keypoints.transpose(0, 1, 3, 2), np.float64, order="C").reshape(-1, V)
+        centre = joints.mean(axis=1)  # sums run along the last, dense axis: any batching, same bits
+        spread = np.sqrt(np.square(joints - centre[:, None]).mean(axis=1))
+        return cls(centre.reshape(N, T, 2), spread.reshape(N, T, 2))
+
+    def latest(self, rows: NDArray[np.int64], T: int) -> Bodies:
+        """Those of the last T frames of some windows."""
+        return Bodies(self.centre[rows, -T:], self.spread[rows, -T:])
+
+    @property
+    def size(self) -> NDArray[np.float64]:
+        """The size of the body in every frame, `(N, T)`: the spread of all its joints."""
+        across, along = self.spread[..., 0], self.spread[..., 1]
+        return np.maximum(np.sqrt(np.square(across) + np.square(along)), SMALLEST)
+
+
 def look(
-    keypoints: NDArray[np.float32], config: Config, n_poses: NDArray[np.int64]
+    keypoints: NDArray[np.float32],
+    config: Config,
+    n_poses: NDArray[np.int64],
+    bodies: Bodies | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Windows `(N, T, V, 2)` in pixels as this view sees them, and which were flat.
 
     Only the latest `n_poses (N,)` of each were seen; before them the first one is repeated.
+    `bodies` are those of the windows, if they are known.
     """
     if config.view == "pose":
         shown = _smoothed(keypoints, config.smooth) if config.smooth else keypoints
         return standardise(shown.transpose(0, 3, 2, 1), config)
-    numbers = (
-        _motion(keypoints, n_poses, config)
-        if config.view == "motion"
-        else _place(keypoints, n_poses)
-    )
+    bodies = bodies or Bodies.of(keypoints)
+    if config.view == "motion":
+        numbers = _motion(keypoints, bodies, n_poses, config)
+    else:
+        numbers = _place(keypoints, bodies, n_poses)
     pairs = numbers.reshape(len(keypoints), PAIRS[config.view], 2, 1).transpose(0, 2, 1, 3)
     return pairs.astype(np.float32), np.zeros(len(keypoints), np.bool_)
 
 
 def _smoothed(keypoints: NDArray[np.float32], past: float) -> NDArray[np.float32]:
     """Windows whose shapes, but not places, are running means of those so far."""
-    centre = _bodies(keypoints)[0][:, :, None].astype(np.float32)
+    centre = Bodies.of(keypoints).centre[:, :, None].astype(np.float32)
     shape = keypoints - centre
     for t in range(1, shape.shape[1]):
         shape[:, t] += np.float32(past) * (shape[:, t - 1] - shape[:, t])
@@ -66,31 +96,29 @@ def _smoothed(keypoints: NDArray[np.float32], past: float) -> NDArray[np.float32
 
 
 def _motion(
-    keypoints: NDArray[np.float32], n_poses: NDArray[np.int64], config: Config
+    keypoints: NDArray[np.float32], bodies: Bodies, n_poses: NDArray[np.int64], config: Config
 ) -> NDArray[np.float64]:
     """Velocity, growth and shape of the body, `(N, 4)`.
 
     The velocity is in sizes of the body per frame, by least squares, over what is usual at the
     place; growth is the slope of the logarithm of the size, the shape is how wide the body is.
     """
-    centre, spread = _bodies(keypoints)
-    size = _size(spread)
-    own = np.minimum(n_poses, _since_jump(centre, size))
-    velocity, feet, scale = _velocity(keypoints, centre, size, own)
+    size = bodies.size
+    own = np.minimum(n_poses, _since_jump(bodies.centre, size))
+    velocity, feet, scale = _velocity(keypoints, bodies.centre, size, own)
     if config.pace:
         velocity /= Pace.of(config.pace).at(feet, scale)
     mean, slope = (weights[own] for weights in _weights(keypoints.shape[1]))
     growth = (np.log(size) * slope).sum(axis=1)
-    wide = (spread[..., 0] / size * mean).sum(axis=1)
+    wide = (bodies.spread[..., 0] / size * mean).sum(axis=1)
     return np.column_stack([velocity, growth, wide])
 
 
 def measure_pace(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> Pace:
     """How fast people move at each place, from windows `(N, T, V, 2)` in pixels."""
-    centre, spread = _bodies(keypoints)
-    size = _size(spread)
-    own = np.minimum(n_poses, _since_jump(centre, size))
-    velocity, feet, scale = _velocity(keypoints, centre, size, own)
+    bodies = Bodies.of(keypoints)
+    own = np.minimum(n_poses, _since_jump(bodies.centre, bodies.size))
+    velocity, feet, scale = _velocity(keypoints, bodies.centre, bodies.size, own)
     return Pace.measured(feet, scale, velocity)
 
 
@@ -126,14 +154,15 @@ def _since_jump(centre: NDArray[np.float64], size: NDArray[np.float64]) -> NDArr
     return np.asarray(T - np.where(jumped, np.arange(1, T), 0).max(axis=1, initial=0))
 
 
-def _place(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> NDArray[np.float64]:
+def _place(
+    keypoints: NDArray[np.float32], bodies: Bodies, n_poses: NDArray[np.int64]
+) -> NDArray[np.float64]:
     """Where the feet are, how large the body is and how wide, `(N, 4)`: means over the window."""
-    centre, spread = _bodies(keypoints)
-    size = _size(spread)
+    size = bodies.size
     mean = _weights(keypoints.shape[1])[0][n_poses]
     x, height, wide = (
         (number * mean).sum(axis=1)
-        for number in (centre[..., 0], np.log(size), spread[..., 0] / size)
+        for number in (bodies.centre[..., 0], np.log(size), bodies.spread[..., 0] / size)
     )
     return np.column_stack([x, _feet(keypoints, mean), height, wide])
 
@@ -154,22 +183,6 @@ def amounts(x: NDArray[np.float32], view: View) -> NDArray[np.float32]:
         for which in MEANINGS[view].values()
     ]
     return np.column_stack(columns)
-
-
-def _bodies(
-    keypoints: NDArray[np.float32],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Centre and spread of the joints along x and y in every frame, `(N, T, 2)` each."""
-    N, T, V, _ = keypoints.shape
-    joints = np.array(keypoints.transpose(0, 1, 3, 2), np.float64, order="C").reshape(-1, V)
-    centre = joints.mean(axis=1)  # sums run along the last, dense axis: any batching, same bits
-    spread = np.sqrt(np.square(joints - centre[:, None]).mean(axis=1))
-    return centre.reshape(N, T, 2), spread.reshape(N, T, 2)
-
-
-def _size(spread: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The size of the body in every frame, `(N, T)`: the spread of all its joints."""
-    return np.maximum(np.sqrt(np.square(spread[..., 0]) + np.square(spread[..., 1])), SMALLEST)
 
 
 @lru_cache(maxsize=64)
