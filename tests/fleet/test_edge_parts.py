@@ -14,6 +14,8 @@ import pytest
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.edge.batcher import FrameBatcher
+from stepvad.fleet.edge.buffer import Buffer
 from stepvad.fleet.edge.edge import Edge, page_of
 from stepvad.fleet.edge.sink import FleetSink
 from stepvad.fleet.event_message import of_fleet
@@ -31,6 +33,7 @@ from tests.fleet.fleets import listen
 from tests.fleet.roles import bus_section
 from tests.site.records import record
 from tests.site.sites import NO_PAGE, one_person, pose_camera, write_site
+from tests.supervision.test_stages import EndedError, end
 from tests.video.servers import free_port, wait_until
 
 
@@ -131,6 +134,39 @@ def test_poses_of_a_skeleton_that_the_bus_does_not_know_fail_their_camera_alone(
     (view,) = edge.status.snapshot().cameras
     assert view.state == "failed"
     edge.store.close()
+
+
+@pytest.mark.parametrize("stage", ["packing", "publisher"])
+@pytest.mark.parametrize("fault", ["dies", "hangs"])
+def test_a_stage_of_an_edge_that_dies_or_hangs_ends_it(
+    tmp_path: Path,
+    server: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    stage: str,
+    fault: str,
+) -> None:
+    over = threading.Event()
+
+    def fails(*_: object) -> None:
+        if fault == "dies":
+            raise MemoryError("no room")
+        over.wait(30)
+
+    owner, method = (FrameBatcher, "due") if stage == "packing" else (Buffer, "head")
+    monkeypatch.setattr(owner, method, fails)
+    monkeypatch.setattr(f"stepvad.fleet.edge.{MODULES[stage]}", 1.0)
+    edge = Edge(settings(tmp_path, server), Supervisor(end))
+    try:
+        with pytest.raises(EndedError):
+            edge.run(threading.Event())
+    finally:
+        over.set()
+    assert f"stages {'died' if fault == 'dies' else 'hang'}: {stage}; exiting" in caplog.text
+
+
+MODULES = {"packing": "edge.PACKING_DEADLINE_S", "publisher": "publisher.DEADLINE_S"}
+"""Where the deadline of each stage of an edge is."""
 
 
 def test_certificates_that_are_not_there_end_an_edge(tmp_path: Path, server: Broker) -> None:
