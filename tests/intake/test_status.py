@@ -120,6 +120,12 @@ def test_a_timeline_has_the_largest_score_of_each_second(status: LiveStatus) -> 
     assert status.timeline("gate") == []
 
 
+def test_a_score_that_does_not_count_leaves_no_point(status: LiveStatus) -> None:
+    status.frame("yard", 1, 10.0, SIZE, [person(1), person(2)], {1: 9.0, 2: 1.0}, {1: 0.3})
+    status.frame("yard", 2, 12.0, SIZE, [person(1)], {1: 9.0}, {1: 0.3})
+    assert status.timeline("yard") == [(10, 1.0)]
+
+
 def test_frames_without_scores_leave_no_point(status: LiveStatus) -> None:
     status.frame("yard", 1, 10.0, SIZE, [person(1)], {})
     assert status.timeline("yard") == []

@@ -135,8 +135,12 @@ def test_a_score_that_does_not_count_is_shown_with_the_reason(
         page.wait(f"!{doubt}.hidden")
         said = page.run(f"{doubt}.textContent")
         assert said == "Score 9.00, not sure: 70 % of the poses were interpolated"
+        line = "document.querySelector('.camera[data-camera=gate] .scores').ariaLabel"
+        page.run(f"{line} = ''")  # until it is drawn again
+        page.wait(f"{line}.includes('none yet')")
         status.frame("gate", 2, time.time(), (640, 360), [person(1)], {1: 9.0})
         page.wait(f"{doubt}.hidden")
+        page.wait(f"{line}.includes('highest 9')")
     finally:
         del status._cameras["gate"]
 

@@ -266,8 +266,9 @@ class LiveStatus:
             camera.frame = frame
             camera.n_frames += 1
             camera.arrivals.append(self._clock())
-            if frame.scores:
-                camera.timeline.add(wall, max(frame.scores.values()))
+            counted = [score for track, score in scores.items() if track not in frame.muted]
+            if counted:
+                camera.timeline.add(wall, max(counted))
 
     def count(self, name: str, field: Field, n: int = 1) -> None:
         """Add `n` to a counter of a camera."""

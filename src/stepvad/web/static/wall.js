@@ -54,7 +54,8 @@ class Card {
     }
     this.frame = frame;
     this.arrived = performance.now();
-    const scores = frame.people.map((one) => one.score).filter((score) => score !== null);
+    const counted = frame.people.filter((one) => one.score !== null && !one.doubt);
+    const scores = counted.map((one) => one.score);
     if (scores.length) this.scores.add(Math.floor(frame.t), Math.max(...scores));
     // the highest score that does not count, if it would have been an event
     const unsure = frame.people.filter((one) => one.doubt && one.of >= 1).sort((a, b) => b.of - a.of)[0];
