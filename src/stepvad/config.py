@@ -42,6 +42,8 @@ Aggregation = Literal["max", "sum", "top2", "top3"] | int
 
 LONG_S, SHORT_S = 1.0, 1 / 3
 """Seconds of a long and a short view."""
+LONG, SHORT = 24, 8
+"""Poses that they have at least: the noise of fewer does not average out."""
 NEW_PLACE = -math.log(0.01)
 """-log p of a place where nobody was: that of the rarest hundredth."""
 VIEW_WIDTH, SMALL_WIDTH = 256, 64
@@ -223,6 +225,8 @@ class Config:
     def with_views(self, kinds: Sequence[View], fps: float) -> Config:
         """Settings of several views, joined: each kind over a second and over a third of one.
 
+        At low frame rates they last longer, because fewer than 24 and 8 poses are too noisy.
+
         The place is taken over a third of a second alone, and how unusual it can be is limited: one
         that nobody was at is as new as any other. Joints are weighed by their own noise,
         windows no more by their confidence. Poses come first.
@@ -231,7 +235,7 @@ class Config:
             raise ConfigError(
                 f"views: expected pose, and motion or place beside it, got {', '.join(kinds)}"
             )
-        long, short = (max(round(seconds * fps), 4) for seconds in (LONG_S, SHORT_S))
+        long, short = max(round(LONG_S * fps), LONG), max(round(SHORT_S * fps), SHORT)
         base = replace(self, views=(), share=0.5, weigh_joints=True, confidence=False)
         small = replace(base, width=SMALL_WIDTH)
         base = replace(base, width=min(self.width, VIEW_WIDTH))
