@@ -114,6 +114,7 @@ def test_a_worker_mutes_the_windows_that_a_site_mutes(
         step(shard, sent[:n])
         sent = sent[n:]
     assert_same(heard(shard.changes), expected)
+    assert 0 < shard.scorer.counts.muted_windows < shard.scorer.counts.windows
     told = [record for _, record in expected.changes]
     assert {record.doubt for record in told} >= {None, "50 % of the poses were interpolated"}
     muted = Rules.muted

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stepvad.fleet.wire import Batch
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.incidents.camera_events import CameraProfile
-from stepvad.incidents.events import ChangeKind
+from stepvad.incidents.events import ChangeKind, Rules
 from stepvad.incidents.record import Record
 from stepvad.model.scoring import WindowScores
 from stepvad.windows import Sampling
@@ -75,6 +75,8 @@ class ScoringStats:
     frames: int = 0
     windows: int = 0
     flat_windows: int = 0
+    muted_windows: int = 0
+    """Windows of mostly interpolated poses, which make no event."""
     duplicate_poses: int = 0
     failed: int = 0
     """Frames that could not be scored."""
@@ -192,8 +194,10 @@ class BatchScorer:
 
         A camera that raises an exception skips the rest of these frames.
         """
-        thresholds = np.array([work.camera.profile.rules.threshold for work in works])
-        loud = thresholds[frames.work[frame]] <= scores.A
+        rules = [work.camera.profile.rules for work in works]
+        of = frames.work[frame]
+        self.counts.muted_windows += _muted(rules, scores, of)
+        loud = np.array([one.threshold for one in rules])[of] <= scores.A
         busy = {id(works[i].camera) for i in {*frames.work[frame[loud]].tolist()}}
         busy |= {id(work.camera) for work in works if not work.camera.events.is_idle}
         if not busy:
@@ -216,6 +220,15 @@ class BatchScorer:
                     frames.is_new[at:][frames.work[at:] == frames.work[at]].sum()
                 )
         return found
+
+
+def _muted(rules: Sequence[Rules], scores: WindowScores, of: NDArray[np.int64]) -> int:
+    """How many windows count for no event, by the rules of the camera that each is `of`."""
+    unsure = np.flatnonzero(scores.seen < 1)
+    which = of[unsure]
+    return sum(
+        int(rules[one].muted(scores.part(unsure[which == one])).sum()) for one in np.unique(which)
+    )
 
 
 def _seen(

@@ -75,6 +75,7 @@ class WorkerMetrics:
             ("frames_failed", "Frames that could not be scored.", counts.failed),
             ("windows", "Windows that were scored.", counts.windows),
             ("windows_flat", "Windows without any motion.", counts.flat_windows),
+            ("windows_muted", "Windows of mostly interpolated poses.", counts.muted_windows),
             ("messages", "Messages with frames.", stats.messages),
             ("events", "Changes of events that are stored.", stats.events),
         ):
