@@ -130,10 +130,17 @@ class ViewFit:
     density: Density = "step"
 
     def file(self, place: ViewPlace, digest: str, suffix: str = ".parquet") -> Path:
-        """Its result on data with this digest, by this version."""
-        told = (self.what, self.config.facts(), self.views, self.density)
+        """Its result on data with this digest, by this version and its settings of views."""
+        told = (self.what, self.config.facts(), self._views(), self.density)
         words = json.dumps(["views", *told, digest, version("stepvad")], sort_keys=True)
         return place.results / f"{hashlib.sha256(words.encode()).hexdigest()[:20]}{suffix}"
+
+    def _views(self) -> list[dict[str, object]]:
+        """Settings of the views at a slow and at a fast camera."""
+        kinds = self.views
+        return (
+            [self.config.with_views(kinds, rate).facts() for rate in (10.0, 50.0)] if kinds else []
+        )
 
 
 @dataclass(frozen=True, slots=True)
