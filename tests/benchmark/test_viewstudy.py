@@ -15,7 +15,7 @@ from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.protocol import FrameView
 from stepvad.benchmark.studies import Fits
 from stepvad.benchmark.trivial import TITLES, Places
-from stepvad.benchmark.viewruns import Division, trivial_scores
+from stepvad.benchmark.viewruns import Division, ViewFit, ViewPlace, trivial_scores
 from stepvad.benchmark.viewstudy import JOINED, PAPER, ViewScope, ViewTable, run
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError
@@ -115,6 +115,22 @@ def test_results_are_reused_and_other_densities_need_no_other_fit(
     assert added[6:] == [f"{name}, mixture" for name in (JOINED, *VIEWS)]
     with pytest.raises(AssertionError, match="fitted again"):
         run(replace(scope, base=replace(TINY, max_steps=5)), Fits(results=results))
+
+
+def test_results_of_other_settings_of_views_are_not_reused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ViewPlace(data="x", results=tmp_path)
+    fits = [
+        ViewFit(what="step", config=Config()),
+        ViewFit(what="views", config=Config(), views=("pose",)),
+    ]
+    before = [fit.file(place, "digest") for fit in fits]
+    assert before == [fit.file(place, "digest") for fit in fits]
+    monkeypatch.setattr("stepvad.config.SHORT", 12)
+    paper, views = (fit.file(place, "digest") for fit in fits)
+    assert paper == before[0]
+    assert views != before[1]
 
 
 def test_an_interrupted_study_keeps_what_is_done(
