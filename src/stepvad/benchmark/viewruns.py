@@ -137,10 +137,8 @@ class ViewFit:
 
     def _views(self) -> list[dict[str, object]]:
         """Settings of the views at a slow and at a fast camera."""
-        kinds = self.views
-        return (
-            [self.config.with_views(kinds, rate).facts() for rate in (10.0, 50.0)] if kinds else []
-        )
+        rates = (10.0, 50.0) if self.views else ()
+        return [self.config.with_views(self.views, rate).facts() for rate in rates]
 
 
 @dataclass(frozen=True, slots=True)
