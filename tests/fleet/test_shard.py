@@ -68,6 +68,15 @@ def step(
     shard.changes += shard.scorer.score(shard.take(some, now, clock))
 
 
+def feed(shard: Shard, sent: list[Delivery]) -> None:
+    """Take the messages in batches of any size."""
+    rng = np.random.default_rng(0)
+    while sent:
+        n = int(rng.integers(1, 60))
+        step(shard, sent[:n])
+        sent = sent[n:]
+
+
 def heard(changes: Sequence[Announcement]) -> Heard:
     """As the broker stores them: once for every id of a message."""
     once = {(c.after.id, c.kind, c.slot if c.kind == "update" else 0): c for c in reversed(changes)}
@@ -88,11 +97,7 @@ def test_events_and_windows_are_those_of_a_site(
     cut_by_stream.clear()
     shard = shard_of(models)
     sent = deliveries(interleaved(scripts))
-    rng = np.random.default_rng(0)
-    while sent:
-        n = int(rng.integers(1, 60))
-        step(shard, sent[:n])
-        sent = sent[n:]
+    feed(shard, sent)
     assert_same(heard(shard.changes), expected)
     assert {d for windows in cut_by_stream for d in digests(windows)} == expected.windows
     assert sum(len(windows) for windows in cut_by_stream) == len(expected.windows)
@@ -108,11 +113,7 @@ def test_a_worker_mutes_the_windows_that_a_site_mutes(
     scripts = [script(f"s{i}/cam", clip, frames=frames) for i, clip in enumerate(clips)]
     expected = quiet(scripts)
     shard, sent = shard_of(models), deliveries(interleaved(scripts))
-    rng = np.random.default_rng(0)
-    while sent:
-        n = int(rng.integers(1, 60))
-        step(shard, sent[:n])
-        sent = sent[n:]
+    feed(shard, sent)
     assert_same(heard(shard.changes), expected)
     assert 0 < shard.scorer.counts.muted_windows < shard.scorer.counts.windows
     told = [record for _, record in expected.changes]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from stepvad.config import Config
@@ -15,7 +14,7 @@ from stepvad.poses import Clip
 from stepvad.windows import Windows
 from tests.fleet.fleets import script
 from tests.fleet.quiet import assert_same, digests, quiet
-from tests.fleet.test_shard import deliveries, heard, interleaved, shard_of, step
+from tests.fleet.test_shard import deliveries, feed, heard, interleaved, shard_of
 
 SMALL = Config(K=12, width=16, max_steps=8, ema_warmup=True, clock=True)
 THRESHOLD = 2.0
@@ -38,12 +37,7 @@ def test_every_view_has_the_bits_of_a_site(
     expected = quiet(scripts, model=model, threshold=THRESHOLD)
     cut_by_stream.clear()
     shard = shard_of(FleetModels.load([ModelSettings(model=model, threshold=THRESHOLD)]))
-    sent = deliveries(interleaved(scripts))
-    rng = np.random.default_rng(0)
-    while sent:
-        n = int(rng.integers(1, 60))
-        step(shard, sent[:n])
-        sent = sent[n:]
+    feed(shard, deliveries(interleaved(scripts)))
     joined = [windows for windows in cut_by_stream if windows.views]
     assert {d for windows in joined for d in digests(windows)} == expected.windows
     assert sum(len(windows) for windows in joined) == len(expected.windows)
