@@ -75,6 +75,8 @@ class Config:
     """Drop the last window of every track, as the reference loaders do."""
     clock: bool = False
     """Cut windows by the clock: footage of another frame rate is resampled to the model's."""
+    split_jumps: bool = False
+    """Begin a track again where its body jumps: it went over to somebody else."""
     smooth: float = 0.0
     """Share of the past in the running mean of a window's shapes; 0 takes poses as they are."""
     fps: float | None = None
@@ -236,7 +238,9 @@ class Config:
                 f"views: expected pose, and motion or place beside it, got {', '.join(kinds)}"
             )
         long, short = max(round(LONG_S * fps), LONG), max(round(SHORT_S * fps), SHORT)
-        base = replace(self, views=(), share=0.5, weigh_joints=True, confidence=False)
+        base = replace(
+            self, views=(), share=0.5, weigh_joints=True, confidence=False, split_jumps=True
+        )
         small = replace(base, width=SMALL_WIDTH)
         base = replace(base, width=min(self.width, VIEW_WIDTH))
         views = [replace(base, T=long, least=short), replace(base, T=short, least=short // 4)]

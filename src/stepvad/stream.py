@@ -75,8 +75,8 @@ class Stream:
         self._frame = frame
         found = self._tracks.push(frame, [p.track_id for p in distinct], keypoints, confidence)
         self.counts += mended
-        if self._tracks.n_filled:
-            self.counts += Repairs(filled_poses=self._tracks.n_filled)
+        if self._tracks.n_filled or self._tracks.n_jumps:
+            self.counts += Repairs(filled_poses=self._tracks.n_filled, jumps=self._tracks.n_jumps)
         return found
 
     def _distinct(self, poses: Iterable[Pose]) -> list[Pose]:

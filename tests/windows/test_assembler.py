@@ -29,12 +29,18 @@ def frames_of(seed: int, cameras: int, length: int) -> dict[int, list[tuple[int,
         for slot, poses in clip.by_frame():
             if rng.random() < 0.06 or away <= slot < away + length + int(rng.integers(0, 3)):
                 continue
-            seen = [pose for pose in poses if rng.random() < 0.9]
+            seen = [swapped(pose, rng) for pose in poses if rng.random() < 0.9]
             if seen and rng.random() < 0.05:
                 seen.append(Pose(seen[0].track_id, seen[0].keypoints + 1, seen[0].confidence))
             frames.append((slot, seen))
         found[camera] = frames
     return found
+
+
+def swapped(pose: Pose, rng: np.random.Generator) -> Pose:
+    """The pose, or now and then that of somebody far away in its place."""
+    away = 2000 * (rng.random() < 0.02)
+    return Pose(pose.track_id, pose.keypoints + np.float32(away), pose.confidence)
 
 
 def rows(camera: int, windows: Windows, arrival: list[int]) -> list[Row]:
@@ -46,7 +52,12 @@ def rows(camera: int, windows: Windows, arrival: list[int]) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_it_has_the_windows_of_streams_bit_for_bit(small_model: Detector, seed: int) -> None:
+@pytest.mark.parametrize("splits", [False, True])
+def test_it_has_the_windows_of_streams_bit_for_bit(
+    small_model: Detector, seed: int, *, splits: bool
+) -> None:
+    config = replace(small_model.config, split_jumps=splits)
+    small_model = Detector(replace(small_model.model, config=config))
     frames = frames_of(seed, 3, small_model.config.T)
     expected: list[Row] = []
     duplicates = 0

@@ -10,7 +10,6 @@ import pytest
 from stepvad.config import Config
 from stepvad.errors import ConfigError
 from stepvad.model.footage import Footage
-from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.windows import cut
 from stepvad.windows.pace import Pace
@@ -101,25 +100,3 @@ def test_a_fit_measures_the_pace_of_its_footage() -> None:
     again = Footage.read(clips, footage.config)
     assert again.config.pace == footage.config.pace
     assert Footage.read(clips, replace(MOTION, view="place")).config.pace == ()
-
-
-def test_a_track_that_goes_over_to_somebody_else_does_not_move() -> None:
-    clip = crossing((3.0, -1.0))
-    (track,) = clip.tracks
-    there = track.keypoints.copy()
-    there[:4] += 300.0
-    jumped = Clip("x", 10.0, 8, (Track(1, track.frames, there, track.confidence),), of_size(V))
-    windows = cut(jumped, MOTION, of_size(V))[0].windows(slice(None)).x
-    steady = cut(clip, MOTION, of_size(V))[0].windows(slice(None)).x
-    np.testing.assert_allclose(windows[:, :, 0], steady[:, :, 0], atol=1e-5)
-
-
-def test_a_body_that_swells_at_once_is_another_one() -> None:
-    clip = crossing((0.0, 0.0))
-    (track,) = clip.tracks
-    larger = track.keypoints.copy()
-    larger[4:] = (larger[4:] - 100) * 1.6 + 100
-    swollen = Clip("x", 10.0, 8, (Track(1, track.frames, larger, track.confidence),), of_size(V))
-    x = cut(swollen, MOTION, of_size(V))[0].windows(slice(None)).x
-    np.testing.assert_allclose(x[0, :, 0, 0], 0, atol=1e-5)
-    assert x[0, 0, 1, 0] == pytest.approx(0, abs=1e-5)

@@ -38,6 +38,7 @@ LATER = (
     "weigh_joints",
     "noise",
     "pace",
+    "split_jumps",
     "missing",
 )
 """Settings that came later: as they were before, results keep the keys they had."""

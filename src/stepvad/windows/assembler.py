@@ -64,9 +64,8 @@ class WindowAssembler:
         """The camera of each slot; -1 if free."""
         self._moved = np.empty(0, dtype=np.bool_)
         """Tracks whose latest poses were moved to position 0 since the mark."""
-        self._replaced = np.empty(0, dtype=np.int64)
-        """Tracks that restarted within a push since the mark; `_before` holds their old poses."""
-        self._before = self._buffers
+        self._replaced: list[tuple[NDArray[np.int64], Buffers]] = []
+        """Tracks that restarted in a push since the mark, with the poses they had."""
 
     @property
     def _buffers(self) -> Buffers:
@@ -83,7 +82,7 @@ class WindowAssembler:
     def mark(self) -> Mark:
         """Record the state of every track, to `undo` the next push."""
         self._moved[:] = False
-        self._replaced = self._replaced[:0]
+        self._replaced = []
         return Mark(dict(self._slot), self._n.copy(), self._last.copy(), self.duplicate_poses)
 
     def undo(self, mark: Mark) -> None:
@@ -91,13 +90,13 @@ class WindowAssembler:
 
         A push writes poses after the existing ones, or moves those to position 0 first, so it is
         enough to restore the counts. A track that restarted after a long gap restarts again with
-        its next pose; one that restarted within a push gets its old poses back.
+        its next pose; one that restarted within a push, or because its body jumped, gets its old
+        poses back.
         """
-        if len(self._replaced):
-            width = self._before[1].shape[1]
-            for buffer, before in zip(self._buffers, self._before, strict=True):
-                buffer[self._replaced, :width] = before
-            self._moved[self._replaced] = False
+        for slots, poses in reversed(self._replaced):
+            for buffer, before in zip(self._buffers, poses, strict=True):
+                buffer[slots, : before.shape[1]] = before
+            self._moved[slots] = False
         for key, slot in self._slot.items():
             if mark.slot.get(key) != slot:
                 self._n[slot], self._last[slot] = 0, NEVER
@@ -129,16 +128,18 @@ class WindowAssembler:
             self.duplicate_poses += int(again.sum())
             order, same = order[~again], same[~again]
             step = np.diff(frame[order], prepend=0)
-        # a long gap within the batch starts a new run
+        # a long gap or a jump within the batch starts a new run
         broken = same & ends_run(step - 1, self._sampling.gap)
+        if self._sampling.frame_s is not None:
+            near = np.flatnonzero(same & ~broken)
+            pairs = keypoints[order[near - 1]], keypoints[order[near]]
+            broken[near] = self._sampling.jumps(*pairs, step[near] - 1)
         runs = [order]
         if broken.any():
             turn = np.cumsum(broken) - np.maximum.accumulate(np.where(same, 0, np.cumsum(broken)))
             runs = [order[turn == i] for i in range(int(turn.max()) + 1)]
             renewed = {self._slot.get(one) for one in key[order[broken]].tolist()} - {None}
-            self._replaced = np.array([*renewed], dtype=np.int64)
-            own = self._replaced
-            self._before = self._keypoints[own], self._confidence[own], self._seen[own]
+            self._keep(np.array([*renewed], dtype=np.int64))
         for run in runs:
             at, here, frames, of = self._push(key[run], frame[run], keypoints[run], sure[run])
             for first in range(0, len(at), AT_ONCE):
@@ -170,6 +171,8 @@ class WindowAssembler:
         before[first] = self._last[slots]
         missed = frame - before - 1
         fresh = ends_run(missed[first], self._sampling.gap)
+        if self._sampling.frame_s is not None:
+            fresh |= self._jumps(slots, ~fresh, keypoints[first], missed[first])
         self._n[slots[fresh]] = 0
         missed[first[fresh]] = 0
         of, seen = np.arange(len(key)), np.ones(len(key), np.bool_)
@@ -193,6 +196,26 @@ class WindowAssembler:
         whole = place >= self._sampling.least - 1
         here = np.minimum(place[whole] + 1, self._length)
         return at[whole], here, frame[whole], of[whole]
+
+    def _jumps(
+        self,
+        slots: NDArray[np.int64],
+        known: NDArray[np.bool_],
+        keypoints: NDArray[np.float32],
+        missed: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:
+        """Which tracks begin again, because their bodies jumped; their poses are kept for undo."""
+        old, found = slots[known], known.copy()
+        latest = self._keypoints[old, self._n[old] - 1]
+        found[known] = self._sampling.jumps(latest, keypoints[known], missed[known])
+        self._keep(slots[found])
+        return found
+
+    def _keep(self, slots: NDArray[np.int64]) -> None:
+        """Keep the poses of tracks that are about to begin again."""
+        if len(slots):
+            poses = self._keypoints[slots], self._confidence[slots], self._seen[slots]
+            self._replaced.append((slots, poses))
 
     def _cut(
         self, last: NDArray[np.int64], here: NDArray[np.int64]

@@ -24,6 +24,8 @@ class TrackRings:
         span = self._span
         self.n_filled = 0
         """Poses interpolated by the last push."""
+        self.n_jumps = 0
+        """Tracks that the last push began again."""
         self._slot: dict[int, int] = {}
         self._free: list[int] = []
         self._keypoints = np.empty((0, 2 * span, V, 2), dtype=np.float32)
@@ -45,6 +47,8 @@ class TrackRings:
         self.n_filled = 0
         self._forget(frame)
         slots = np.array([self._slot_of(track_id) for track_id in track_ids], dtype=np.int64)
+        if self.sampling.frame_s is not None:
+            self._restart_jumped(frame, slots, keypoints)
         missed = (self._length[slots] > 0) & (self._last[slots] < frame - 1)
         ids = np.array(track_ids, dtype=np.int64)
         late = []
@@ -73,6 +77,18 @@ class TrackRings:
                     del self._slot[track_id]
                     self._length[slot] = 0
                     self._free.append(slot)
+
+    def _restart_jumped(
+        self, frame: int, slots: NDArray[np.int64], keypoints: NDArray[np.float32]
+    ) -> None:
+        """Begin new runs of the tracks that went over to another body."""
+        known = self._length[slots] > 0
+        old = slots[known]
+        before = self._keypoints[old, (self._length[old] - 1) % self._span]
+        missed = frame - self._last[old] - 1
+        jumps = self.sampling.jumps(before, keypoints[known], missed)
+        self._length[old[jumps]] = 0
+        self.n_jumps = int(jumps.sum())
 
     def _slot_of(self, track_id: int) -> int:
         slot = self._slot.get(track_id)

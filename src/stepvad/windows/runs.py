@@ -90,6 +90,7 @@ class _Builder:
         self._config, self._source, self._target = config, source, target
         self._sampling = sampling
         self._last: tuple[int, int] | None = None  # track and frame
+        self._last_pose = np.zeros((1, target.V, 2), np.float32)
         self._waiting: list[tuple[NDArray[np.int64], Run]] = []
         self._n_waiting = 0
         self._tail: Run | None = None
@@ -110,6 +111,8 @@ class _Builder:
         other_track = np.diff(track, prepend=last[0]) != 0
         missed = np.diff(frame, prepend=last[1]) - 1
         begins = other_track | ends_run(missed, self._sampling.gap)
+        if self._sampling.frame_s is not None:
+            begins |= self._jumps(keypoints, missed, known=~begins)
         edges = [0, *(np.flatnonzero(begins[1:]) + 1).tolist(), len(track)]
         for first, end in pairwise(edges):
             if begins[first]:
@@ -117,7 +120,17 @@ class _Builder:
             part = slice(first, end)
             run = Run(int(track[first]), int(frame[first]), keypoints[part], confidence[part])
             yield from self._grow(frame[part], run)
-        self._last = int(track[-1]), int(frame[-1])
+        self._last, self._last_pose = (int(track[-1]), int(frame[-1])), keypoints[-1:]
+
+    def _jumps(
+        self, keypoints: NDArray[np.float32], missed: NDArray[np.int64], known: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Where the body jumped from the pose before, if that is `known`."""
+        before = np.concatenate([self._last_pose, keypoints[:-1]])
+        found = known.copy()
+        found[known] = self._sampling.jumps(before[known], keypoints[known], missed[known])
+        self._counts += Repairs(jumps=int(found.sum()))
+        return found
 
     def end_run(self, *, ends_track: bool) -> Iterator[Run]:
         """End the current run and yield its pending poses."""

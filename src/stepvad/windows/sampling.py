@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.poses import Clip, Track
+from stepvad.windows.bodies import jumped
 from stepvad.windows.gaps import PoseArrays
 
 logger = logging.getLogger(__name__)
 
 MAX_RATIO = 100.0
 """Largest ratio of two frame rates, either way; beyond it one of them is a mistake."""
+USUAL_FPS = 25.0
+"""Frames per second of a model that does not know its own."""
 ROUNDING = 1e-9
 """Positions this close to a whole frame are that frame."""
 
@@ -36,6 +39,8 @@ class Sampling:
     """Frames of the camera per frame of the model."""
     shortest: int | None = None
     """Poses that make a window while a track is young, its first one repeated; None: all T."""
+    frame_s: float | None = None
+    """Seconds between frames of the camera, to tell whether a body jumped; None: do not look."""
 
     @classmethod
     def of(cls, config: Config, fps: float | None) -> Sampling:
@@ -44,7 +49,16 @@ class Sampling:
         Another rate than the model's is converted or logged, never ignored.
         """
         ratio = 1.0 if fps == config.fps else _ratio(config, fps)
-        return cls(config.T, ratio, config.shortest)
+        frame_s = 1 / (ratio * (config.fps or USUAL_FPS)) if config.split_jumps else None
+        return cls(config.T, ratio, config.shortest, frame_s)
+
+    def jumps(
+        self, before: NDArray[np.float32], after: NDArray[np.float32], missed: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """Whether the body jumped between poses `(n, V, 2)` with so many frames missed, `(n,)`."""
+        if self.frame_s is None or not len(after):
+            return np.zeros(len(after), np.bool_)
+        return jumped(before, after, (missed + 1) * np.float64(self.frame_s))
 
     @property
     def span(self) -> int:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.errors import DataError
 from stepvad.skeletons import Skeleton
-from stepvad.windows.views import Bodies, look, view_shape
+from stepvad.windows.bodies import Bodies
+from stepvad.windows.views import look, view_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Repairs:
     """Poses interpolated inside a gap of at most T frames."""
     short_runs: int = 0
     """Runs with fewer than T frames, which yield no window."""
+    jumps: int = 0
+    """Tracks that went over to another body and begin again there."""
 
     def __add__(self, other: Repairs) -> Repairs:
         """Add the counts of both."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.config import Config, View
+from stepvad.windows.bodies import Bodies
 from stepvad.windows.pace import Pace
 from stepvad.windows.standardise import standardise
 
@@ -26,41 +27,11 @@ MEANINGS: Mapping[View, Mapping[str, tuple[int, ...]]] = {
 }
 """What the numbers of these views mean, in the order in which `_motion` and `_place` give them."""
 FloatT = TypeVar("FloatT", bound=np.floating)
-SMALLEST = 1e-3
-"""Smallest size of a body, in pixels."""
-JUMP, SIZE_JUMP = 1.0, 0.35
-"""Sizes of the body that nobody moves from one frame to the next, and change of their logarithm."""
 
 
 def view_shape(config: Config, V: int) -> tuple[int, int, int]:
     """The shape of one window of V joints in this view."""
     return (2, V, config.T) if config.view == "pose" else (2, PAIRS[config.view], 1)
-
-
-class Bodies(NamedTuple):
-    """Centre and spread of the joints along x and y in every frame of windows, `(N, T, 2)` each."""
-
-    centre: NDArray[np.float64]
-    spread: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, keypoints: NDArray[np.float32]) -> Bodies:
-        """Those of windows `(N, T, V, 2)`."""
-        N, T, V, _ = keypoints.shape
-        joints = np.array(keypoints.transpose(0, 1, 3, 2), np.float64, order="C").reshape(-1, V)
-        centre = joints.mean(axis=1)  # sums run along the last, dense axis: any batching, same bits
-        spread = np.sqrt(np.square(joints - centre[:, None]).mean(axis=1))
-        return cls(centre.reshape(N, T, 2), spread.reshape(N, T, 2))
-
-    def latest(self, rows: NDArray[np.int64], T: int) -> Bodies:
-        """Those of the last T frames of some windows."""
-        return Bodies(self.centre[rows, -T:], self.spread[rows, -T:])
-
-    @property
-    def size(self) -> NDArray[np.float64]:
-        """The size of the body in every frame, `(N, T)`: the spread of all its joints."""
-        across, along = self.spread[..., 0], self.spread[..., 1]
-        return np.maximum(np.sqrt(np.square(across) + np.square(along)), SMALLEST)
 
 
 def look(
@@ -104,11 +75,10 @@ def _motion(
     place; growth is the slope of the logarithm of the size, the shape is how wide the body is.
     """
     size = bodies.size
-    own = np.minimum(n_poses, _since_jump(bodies.centre, size))
-    velocity, feet, scale = _velocity(keypoints, bodies.centre, size, own)
+    weights = mean, slope = _weights_of(n_poses, keypoints.shape[1])
+    velocity, feet, scale = _velocity(keypoints, bodies.centre, size, weights)
     if config.pace:
         velocity /= Pace.of(config.pace).at(feet, scale)
-    mean, slope = (weights[own] for weights in _weights(keypoints.shape[1]))
     growth = (np.log(size) * slope).sum(axis=1)
     wide = (bodies.spread[..., 0] / size * mean).sum(axis=1)
     return np.column_stack([velocity, growth, wide])
@@ -117,8 +87,8 @@ def _motion(
 def measure_pace(keypoints: NDArray[np.float32], n_poses: NDArray[np.int64]) -> Pace:
     """How fast people move at each place, from windows `(N, T, V, 2)` in pixels."""
     bodies = Bodies.of(keypoints)
-    own = np.minimum(n_poses, _since_jump(bodies.centre, bodies.size))
-    velocity, feet, scale = _velocity(keypoints, bodies.centre, bodies.size, own)
+    weights = _weights_of(n_poses, keypoints.shape[1])
+    velocity, feet, scale = _velocity(keypoints, bodies.centre, bodies.size, weights)
     return Pace.measured(feet, scale, velocity)
 
 
@@ -126,13 +96,13 @@ def _velocity(
     keypoints: NDArray[np.float32],
     centre: NDArray[np.float64],
     size: NDArray[np.float64],
-    n_poses: NDArray[np.int64],
+    weights: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Velocities in sizes of the body per frame `(N, 2)`, heights of the feet, sizes, `(N,)`.
 
     The sizes are logarithms.
     """
-    mean, slope = (weights[n_poses] for weights in _weights(keypoints.shape[1]))
+    mean, slope = weights
     scale = (np.log(size) * mean).sum(axis=1)
     velocity = [(centre[..., axis] * slope).sum(axis=1) / np.exp(scale) for axis in (0, 1)]
     return np.column_stack(velocity), _feet(keypoints, mean), scale
@@ -141,17 +111,6 @@ def _velocity(
 def _feet(keypoints: NDArray[np.float32], mean: NDArray[np.float64]) -> NDArray[np.float64]:
     """Height of the lowest joint in the picture, on average, `(N,)`."""
     return np.asarray((keypoints[..., 1].max(axis=2).astype(np.float64) * mean).sum(axis=1))
-
-
-def _since_jump(centre: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Latest poses of each window between which the body did not jump, `(N,)`.
-
-    A jump means that a track went over to another person: there was no motion.
-    """
-    step = np.abs(np.diff(centre, axis=1)).max(axis=2) / size[:, 1:]
-    jumped = (step > JUMP) | (np.abs(np.diff(np.log(size), axis=1)) > SIZE_JUMP)
-    T = size.shape[1]
-    return np.asarray(T - np.where(jumped, np.arange(1, T), 0).max(axis=1, initial=0))
 
 
 def _place(
@@ -183,6 +142,14 @@ def amounts(x: NDArray[np.float32], view: View) -> NDArray[np.float32]:
         for which in MEANINGS[view].values()
     ]
     return np.column_stack(columns)
+
+
+def _weights_of(
+    n_poses: NDArray[np.int64], T: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights of the T poses of windows in the mean, and in the slope, `(N, T)` each."""
+    means, slopes = _weights(T)
+    return means[n_poses], slopes[n_poses]
 
 
 @lru_cache(maxsize=64)
