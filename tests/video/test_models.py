@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from stepvad.errors import ModelFileError
-from stepvad.video.models import CARDS, ModelCard, cache_directory, model_file
+from stepvad.video.models import (
+    CARDS,
+    ModelCard,
+    cache_directory,
+    cards_of,
+    is_whole,
+    model_file,
+    read_bundle,
+    write_bundle,
+)
 
 CONTENT = b"a network"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -130,3 +140,51 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
     assert cache_directory() == tmp_path / "home" / ".cache" / "stepvad"
+
+
+def test_the_default_networks_are_one_of_each_role() -> None:
+    assert [card.role for card in cards_of([])] == ["detector", "pose"]
+    with pytest.raises(ModelFileError, match="own: expected one of yolox-nano, "):
+        cards_of(["own"])
+
+
+def test_a_bundle_carries_networks_to_a_machine_without_internet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    online = card(served(tmp_path, CONTENT))
+    write_bundle(online, tmp_path / "networks.zip")
+    with zipfile.ZipFile(tmp_path / "networks.zip") as bundle:
+        facts = json.loads(bundle.read("networks.json"))
+    assert facts["version"] == 1
+    assert [(one["licence"], one["sha256"]) for one in facts["networks"]] == [("MIT", SHA256)]
+    monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "offline"))
+    offline = card((tmp_path / "nothing").as_uri())
+    assert is_whole(offline[0]) is None
+    assert read_bundle(tmp_path / "networks.zip", offline) == [*offline]
+    assert model_file("own", offline).read_bytes() == CONTENT
+    assert is_whole(offline[0])
+    offline[0].cached.write_bytes(b"half a net")
+    assert is_whole(offline[0]) is False
+
+
+def test_a_directory_of_networks_is_as_good_as_a_bundle(tmp_path: Path, cache: Path) -> None:
+    served(tmp_path, CONTENT)
+    read_bundle(tmp_path, card())
+    assert (cache / "own.onnx").read_bytes() == CONTENT
+
+
+def test_a_wrong_network_in_a_bundle_is_refused_and_nothing_is_kept(
+    tmp_path: Path, cache: Path
+) -> None:
+    served(tmp_path, b"another network")
+    with pytest.raises(ModelFileError, match="expected the checksum"):
+        read_bundle(tmp_path, card())
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("content", [b"no archive", archive("other.onnx")])
+def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "networks.zip").write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"expected (a bundle of )?networks") as caught:
+        read_bundle(tmp_path / "networks.zip", card())
+    assert "stepvad models bundle" in caught.value.hint

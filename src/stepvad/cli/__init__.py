@@ -21,6 +21,7 @@ from stepvad.cli.fit import fit
 from stepvad.cli.fleet import fleet
 from stepvad.cli.former import former
 from stepvad.cli.inspect import inspect
+from stepvad.cli.models import models
 from stepvad.cli.overlay import overlay
 from stepvad.cli.recalibrate import recalibrate
 from stepvad.cli.report import report
@@ -71,6 +72,7 @@ WAITING_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "4"}
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
 app.command(hidden=True)(former(recalibrate, "feedback", "recalibrate"))
+app.add_typer(models, name="models")
 app.add_typer(events, name="events")
 app.add_typer(archive, name="archive")
 app.add_typer(benchmark, name="benchmark")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import logging
 import os
 import urllib.request
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 from stepvad.errors import ModelFileError
 from stepvad.files.atomic import PUBLIC, replacing
@@ -19,6 +22,8 @@ DETECTOR, POSE = "yolox-nano", "rtmpose-s"
 MAX_BYTES = 1 << 30
 """Largest download; the networks are 4 to 60 MB."""
 TIMEOUT_S = 30.0
+MANIFEST, BUNDLE_VERSION = "networks.json", 1
+"""What a bundle says about its networks."""
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +41,12 @@ class ModelCard:
     sha256: str
     licence: str
     url: str = ""
+    role: Literal["detector", "pose"] = "pose"
+
+    @property
+    def cached(self) -> Path:
+        """Where its file is once it was fetched."""
+        return cache_directory() / self.file
 
 
 _RTMPOSE = "https://download.openmmlab.com/mmpose/v1/projects/rtmposev1/onnx_sdk"
@@ -49,6 +60,7 @@ CARDS: tuple[ModelCard, ...] = (
         "c789161ed43c8269fcd4e67c67eeeb4e80c622da2eb296a20bc6007bd18a0b7d",
         "Apache-2.0",
         "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0/yolox_nano.onnx",
+        "detector",
     ),
     ModelCard(
         "movenet-lightning",
@@ -93,11 +105,72 @@ def model_file(model: str | Path, cards: tuple[ModelCard, ...] = CARDS) -> Path:
             f"{model}: expected a file or one of {', '.join(card.name for card in cards)}",
             hint="check the path",
         )
-    kept = cache_directory() / card.file
-    if not kept.is_file():
-        _fetch(card, kept)
-    _check(card, kept.read_bytes(), kept)
-    return kept
+    if not card.cached.is_file():
+        _fetch(card, card.cached)
+    _check(card, card.cached.read_bytes(), card.cached)
+    return card.cached
+
+
+def cards_of(names: Sequence[str], cards: tuple[ModelCard, ...] = CARDS) -> list[ModelCard]:
+    """The networks of these names; without names, the default detector and pose network."""
+    known = {card.name: card for card in cards}
+    wanted = names or (DETECTOR, POSE)
+    if other := next((name for name in wanted if name not in known), None):
+        raise ModelFileError(
+            f"{other}: expected one of {', '.join(known)}", hint="see stepvad models list"
+        )
+    return [known[name] for name in wanted]
+
+
+def is_whole(card: ModelCard) -> bool | None:
+    """Whether the cached file has its checksum; None if there is no file."""
+    if not card.cached.is_file():
+        return None
+    return hashlib.sha256(card.cached.read_bytes()).hexdigest() == card.sha256
+
+
+def write_bundle(cards: Sequence[ModelCard], path: Path) -> None:
+    """Write networks to a zip file, fetched if need be, with their licences and checksums."""
+    files = {card.file: model_file(card.name, tuple(cards)) for card in cards}
+    facts = {"version": BUNDLE_VERSION, "networks": [asdict(card) for card in cards]}
+    with (
+        replacing(path, ModelFileError, mode=PUBLIC) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as bundle,
+    ):
+        bundle.writestr(MANIFEST, json.dumps(facts, indent=2) + "\n")
+        for name, file in files.items():
+            bundle.write(file, name)
+
+
+def read_bundle(path: Path, cards: tuple[ModelCard, ...] = CARDS) -> list[ModelCard]:
+    """Put the known networks of a bundle, or of a directory, into the cache, all checked."""
+    found = [card for card in cards if (content := _content(path, card.file)) is not None]
+    if not found:
+        raise ModelFileError(
+            f"{path}: expected networks, got none of {', '.join(card.file for card in cards)}",
+            hint="make it with stepvad models bundle, on a machine with internet",
+        )
+    for card in found:
+        content = _content(path, card.file) or b""
+        _check(card, content, path / card.file)
+        _keep(content, card.cached)
+    return found
+
+
+def _content(path: Path, name: str) -> bytes | None:
+    """A file of a bundle or of a directory; None if it is not there."""
+    if path.is_dir():
+        return (path / name).read_bytes() if (path / name).is_file() else None
+    try:
+        with zipfile.ZipFile(path) as bundle:
+            if name not in bundle.namelist() or bundle.getinfo(name).file_size > MAX_BYTES:
+                return None
+            return bundle.read(name)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ModelFileError(
+            f"{path}: expected a bundle of networks, got: {error}",
+            hint="make it with stepvad models bundle, on a machine with internet",
+        ) from error
 
 
 def cache_directory() -> Path:
@@ -117,6 +190,10 @@ def _fetch(card: ModelCard, kept: Path) -> None:
     log.info("fetching %s (licence %s) from %s", card.name, card.licence, card.url)
     content = _onnx_in(card, _download(card, kept))
     _check(card, content, kept)
+    _keep(content, kept)
+
+
+def _keep(content: bytes, kept: Path) -> None:
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,0 +1,60 @@
+"""stepvad models: what is known, what was fetched, and whether it is whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from stepvad.cli import app
+from stepvad.errors import ModelFileError
+from stepvad.video.models import CARDS
+
+LIGHTNING = next(card for card in CARDS if card.name == "movenet-lightning")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own."""
+    monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, ["models", *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_the_list_tells_licence_and_state(cache: Path) -> None:
+    cache.mkdir()
+    LIGHTNING.cached.write_bytes(b"half a net")
+    listed = {one["name"]: one for one in json.loads(run("list", "--json"))}
+    assert {one["licence"] for one in listed.values()} == {"Apache-2.0"}
+    assert listed["movenet-lightning"]["state"] == "damaged"
+    assert listed["yolox-nano"]["default"]
+    assert "yolox-nano (default)" in run("list")
+
+
+def test_a_damaged_network_fails_the_check(cache: Path) -> None:
+    assert "no network was fetched" in run("verify")
+    cache.mkdir()
+    LIGHTNING.cached.write_bytes(b"half a net")
+    with pytest.raises(ModelFileError, match="expected the checksum a3e6f5dd"):
+        run("verify")
+
+
+def test_a_real_network_goes_into_a_bundle_and_out_again(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = data_dir.parent / "models"
+    if not models.is_dir():
+        pytest.skip(f"no networks at {models}")
+    assert "licence Apache-2.0" in run("fetch", "movenet-lightning", "--from", str(models))
+    assert "movenet-lightning: as published" in run("verify")
+    run("bundle", "movenet-lightning", "-o", str(tmp_path / "n.zip"))
+    monkeypatch.setenv("STEPVAD_CACHE", str(tmp_path / "offline"))
+    run("fetch", "--from", str(tmp_path / "n.zip"))
+    assert "as published" in run("verify")
