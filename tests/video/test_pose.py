@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepvad.config import PoseRuntime
 from stepvad.errors import MissingExtraError, ModelFileError
 from stepvad.video.models import CARDS, ModelCard
-from stepvad.video.networks import PoseRuntime, open_network
+from stepvad.video.networks import open_network
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator, TopDown, open_estimator
 from stepvad.video.tracker import Tracker

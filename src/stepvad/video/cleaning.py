@@ -14,15 +14,21 @@ import onnx
 from onnx import TensorProto
 
 from stepvad.video.movenet_tail import add_tail, read_tail
-from stepvad.video.rewriting import AnyArray, Rewriting, UnknownGraphError, attributes, expect
+from stepvad.video.networks import YOLOX_COLUMNS
+from stepvad.video.rewriting import (
+    AnyArray,
+    Rewriting,
+    Shape,
+    UnknownGraphError,
+    attributes,
+    expect,
+)
 
 log = logging.getLogger(__name__)
 
 TO_CHANNELS_FIRST, TO_CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 SIZELESS = {"Add", "Concat", "Conv", "LeakyRelu", "MaxPool", "Mul", "Relu", "Resize", "Sigmoid"}
 """Operators in the body of a YOLOX that work for pictures of any size."""
-YOLOX_COLUMNS = 6
-"""Columns of a clean YOLOX: x, y, w, h, objectness and the class *person*."""
 
 
 def cleaned(model: onnx.ModelProto, kind: str) -> onnx.ModelProto | None:
@@ -35,7 +41,7 @@ def cleaned(model: onnx.ModelProto, kind: str) -> onnx.ModelProto | None:
         return None
     try:
         return ways[kind](Rewriting(model))
-    except (UnknownGraphError, KeyError, ValueError) as error:
+    except (UnknownGraphError, LookupError, ValueError, onnx.checker.ValidationError) as error:
         log.debug("a %s stays as it is: %s", kind, error)
         return None
 
@@ -55,8 +61,8 @@ def clean_yolox(graph: Rewriting) -> onnx.ModelProto:
     weights = graph.value(first.input[1])
     first.input[1] = graph.constant(weights[:, ::-1])  # of RGB in place of BGR
     free = ["height", "width"] if all(size) else size
-    columns = ["batch", "cells", YOLOX_COLUMNS]
-    return graph.model(TensorProto.UINT8, ["batch", *free, 3], {rows: columns})
+    outputs: dict[str, Shape] = {rows: ["batch", "cells", YOLOX_COLUMNS]}
+    return graph.model(TensorProto.UINT8, ["batch", *free, 3], outputs)
 
 
 def _yolox_heads(graph: Rewriting) -> list[onnx.NodeProto]:
@@ -153,7 +159,7 @@ def clean_movenet(graph: Rewriting) -> onnx.ModelProto:
 
 
 def _normalise_channels_first(graph: Rewriting) -> None:
-    """Normalise all pictures at once, with channels first; the graph takes them apart one by one."""
+    """Normalise all pictures at once, with channels first; the graph takes out a single one."""
     name, steps = graph.input.name, []
     while (node := graph.reader(name)).op_type != "Transpose":
         if node.op_type in ("Sub", "Mul", "Add", "Div") and node.input[0] == name:

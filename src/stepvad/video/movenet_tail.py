@@ -8,6 +8,7 @@ and an offset refines it within the cell.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import dropwhile
 
 import numpy as np
 
@@ -21,7 +22,7 @@ TAIL = (
     "Unsqueeze Unsqueeze Concat Concat Cast GatherND Cast GatherND Reshape Unsqueeze GatherND "
     "Unsqueeze Split Squeeze Squeeze Unsqueeze Unsqueeze Unsqueeze Add Add Unsqueeze Unsqueeze "
     "Concat Unsqueeze Mul Concat Identity"
-).split()
+)
 """The operators after the last convolutions, in order."""
 
 
@@ -46,17 +47,20 @@ class Tail:
 
 def read_tail(graph: Rewriting) -> Tail:
     """The maps and constants of a MoveNet; raises if its last nodes are not as published."""
-    start = next(at for at, node in enumerate(graph.nodes) if node.op_type == "Sigmoid")
-    nodes = graph.nodes[start:]
-    if [node.op_type for node in nodes] != TAIL:
+    nodes = list(dropwhile(lambda node: node.op_type != "Sigmoid", graph.nodes))
+    if " ".join(node.op_type for node in nodes) != TAIL:
         raise UnknownGraphError("expected the end of a MoveNet")
     gathers = [node for node in nodes if node.op_type == "GatherND"]
-    maps = (nodes[0].input[0], nodes[1].input[0], gathers[0].input[0], gathers[1].input[0])
+    maps = nodes[0].input[0], nodes[1].input[0], gathers[0].input[0], gathers[1].input[0]
+    heat, centre, regression, offset = (_channels_first(graph, name) for name in maps)
     centred = [node for node in nodes if node.op_type == "Sub" and node.input[0] in graph.constants]
     rows, columns = (graph.value(node.input[0])[..., 0] for node in centred[:2])
     softened = graph.maker(nodes[32].input[1], "Add")
     return Tail(
-        *(_channels_first(graph, name) for name in maps),
+        heat,
+        centre,
+        regression,
+        offset,
         weights=graph.value(nodes[2].input[1])[..., 0],
         rows=rows,
         columns=columns,

@@ -61,7 +61,7 @@ class Rewriting:
         return name
 
     def add(self, operator: str, *inputs: str, results: int = 1, **attributes: Any) -> str:
-        """Append a node, and return the name of its first result; others follow as `_1`, …"""
+        """Append a node, and return the name of its first result; others end in `_1`, `_2`."""
         self._made += 1
         name = f"clean_{self._made}"
         names = [name, *(f"{name}_{i}" for i in range(1, results))]
