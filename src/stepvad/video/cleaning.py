@@ -163,7 +163,8 @@ def _normalise_channels_first(graph: Rewriting) -> None:
     name, steps = graph.input.name, []
     while (node := graph.reader(name)).op_type != "Transpose":
         if node.op_type in ("Sub", "Mul", "Add", "Div") and node.input[0] == name:
-            steps.append((node.op_type, _of_channels(graph.value(node.input[1]))))
+            values = _of_channels(graph.value(node.input[1]))
+            steps += [(node.op_type, values)] if node.op_type != "Sub" or values.any() else []
         elif node.op_type not in ("Cast", "Split", "Squeeze", "Unsqueeze"):
             raise UnknownGraphError(f"expected a normalisation, got {node.op_type}")
         (name,) = expect(node.output, 1)

@@ -20,9 +20,9 @@ AnyArray = np.ndarray[Any, np.dtype[Any]]
 YOLOX_COLUMNS = 6
 """Columns of a simplified YOLOX: x, y, w, h, objectness and the class *person*."""
 CROPS = (8, 4, 2, 1)
-"""Crops of people in a call: more gain nothing, and an engine compiles a graph for every number."""
-PICTURES = (1,)
-"""Pictures in a call of a detector: on a processor, more take no less time each."""
+"""Pictures in a call: more gain nothing, and an engine may compile a graph for every number."""
+SINGLY = (1,)
+"""One picture a call: a processor takes no less time for each of several large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,13 @@ def _described(path: Path, model: Any) -> ImageNetwork:
 def _of_clean(network: ImageNetwork, model: Any, engine: PoseEngine) -> ImageNetwork:
     """The simplified network; its nominal size is that of the file."""
     width, height = network.size((0, 0))
-    single = network.kind() == "yolox" and engine.device == "cpu"
+    large = network.kind() == "yolox" or engine.library == "onnxruntime"
     return replace(
         network,
         input=Port(network.input.name, (0, height, width, 3)),
         outputs=tuple(_port(value) for value in model.graph.output),
         clean=True,
-        batches=PICTURES if single else CROPS,
+        batches=SINGLY if large and engine.device == "cpu" else CROPS,
     )
 
 

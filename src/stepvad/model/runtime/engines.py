@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Literal
 
+from stepvad.errors import ConfigError
 from stepvad.model.folded import Blocks, Float32Array, Folded
 from stepvad.model.runtime.graph import blocks_model
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
@@ -60,7 +61,10 @@ def onnxruntime_graph(
     settings.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, settings, providers=[(provider, options)])
     if provider not in session.get_providers():  # it falls back to the processor
-        raise RuntimeError(f"{provider} could not be loaded")
+        raise ConfigError(
+            f"device: expected ONNX Runtime to load {provider}, got the processor only",
+            hint="install the libraries of the device, or take the device cpu",
+        )
     names = [value.name for value in session.get_inputs()]
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 
