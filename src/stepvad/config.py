@@ -37,6 +37,9 @@ Engine = Literal[
 Runtime = Literal["auto", "fastest", Engine]
 """The engine that computes energies, or the rule that picks one."""
 Precision = Literal["auto", "float32", "bfloat16"]
+PoseRuntime = Literal["auto", "onnxruntime", "openvino"]
+"""The engine of the networks that find people, or the rule that picks one."""
+PoseDevice = Literal["cpu", "cuda", "tensorrt", "coreml", "openvino-gpu"]
 Aggregation = Literal["max", "sum", "top2", "top3"] | int
 
 

@@ -230,6 +230,27 @@ def test_the_whole_configuration_is_told_in_words(good: SiteSettings) -> None:
         assert part in words
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("", "on the engine that suits the processor: 1 process with 1 thread"),
+        ('engine = "onnxruntime"', "on onnxruntime: 1 process"),
+        ('engine = "openvino"\nprecision = "float32"', "on openvino in float32: 1 process"),
+        ('device = "cuda"', "on the engine that suits the processor, device cuda: 1 process"),
+    ],
+)
+def test_the_engine_of_the_networks_is_told(tmp_path: Path, lines: str, words: str) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(f"{GOOD}\n[pose]\n{lines}\n")
+    assert words in describe(load(file))
+
+
+def test_an_unknown_device_is_refused(tmp_path: Path) -> None:
+    error = wrong(tmp_path, f'{GOOD}\n[pose]\ndevice = "abacus"\n')
+    assert "abacus" in str(error)
+    assert "'cuda'" in str(error)
+
+
 def test_the_settings_that_the_guide_shows_are_settings(tmp_path: Path) -> None:
     guide = (ROOT / "docs/guides/watch-cameras.md").read_text()
     shown = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepvad.config import PoseRuntime
 from stepvad.errors import MissingExtraError, ModelFileError
+from stepvad.video.engine import PoseEngine
 from stepvad.video.models import CARDS, ModelCard
-from stepvad.video.networks import PoseRuntime, open_network
+from stepvad.video.networks import open_network
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator, TopDown, open_estimator
 from stepvad.video.tracker import Tracker
@@ -108,9 +110,8 @@ def test_both_runtimes_find_the_same_people(models: Path, street: Image) -> None
     pytest.importorskip("cv2")
     pytest.importorskip("openvino")
     found = []
-    runtimes: tuple[PoseRuntime, ...] = ("onnxruntime", "openvino")
-    for runtime in runtimes:
-        estimator = _real(models, runtime)
+    for engine in (PoseEngine("onnxruntime"), PoseEngine("openvino")):
+        estimator = _real(models, engine)
         (people,) = estimator.estimate([street], estimator.detect([street]))
         found.append(people.take(people.certain(0.25)))
     here, there = found
@@ -123,7 +124,7 @@ def test_both_runtimes_find_the_same_people(models: Path, street: Image) -> None
 @pytest.mark.data
 def test_joints_of_pedestrians_stand_upright_in_their_boxes(models: Path, street: Image) -> None:
     pytest.importorskip("cv2")
-    estimator = _real(models, "onnxruntime")
+    estimator = _real(models, PoseEngine())
     (people,) = estimator.estimate([street], estimator.detect([street]))
     people = people.take(people.certain(0.25))
     corners, joints = people.boxes.corners, people.keypoints
@@ -134,7 +135,7 @@ def test_joints_of_pedestrians_stand_upright_in_their_boxes(models: Path, street
     assert (joints < corners[:, None, 2:] + margin).mean() > 0.95
 
 
-def _real(models: Path, runtime: PoseRuntime) -> TopDown:
+def _real(models: Path, engine: PoseEngine) -> TopDown:
     return open_estimator(
-        models / "yolox_nano.onnx", models / "movenet-lightning.onnx", runtime=runtime
+        models / "yolox_nano.onnx", models / "movenet-lightning.onnx", runtime=engine
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +20,7 @@ from stepvad.cli.terminal import (
     say,
     say_error,
 )
+from stepvad.config import PoseDevice, PoseRuntime, Precision
 
 if TYPE_CHECKING:
     from stepvad.intake.recordings import RecordingOutcome
@@ -33,7 +34,20 @@ PosesOutput = Annotated[
 ]
 DetectorName = Annotated[str, typer.Option(help="Person detector: a known name or an ONNX file.")]
 PoseName = Annotated[str, typer.Option(help="Pose estimator: a known name or an ONNX file.")]
-EngineOption = Annotated[Literal["onnxruntime", "openvino"], typer.Option(help="Inference engine.")]
+EngineOption = Annotated[
+    PoseRuntime,
+    typer.Option(
+        help="Inference engine. `auto`: OpenVINO where the processor multiplies bfloat16, "
+        "else ONNX Runtime."
+    ),
+]
+PrecisionOption = Annotated[
+    Precision,
+    typer.Option(help="Arithmetic. `auto`: bfloat16 where the processor multiplies it."),
+]
+DeviceOption = Annotated[
+    PoseDevice, typer.Option(help="Processor or accelerator that runs the networks.")
+]
 MinConfidence = Annotated[
     float,
     typer.Option(
@@ -72,7 +86,9 @@ class NetworkOptions:
 
     detector: DetectorName = "yolox-nano"
     pose: PoseName = "rtmpose-s"
-    engine: EngineOption = "onnxruntime"
+    engine: EngineOption = "auto"
+    precision: PrecisionOption = "auto"
+    device: DeviceOption = "cpu"
     min_confidence: MinConfidence = 0.25
 
 
@@ -121,6 +137,7 @@ def extract(
     continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
     """
     from stepvad.intake.recordings import ExtractionSettings, extract_all, open_sources
+    from stepvad.video.engine import choose_engine
     from stepvad.video.extract import FrameRange
     from stepvad.video.tls import CameraTls
 
@@ -136,7 +153,7 @@ def extract(
             output,
             networks.detector,
             networks.pose,
-            engine=networks.engine,
+            engine=choose_engine(networks.engine, networks.precision, networks.device),
             min_confidence=networks.min_confidence,
             duration_s=cameras.duration,
         )

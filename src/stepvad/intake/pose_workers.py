@@ -26,6 +26,7 @@ from stepvad.settings.sections import PoseSettings, SiteSettings
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import Repeats, repeated
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
+from stepvad.video.engine import choose_engine
 from stepvad.video.people import People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator, open_estimator
@@ -49,8 +50,9 @@ _SHAPES: TypeAdapter[list[tuple[int, int, int]]] = TypeAdapter(list[tuple[int, i
 def find_people(site: ChildPipe, settings: PoseSettings) -> None:
     """Main loop of a worker: receive images and send back the people, until the pipe closes."""
     try:
+        engine = choose_engine(settings.engine, settings.precision, settings.device)
         estimator = open_estimator(
-            settings.detector, settings.pose, runtime=settings.engine, threads=settings.threads
+            settings.detector, settings.pose, runtime=engine, threads=settings.threads
         )
     except StepvadError as error:
         site.send(encode(Ready(str(error) or type(error).__name__)))

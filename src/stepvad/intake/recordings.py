@@ -23,6 +23,7 @@ from stepvad.model import modelfile
 from stepvad.model.runtime import threads_of
 from stepvad.progress import Report
 from stepvad.video.camera import Camera
+from stepvad.video.engine import PoseEngine
 from stepvad.video.extract import (
     Extraction,
     ExtractionOptions,
@@ -34,7 +35,6 @@ from stepvad.video.extract import (
     video_digest,
 )
 from stepvad.video.models import model_file
-from stepvad.video.networks import PoseRuntime
 from stepvad.video.parts import PartOrigin, Parts, check_origin
 from stepvad.video.pose import PoseEstimator, open_estimator
 from stepvad.video.source import VideoFile
@@ -99,7 +99,7 @@ class ExtractionSettings:
     output: Path
     detector: Path
     pose: Path
-    engine: PoseRuntime
+    engine: PoseEngine
     min_confidence: float
     duration_s: float | None
     origin: PartOrigin
@@ -112,7 +112,7 @@ class ExtractionSettings:
         detector: str,
         pose: str,
         *,
-        engine: PoseRuntime,
+        engine: PoseEngine,
         min_confidence: float,
         duration_s: float | None,
     ) -> ExtractionSettings:
@@ -123,7 +123,7 @@ class ExtractionSettings:
         origin: PartOrigin = {
             "detector": modelfile.sha256(files[0]),
             "pose": modelfile.sha256(files[1]),
-            "engine": engine,
+            "engine": str(engine),
             "min_confidence": min_confidence,
         }
         return cls(output, *files, engine, min_confidence, duration_s, origin)

@@ -146,11 +146,18 @@ def _of_tls(camera: CameraSettings) -> str:
 
 def _of_pose(pose: PoseSettings) -> str:
     workers = "1 process" if pose.workers == 1 else f"{pose.workers} processes"
+    threads = "1 thread" if pose.threads == 1 else f"{pose.threads} threads"
     return (
-        f"People are found by {pose.detector} and {pose.pose} on {pose.engine}: {workers} with "
-        f"{pose.threads} {'thread' if pose.threads == 1 else 'threads'}, up to {pose.batch} frames "
-        f"at a time; joints less sure than {pose.min_confidence:g} on average are left out."
+        f"People are found by {pose.detector} and {pose.pose} on {_of_engine(pose)}: {workers} "
+        f"with {threads}, up to {pose.batch} frames at a time; joints less sure than "
+        f"{pose.min_confidence:g} on average are left out."
     )
+
+
+def _of_engine(pose: PoseSettings) -> str:
+    engine = "the engine that suits the processor" if pose.engine == "auto" else pose.engine
+    precision = "" if pose.precision == "auto" else f" in {pose.precision}"
+    return f"{engine}{precision}" + ("" if pose.device == "cpu" else f", device {pose.device}")
 
 
 def _of_sinks(sinks: Sinks) -> list[str]:

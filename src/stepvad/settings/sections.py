@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from stepvad.config import PoseDevice, PoseRuntime, Precision
 from stepvad.files.redaction import SECRET_NAME
 from stepvad.files.secrets import is_reference
 from stepvad.video.models import DETECTOR, POSE
@@ -186,7 +187,15 @@ class PoseSettings(Section):
 
     detector: str = Field(DETECTOR, description="Person detector: a known name or an ONNX file.")
     pose: str = Field(POSE, description="Pose network: a known name or an ONNX file.")
-    engine: Literal["onnxruntime", "openvino"] = Field("onnxruntime", description="What runs them.")
+    engine: PoseRuntime = Field(
+        "auto",
+        description="What runs them; auto: OpenVINO where the processor multiplies bfloat16, else "
+        "ONNX Runtime.",
+    )
+    precision: Precision = Field(
+        "auto", description="auto: bfloat16 where the processor multiplies it, else float32."
+    )
+    device: PoseDevice = Field("cpu", description="Processor or accelerator they run on.")
     workers: int = Field(1, ge=1, le=64, description="Processes that run them.")
     threads: int = Field(1, ge=1, le=64, description="Threads of each process.")
     min_confidence: float = Field(

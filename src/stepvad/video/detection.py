@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stepvad.errors import ModelFileError
 from stepvad.video.networks import AnyArray, ImageNetwork
 from stepvad.video.people import Boxes, Float32s, iou, no_boxes
-from stepvad.video.pixels import Image, letterbox
+from stepvad.video.pixels import Image, letterbox, letterbox_size
 
 PERSON = 0
 """COCO's class index of *person*."""
@@ -38,19 +38,25 @@ class PersonDetector:
 
     def __call__(self, images: Sequence[Image]) -> list[Boxes]:
         """Detect the people in every image: boxes in pixels of the image, best first."""
-        if not images:
-            return []
-        size = self.network.size(self.size)
-        fitted, scales = zip(*(letterbox(image, size) for image in images), strict=True)
-        results = self.network(self._fed(np.stack(fitted)))
-        found = [self._read(outputs, size) for outputs in results]
-        return [
-            _inside(boxes, scale, image)
-            for boxes, scale, image in zip(found, scales, images, strict=True)
-        ]
+        sizes = [self._size(image) for image in images]
+        found = [no_boxes()] * len(images)
+        for size in dict.fromkeys(sizes):
+            rows = [row for row, its in enumerate(sizes) if its == size]
+            fitted, scales = zip(*(letterbox(images[row], size) for row in rows), strict=True)
+            results = self.network(self._fed(np.stack(fitted)))
+            for row, outputs, scale in zip(rows, results, scales, strict=True):
+                found[row] = _inside(self._read(outputs, size), scale, images[row])
+        return found
 
-    def _fed(self, stack: NDArray[np.uint8]) -> Float32s:
-        """Images as the network's input: BGR, channels first."""
+    def _size(self, image: Image) -> tuple[int, int]:
+        """Width and height of the network's input: the smallest that holds the image."""
+        size = self.network.size(self.size)
+        return letterbox_size(image, size, max(STRIDES)) if self.network.clean else size
+
+    def _fed(self, stack: NDArray[np.uint8]) -> AnyArray:
+        """Images as the network's input: BGR, channels first, unless the network is clean."""
+        if self.network.clean:
+            return stack
         channels = stack[..., ::-1].transpose(0, 3, 1, 2)
         values = np.ascontiguousarray(channels, np.float32)
         if self.network.kind() == "rtmdet":
@@ -68,10 +74,11 @@ class PersonDetector:
 
 
 def decode_yolox(output: Float32s, size: tuple[int, int], least_score: float) -> Boxes:
-    """Decode the people in YOLOX's output `(cells, 85)`, in pixels of the network's input.
+    """Decode the people in YOLOX's output `(cells, 6)`, in pixels of the network's input.
 
-    A row is x, y, w, h, objectness and 80 classes. With the cell g and its stride s the centre is
-    ((x, y) + g) s, the sides are exp(w, h) s, and the score is objectness times class.
+    A row is x, y, w, h, objectness and the class *person*; other classes may follow. With the cell
+    g and its stride s the centre is ((x, y) + g) s, the sides are exp(w, h) s, and the score is
+    objectness times class.
     """
     scores = output[:, 4] * output[:, 5 + PERSON]
     rows = np.flatnonzero(scores >= least_score)

@@ -55,6 +55,8 @@ class PoseNetwork:
         return np.stack(places), np.stack([confidence for _, confidence in read])
 
     def _fed(self, stack: NDArray[np.uint8]) -> AnyArray:
+        if self.network.clean:
+            return stack
         if self.network.kind() == "movenet":
             return stack.astype(np.int32)
         values = (stack - RTMPOSE_MEAN) / RTMPOSE_STD

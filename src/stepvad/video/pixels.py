@@ -33,14 +33,19 @@ class Region:
         return np.asarray(points * scale + np.array([self.left, self.top], np.float32), np.float32)
 
 
+def letterbox_size(image: Image, most: tuple[int, int], step: int) -> tuple[int, int]:
+    """The smallest size in steps that holds an image as large as it is in a letterbox of `most`."""
+    width, height = _fitted(image, most)
+    return -(-width // step) * step, -(-height // step) * step
+
+
 def letterbox(image: Image, size: tuple[int, int]) -> tuple[Image, NDArray[np.float32]]:
     """Fit an image into the top left of `size`; return it with its scale in x and y.
 
     Divide a point of the result by the scale to get the point of the original image.
     """
     height, width = image.shape[:2]
-    ratio = min(size[0] / width, size[1] / height)
-    fitted = max(1, round(width * ratio)), max(1, round(height * ratio))
+    fitted = _fitted(image, size)
     box = np.full((size[1], size[0], 3), FILL, np.uint8)
     box[: fitted[1], : fitted[0]] = _resize(image, fitted)
     return box, np.array([fitted[0] / width, fitted[1] / height], np.float32)
@@ -77,6 +82,13 @@ def crop(image: Image, region: Region, size: tuple[int, int]) -> Image:
         whole[y : y + bottom - top, x : x + right - left] = inside
         inside = whole
     return _resize(inside, size)
+
+
+def _fitted(image: Image, size: tuple[int, int]) -> tuple[int, int]:
+    """Width and height of an image scaled to fit into `size`."""
+    height, width = image.shape[:2]
+    ratio = min(size[0] / width, size[1] / height)
+    return max(1, round(width * ratio)), max(1, round(height * ratio))
 
 
 def _resize(image: Image, size: tuple[int, int]) -> Image:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from stepvad.config import PoseRuntime
 from stepvad.video.detection import PersonDetector
+from stepvad.video.engine import PoseEngine, choose_engine
 from stepvad.video.keypoints import PoseNetwork
 from stepvad.video.models import DETECTOR, POSE, model_file
-from stepvad.video.networks import ImageNetwork, PoseRuntime, open_network
+from stepvad.video.networks import ImageNetwork, open_network
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 
@@ -50,12 +52,13 @@ def open_estimator(
     detector: str | Path = DETECTOR,
     pose: str | Path = POSE,
     *,
-    runtime: PoseRuntime = "onnxruntime",
+    runtime: PoseRuntime | PoseEngine = "auto",
     threads: int = 1,
 ) -> TopDown:
     """Open a detector and a pose network, by name (downloaded once) or by path of an ONNX file."""
+    engine = runtime if isinstance(runtime, PoseEngine) else choose_engine(runtime)
 
     def network(model: str | Path) -> ImageNetwork:
-        return open_network(model_file(model), runtime=runtime, threads=threads)
+        return open_network(model_file(model), runtime=engine, threads=threads)
 
     return TopDown(PersonDetector(network(detector)), PoseNetwork(network(pose)))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import Any, Literal
 
+from stepvad.errors import ConfigError
 from stepvad.model.folded import Blocks, Float32Array, Folded
 from stepvad.model.runtime.graph import blocks_model
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
@@ -44,7 +46,9 @@ def openvino_run(model: bytes, threads: int, *, bfloat16: bool) -> RunBlocks:
     return lambda inputs: graph(inputs)[0]
 
 
-def onnxruntime_graph(model: bytes, threads: int) -> RunGraph:
+def onnxruntime_graph(
+    model: bytes, threads: int, provider: str = "CPUExecutionProvider", **options: str
+) -> RunGraph:
     """A graph on ONNX Runtime; threads may share the session.
 
     Its option to flush denormals stays off: it would change the arithmetic of the calling thread,
@@ -52,26 +56,45 @@ def onnxruntime_graph(model: bytes, threads: int) -> RunGraph:
     """
     onnxruntime = import_onnxruntime()
 
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, settings, providers=[(provider, options)])
+    if provider not in session.get_providers():  # it falls back to the processor
+        raise ConfigError(
+            f"device: expected ONNX Runtime to load {provider}, got the processor only",
+            hint="install the libraries of the device, or take the device cpu",
+        )
     names = [value.name for value in session.get_inputs()]
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 
 
-def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> RunGraph:
-    """A graph on OpenVINO; a request serves one thread at a time, so idle ones are pooled."""
+def openvino_graph(
+    model: bytes,
+    threads: int,
+    *,
+    bfloat16: bool,
+    device: str = "CPU",
+    shape: Sequence[int] | None = None,
+) -> RunGraph:
+    """A graph on OpenVINO, for inputs of one shape if given.
+
+    A request serves one thread at a time, so idle ones are pooled.
+    """
     openvino = import_openvino()
 
     core = openvino.Core()
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32",
-        "CPU_DENORMALS_OPTIMIZATION": False,
-    }
-    compiled = core.compile_model(core.read_model(model), "CPU", settings)
+    settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32"}
+    if device == "CPU":
+        settings |= {
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+            "CPU_DENORMALS_OPTIMIZATION": False,
+        }
+    graph = core.read_model(model)
+    if shape is not None:
+        graph.reshape(list(shape))
+    compiled = core.compile_model(graph, device, settings)
     idle: SimpleQueue[Any] = SimpleQueue()
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -84,6 +107,28 @@ def openvino_graph(model: bytes, threads: int, *, bfloat16: bool) -> RunGraph:
             return [given[at].copy() for at in range(len(given))]
         finally:
             idle.put(request)
+
+    return run
+
+
+def openvino_by_shape(
+    model: bytes, threads: int, *, bfloat16: bool, device: str = "CPU"
+) -> RunGraph:
+    """A graph with one input, compiled for each of its shapes when it first occurs.
+
+    A graph compiled for any shape takes a fifth to a third longer.
+    """
+    graphs: dict[tuple[int, ...], RunGraph] = {}
+    lock = Lock()
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        shape = inputs[0].shape
+        with lock:
+            if shape not in graphs:
+                graphs[shape] = openvino_graph(
+                    model, threads, bfloat16=bfloat16, device=device, shape=shape
+                )
+        return graphs[shape](inputs)
 
     return run
 
