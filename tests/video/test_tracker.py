@@ -223,7 +223,9 @@ def test_a_fall_does_not_break_the_track() -> None:
         width, height = 20 + 20 * down, 40 - 25 * down
         corners = np.array([[50, 100 - height, 50 + width, 100]], np.float32)
         boxes = Boxes(corners, np.array([0.8], np.float32))
-        lying = People(boxes, np.repeat(corners[:, None, :2], 17, axis=1), np.ones((1, 17)))
+        lying = People(
+            boxes, np.repeat(corners[:, None, :2], 17, axis=1), np.ones((1, 17), np.float32)
+        )
         assert [pose.track_id for pose in tracker.update(lying, time_s=at / 15)] == [1], at
 
 

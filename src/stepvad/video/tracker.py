@@ -61,11 +61,14 @@ class Tracker:
         self._forget(now, dt)
         for person in self._persons:
             person.motion.predict(dt)
-        same = twins(people)
         likely = likeness(self._persons, people, people.boxes.scores >= self._high_score, now, dt)
         pairs = _pairs(likely)
+        taken = list(pairs.values())
+        free = people.boxes.scores >= self._new_score
+        free[taken] = False
+        apart = ~twins(people) if free.any() else np.ones((len(people), len(people)), np.bool_)
         shared = _shared(likely, pairs)
-        doubted = _swapped(likely, pairs) | self._split(likely, pairs, people, same)
+        doubted = _swapped(likely, pairs) | _split(likely, pairs, free, apart)
         owner = {row: self._persons[at] for at, row in pairs.items() if row not in shared}
         for row, rivals in shared.items():
             if likely.unseen_s[rivals[0]] >= SHARED_S:
@@ -77,9 +80,8 @@ class Tracker:
             self._see(person, people, row)
         gone = [self._persons[at] for at in doubted if self._persons[at].track_id is None]
         self._persons = [person for person in self._persons if person not in gone]
-        taken = list(pairs.values())
-        for row in np.flatnonzero(people.boxes.scores >= self._new_score).tolist():
-            if row not in taken and not same[row, taken].any():
+        for row in np.flatnonzero(free).tolist():
+            if apart[row, taken].all():
                 owner[row] = self._begin(people, row, confirmed=first)
         return [
             Pose(person.track_id, people.keypoints[row], people.confidence[row])
@@ -100,19 +102,6 @@ class Tracker:
         """Drop all tracks, for example after a lost connection; ids are never reused."""
         self._persons = []
         self._now = None
-
-    def _split(
-        self, likely: Likeness, pairs: Pairs, people: People, same: NDArray[np.bool_]
-    ) -> set[int]:
-        """Persons to whom a box without a person is nearly as like as their own."""
-        free = people.boxes.scores >= self._new_score
-        free[list(pairs.values())] = False
-        return {
-            at
-            for at, row in pairs.items()
-            if likely.known[at]
-            and (_rivals(likely.values[at], likely.values[at, row]) & free & ~same[row]).any()
-        }
 
     def _see(self, person: Person, people: People, row: int) -> None:
         person.corners = people.boxes.corners[row]
@@ -157,15 +146,30 @@ def _shared(likely: Likeness, pairs: Pairs) -> dict[int, list[int]]:
     waiting = likely.known & (likely.unseen_s < HIDDEN_S)
     waiting[list(pairs)] = False
     shared = {}
-    for at, row in pairs.items():
+    for at, row in pairs.items() if waiting.any() else ():
         others = _rivals(likely.values[:, row], likely.values[at, row]) & waiting
         if likely.known[at] and others.any():
             shared[row] = [at, *np.flatnonzero(others).tolist()]
     return shared
 
 
+def _split(
+    likely: Likeness, pairs: Pairs, free: NDArray[np.bool_], apart: NDArray[np.bool_]
+) -> set[int]:
+    """Persons to whom a free box, apart from their own, is nearly as like."""
+    return {
+        at
+        for at, row in pairs.items()
+        if free.any()
+        and likely.known[at]
+        and (_rivals(likely.values[at], likely.values[at, row]) & free & apart[row]).any()
+    }
+
+
 def _swapped(likely: Likeness, pairs: Pairs) -> set[int]:
     """Persons who could be swapped with another at little loss of likeness."""
+    if likely.allowed.sum() == len(pairs):
+        return set()
     at, rows = np.array(list(pairs), np.int64), np.array(list(pairs.values()), np.int64)
     values, allowed = likely.values[np.ix_(at, rows)], likely.allowed[np.ix_(at, rows)]
     own = np.diag(values)
