@@ -129,7 +129,7 @@ class ScoringStage:
                 watcher.begin(frame.wall0)
                 self._connections[camera] = frame.connection
             if frame.people is not None:
-                return watcher.follow(frame.people)
+                return watcher.follow(frame.people, frame.slot)
             given = frame.poses or ()
             sound = watcher.sound(given)
             if len(sound) < len(given):

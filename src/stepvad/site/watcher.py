@@ -36,9 +36,10 @@ class Watcher:
         profile = self.profile
         return Stream(profile.detector, skeleton=self.skeleton, fps=profile.rate)
 
-    def follow(self, people: People) -> list[Pose]:
-        """Track the people of an image with sufficient confidence."""
-        return self._tracker.update(people.take(people.certain(self.profile.min_confidence)))
+    def follow(self, people: People, slot: int) -> list[Pose]:
+        """Track the people of the image of a time slot with sufficient confidence."""
+        certain = people.certain(self.profile.min_confidence)
+        return self._tracker.update(people.take(certain), time_s=slot / self.profile.rate)
 
     def sound(self, poses: Sequence[Pose]) -> list[Pose]:
         """Poses with the expected number of joints; none if there are implausibly many people."""

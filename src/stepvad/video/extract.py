@@ -195,7 +195,8 @@ def follow(
 ) -> Extraction:
     """Track the detected people, without those of low confidence.
 
-    Tracks end at a reconnect or a change of resolution, so no window spans two of either.
+    Tracks end at a reconnect or a change of resolution, so no window spans two of either. Frames
+    without a stream time are `fps` apart, or as far apart as they arrived.
     """
     tracker, before = Tracker(), None
     rows, times, certain = [], [], [np.empty(0, np.bool_)]
@@ -204,7 +205,8 @@ def follow(
             tracker.reset()
         before = frame.epoch, frame.size
         certain.append(frame.people.certain(min_confidence))
-        poses = tracker.update(frame.people.take(certain[-1]))
+        time_s = frame.pts if frame.pts is not None else frame.number / fps if fps else frame.wall
+        poses = tracker.update(frame.people.take(certain[-1]), time_s=time_s)
         rows += [(pose.track_id, frame.number, pose.keypoints, pose.confidence) for pose in poses]
         times.append((frame.number, frame.epoch, frame.pts, frame.wall))
     when = Times(*(np.array(column, np.float64) for column in zip(*times, strict=True)))

@@ -11,6 +11,9 @@ from stepvad.errors import DataError
 
 Float32s = NDArray[np.float32]
 
+JOINT_SPREAD = 0.1
+"""Distance at which a joint still resembles another, in body heights."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
@@ -72,6 +75,19 @@ def iou(a: Float32s, b: Float32s) -> Float32s:
     shared = np.prod(np.maximum(high - low, 0), axis=2)
     joint = _area(a)[:, None] + _area(b)[None] - shared
     return np.asarray(shared / np.maximum(joint, np.finfo(np.float32).tiny), np.float32)
+
+
+def pose_overlap(
+    a: tuple[Float32s, Float32s], b: tuple[Float32s, Float32s], heights: Float32s
+) -> Float32s:
+    """Object keypoint similarity of two sets of joints and confidences, `(A, B)`.
+
+    Distances count in the body heights `(A,)` of the first set, joints by the lower confidence.
+    """
+    weight = np.clip(np.minimum(a[1][:, None], b[1][None]), 0.01, 1)
+    apart = np.square(a[0][:, None] - b[0][None]).sum(axis=3)
+    near = np.exp(-apart / (2 * np.square(JOINT_SPREAD * heights))[:, None, None])
+    return np.asarray((weight * near).sum(axis=2) / weight.sum(axis=2), np.float32)
 
 
 def _area(boxes: Float32s) -> Float32s:

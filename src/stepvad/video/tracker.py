@@ -1,121 +1,131 @@
-"""Track people from frame to frame, after ByteTrack (arXiv 2110.06864, Algorithm 1)."""
+"""Track people from frame to frame; where it is not clear who is who, tracks end."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from stepvad.poses import Pose
+from stepvad.video.association import Likeness, Person, likeness, twins
 from stepvad.video.motion import BoxMotion
-from stepvad.video.people import Float32s, People, iou
+from stepvad.video.people import Float32s, People
 
-RowIndices = NDArray[np.int64]
+FRAME_S = 0.1
+"""Time between frames if the caller does not give it."""
+CONFIRM_S = 0.25
+"""A newcomer must be seen again within this time, or in the next frame."""
+SHARED_S = 0.8
+"""Longest time for which two people are kept while one box may be of either."""
+HIDDEN_S = 1.6
+"""Time for which a missing person may be the one in another's box."""
+CLEAR, CLEAR_SWAP = 0.3, 0.15
+"""Least lead in likeness: over another person or box, and over a swap."""
+RIVAL = 0.1
+"""Likeness from which an unmatched person or box comes into question."""
 
-
-@dataclass(slots=True)
-class _Person:
-    """State of one tracked person: motion, track id, and frames since they were last seen."""
-
-    motion: BoxMotion
-    track_id: int | None = None
-    """None until seen in two consecutive frames."""
-    unseen: int = 0
+Pairs = dict[int, int]
+"""Rows of detections by position of the person."""
 
 
 class Tracker:
     """Assigns track ids to the people of one source; use one tracker per source.
 
-    Boxes that score at least `high_score` are matched first, against all tracks. Lower boxes are
-    then matched against the tracks seen in the previous frame: a partly hidden person scores low
-    but is still there. Unmatched boxes from `new_score` start a track, which the next frame must
-    confirm. Tracks not seen for `patience` frames are dropped.
+    Each frame, persons and detections are paired to the largest sum of likenesses. One box that
+    may be of two people gets no id, and both are predicted, for up to `SHARED_S`; if it is then
+    still not clear, both tracks end. So do tracks that could as well be swapped, and a track whose
+    box splits in two. Detections from `new_score` start a track, which a second sighting must
+    confirm; those below `high_score` only continue one. Who was not seen for `patience_s` is
+    forgotten.
     """
 
     def __init__(
-        self,
-        *,
-        high_score: float = 0.5,
-        new_score: float = 0.55,
-        least_overlap: float = 0.2,
-        least_overlap_low: float = 0.5,
-        least_overlap_new: float = 0.3,
-        patience: int = 30,
+        self, *, high_score: float = 0.5, new_score: float = 0.55, patience_s: float = 3.0
     ) -> None:
         self._high_score = high_score
         self._new_score = new_score
-        self._least_overlap = least_overlap
-        self._least_overlap_low = least_overlap_low
-        self._least_overlap_new = least_overlap_new
-        self._patience = patience
-        self._people: list[_Person] = []
+        self._patience_s = patience_s
+        self._persons: list[Person] = []
         self._next_id = 0
-        self._first = True
+        self._now: float | None = None
 
-    def update(self, people: People) -> list[Pose]:
-        """Match the people of the next frame; return the tracked poses in the given order."""
-        for person in self._people:
-            person.motion.predict()
-            person.unseen += 1
-        high = np.flatnonzero(people.boxes.scores >= self._high_score)
-        low = np.flatnonzero(people.boxes.scores < self._high_score)
-        known = [person for person in self._people if person.track_id is not None]
-        fresh = [person for person in self._people if person.track_id is None]
-        owner: dict[int, _Person] = {}
-        high = self._match(known, people, high, self._least_overlap, owner)
-        before = [person for person in known if person.unseen == 1]
-        self._match(before, people, low, self._least_overlap_low, owner)
-        high = self._match(fresh, people, high, self._least_overlap_new, owner)
-        self._begin(people, high, owner)
-        self._forget()
-        self._first = False
+    def update(self, people: People, *, time_s: float | None = None) -> list[Pose]:
+        """Match the people of the next frame; return the tracked poses in the given order.
+
+        `time_s` is the time of the frame by any clock; without it, frames are `FRAME_S` apart.
+        """
+        first, before = self._now is None, self._now or 0.0
+        now = before + FRAME_S if time_s is None else time_s
+        dt = 0.0 if first else max(now - before, 0.0)
+        self._now = now
+        self._forget(now, dt)
+        for person in self._persons:
+            person.motion.predict(dt)
+        likely = likeness(self._persons, people, people.boxes.scores >= self._high_score, now, dt)
+        pairs = _pairs(likely)
+        taken = list(pairs.values())
+        free = people.boxes.scores >= self._new_score
+        free[taken] = False
+        apart = ~twins(people) if free.any() else np.ones((len(people), len(people)), np.bool_)
+        shared = _shared(likely, pairs)
+        doubted = _swapped(likely, pairs) | _split(likely, pairs, free, apart)
+        owner = {row: self._persons[at] for at, row in pairs.items() if row not in shared}
+        for row, rivals in shared.items():
+            if likely.unseen_s[rivals[0]] >= SHARED_S:
+                owner[row] = self._persons[rivals[0]]
+                doubted |= set(rivals)
+        for at in doubted:
+            self._persons[at].track_id = None
+        for row, person in owner.items():
+            self._see(person, people, row)
+        gone = [self._persons[at] for at in doubted if self._persons[at].track_id is None]
+        self._persons = [person for person in self._persons if person not in gone]
+        for row in np.flatnonzero(free).tolist():
+            if apart[row, taken].all():
+                owner[row] = self._begin(people, row, confirmed=first)
         return [
             Pose(person.track_id, people.keypoints[row], people.confidence[row])
             for row, person in sorted(owner.items(), key=lambda item: item[0])
             if person.track_id is not None
         ]
 
+    def lost(self, within_s: float) -> list[tuple[Float32s, Float32s, float]]:
+        """Last keypoints, confidence and seconds unseen of people missing in the last frame."""
+        now = self._now or 0.0
+        return [
+            (person.keypoints, person.confidence, now - person.time_s)
+            for person in self._persons
+            if person.track_id is not None and 0 < now - person.time_s <= within_s
+        ]
+
     def reset(self) -> None:
         """Drop all tracks, for example after a lost connection; ids are never reused."""
-        self._people = []
-        self._first = True
+        self._persons = []
+        self._now = None
 
-    def _match(
-        self,
-        persons: list[_Person],
-        people: People,
-        rows: RowIndices,
-        least_overlap: float,
-        owner: dict[int, _Person],
-    ) -> RowIndices:
-        """Match rows to persons by overlap with their predicted boxes; return unmatched rows."""
-        places = np.array([person.motion.corners() for person in persons], np.float32)
-        pairs = best_pairs(places.reshape(-1, 4), people.boxes.corners[rows], least_overlap)
-        for at, column in pairs:
-            person, row = persons[at], int(rows[column])
-            person.motion.correct(people.boxes.corners[row])
-            person.unseen = 0
-            if person.track_id is None:
-                person.track_id = self._new_id()
-            owner[row] = person
-        return np.delete(rows, [column for _, column in pairs])
+    def _see(self, person: Person, people: People, row: int) -> None:
+        person.corners = people.boxes.corners[row]
+        person.motion.correct(person.corners)
+        person.keypoints, person.confidence = people.keypoints[row], people.confidence[row]
+        person.time_s = self._now or 0.0
+        if person.track_id is None:
+            person.track_id = self._new_id()
 
-    def _begin(self, people: People, rows: RowIndices, owner: dict[int, _Person]) -> None:
-        """Start tracks for new people; those in the very first frame need no confirmation."""
-        for row in rows.tolist():
-            if people.boxes.scores[row] >= self._new_score:
-                person = _Person(BoxMotion(people.boxes.corners[row]))
-                person.track_id = self._new_id() if self._first else None
-                self._people.append(person)
-                owner[row] = person
+    def _begin(self, people: People, row: int, *, confirmed: bool) -> Person:
+        """Start a track; people in the very first frame need no confirmation."""
+        corners = people.boxes.corners[row]
+        joints = people.keypoints[row], people.confidence[row]
+        person = Person(BoxMotion(corners), corners, *joints, self._now or 0.0)
+        person.track_id = self._new_id() if confirmed else None
+        self._persons.append(person)
+        return person
 
-    def _forget(self) -> None:
-        self._people = [
+    def _forget(self, now: float, dt: float) -> None:
+        newcomer_s = min(max(CONFIRM_S, 1.5 * dt), self._patience_s)
+        self._persons = [
             person
-            for person in self._people
-            if person.unseen <= (0 if person.track_id is None else self._patience)
+            for person in self._persons
+            if now - person.time_s <= (newcomer_s if person.track_id is None else self._patience_s)
         ]
 
     def _new_id(self) -> int:
@@ -123,13 +133,51 @@ class Tracker:
         return self._next_id
 
 
-def best_pairs(a: Float32s, b: Float32s, least_overlap: float) -> list[tuple[int, int]]:
-    """Pair the rows of boxes `(A, 4)` and `(B, 4)` to maximise the sum of overlaps.
+def _pairs(likely: Likeness) -> Pairs:
+    """Pair persons and detections to the largest sum of likenesses."""
+    worth = np.where(likely.allowed, likely.values + 2, 0)  # more pairs come before better ones
+    persons, rows = linear_sum_assignment(worth, maximize=True)
+    pairs = zip(persons.tolist(), rows.tolist(), strict=True)
+    return {at: row for at, row in pairs if likely.allowed[at, row]}
 
-    Boxes that overlap by less than `least_overlap` are never paired.
-    """
-    overlap = iou(a, b)
-    worth = np.where(overlap >= least_overlap, overlap, 0)
-    rows, columns = linear_sum_assignment(worth, maximize=True)
-    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
-    return [(row, column) for row, column in pairs if worth[row, column] > 0]
+
+def _shared(likely: Likeness, pairs: Pairs) -> dict[int, list[int]]:
+    """Detections that may be of another, missing person: its person, then the others."""
+    waiting = likely.known & (likely.unseen_s < HIDDEN_S)
+    waiting[list(pairs)] = False
+    shared = {}
+    for at, row in pairs.items() if waiting.any() else ():
+        others = _rivals(likely.values[:, row], likely.values[at, row]) & waiting
+        if likely.known[at] and others.any():
+            shared[row] = [at, *np.flatnonzero(others).tolist()]
+    return shared
+
+
+def _split(
+    likely: Likeness, pairs: Pairs, free: NDArray[np.bool_], apart: NDArray[np.bool_]
+) -> set[int]:
+    """Persons to whom a free box, apart from their own, is nearly as like."""
+    return {
+        at
+        for at, row in pairs.items()
+        if free.any()
+        and likely.known[at]
+        and (_rivals(likely.values[at], likely.values[at, row]) & free & apart[row]).any()
+    }
+
+
+def _swapped(likely: Likeness, pairs: Pairs) -> set[int]:
+    """Persons who could be swapped with another at little loss of likeness."""
+    if likely.allowed.sum() == len(pairs):
+        return set()
+    at, rows = np.array(list(pairs), np.int64), np.array(list(pairs.values()), np.int64)
+    values, allowed = likely.values[np.ix_(at, rows)], likely.allowed[np.ix_(at, rows)]
+    own = np.diag(values)
+    close = own[:, None] + own[None] - values - values.T < CLEAR_SWAP
+    both = likely.known[at][:, None] & likely.known[at][None]
+    close &= allowed & allowed.T & both & ~np.eye(len(at), dtype=np.bool_)
+    return set(at[close.any(axis=1)].tolist())
+
+
+def _rivals(values: NDArray[np.float64], own: float) -> NDArray[np.bool_]:
+    return np.asarray((values > RIVAL) & (own - values < CLEAR))

@@ -109,7 +109,8 @@ class FrameBatcher:
         """Poses of a frame with their track ids."""
         if frame.people is not None:
             certain = frame.people.certain(self.label.min_confidence)
-            return self._tracker.update(frame.people.take(certain))
+            time_s = frame.slot / self.label.rate
+            return self._tracker.update(frame.people.take(certain), time_s=time_s)
         found = [p for p in frame.poses or () if len(p.keypoints) == self.label.skeleton.V]
         return found if len(found) <= MOST_PEOPLE else []  # as on a site
 
