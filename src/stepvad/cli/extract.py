@@ -42,6 +42,12 @@ MinConfidence = Annotated[
         help="Drop people with a lower mean joint confidence; most are false detections.",
     ),
 ]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        help="Follow people whom the detector loses, such as those who fall, by their last pose."
+    ),
+]
 VideoJobsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
@@ -74,6 +80,7 @@ class NetworkOptions:
     pose: PoseName = "rtmpose-s"
     engine: EngineOption = "onnxruntime"
     min_confidence: MinConfidence = 0.25
+    follow: Follow = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,7 @@ def extract(
             networks.pose,
             engine=networks.engine,
             min_confidence=networks.min_confidence,
+            follow=networks.follow,
             duration_s=cameras.duration,
         )
         outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)

@@ -1,0 +1,225 @@
+"""Follow people whom the detector loses, such as those who fall, by their last pose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from stepvad.errors import DataError
+from stepvad.video.people import Boxes, Float32s, People, join
+from stepvad.video.pixels import Image
+from stepvad.video.pose import PoseEstimator
+
+REACH = 1.2
+"""Sides of the box in which a person is looked for, relative to those of the last pose."""
+LEAST_CONFIDENCE = 0.25
+"""Mean joint confidence of a pose to start from and to accept."""
+FIRST_SCORE = 0.5
+"""Detection score from which a person is followed; a tracker starts no track below."""
+FIRST_DETECTIONS = 2
+"""Detections from which a person is followed; what a detector sees once may be a mistake."""
+FARTHEST = 0.5
+"""How far the middle of a pose may move, in diagonals of the person's pose."""
+SMALLEST, LARGEST = 0.4, 1.8
+"""Limits of a pose's diagonal, relative to that of the last detected pose."""
+SAME_POSE = 0.15
+"""Mean distance of joints, in diagonals, below which two poses are of one person."""
+LEAST_SCORE, MORE_SCORE = 0.5, 0.04
+"""Score of a followed box, and what full confidence adds: it continues tracks and starts none."""
+BOX_MARGIN = 1.2
+"""Sides of a followed box relative to those of its pose, as a detector's boxes have them."""
+PATIENCE_S = 1.0
+"""How long a person is looked for since they were last seen."""
+LONGEST_S = 20.0
+"""How long a person is followed without any detection, unless the pose is sure."""
+SURE_CONFIDENCE = 0.45
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LastPoses:
+    """Where to look for people: corners `(N, 4)` of their last poses, and diagonals `(N,)`.
+
+    The diagonal is that of the last detected pose: the person's size.
+    """
+
+    corners: Float32s
+    diagonals: Float32s
+
+    def __post_init__(self) -> None:
+        """Check shapes and numbers."""
+        n = len(self.diagonals)
+        if self.corners.shape != (n, 4) or self.diagonals.shape != (n,):
+            raise DataError(f"expected corners ({n}, 4), got {self.corners.shape}")
+        if not (np.isfinite(self.corners).all() and (self.diagonals > 0).all()):
+            raise DataError("last poses: expected finite corners and positive diagonals")
+
+    def __len__(self) -> int:
+        """Number of people."""
+        return len(self.diagonals)
+
+    def take(self, rows: NDArray[np.int64]) -> LastPoses:
+        """Some of them, in this order."""
+        return LastPoses(self.corners[rows], self.diagonals[rows])
+
+    def boxes(self) -> Boxes:
+        """The boxes to look in."""
+        return Boxes(_grown(self.corners, REACH), np.zeros(len(self), np.float32))
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a frame was, in seconds of any clock, and its view.
+
+    Frames of another view, such as a new connection or another size, have nothing in common.
+    """
+
+    time_s: float
+    view: tuple[int, ...] = ()
+
+
+NOBODY = LastPoses(np.empty((0, 4), np.float32), np.empty(0, np.float32))
+
+
+def look(
+    estimator: PoseEstimator, images: Sequence[Image], last: Sequence[LastPoses]
+) -> list[People]:
+    """Find the people in every image: those detected, then those followed from their last pose."""
+    found = estimator.estimate(images, estimator.detect(images))
+    lost = [_lost(poses, people) for poses, people in zip(last, found, strict=True)]
+    rows = [row for row, poses in enumerate(lost) if len(poses)]
+    if rows:
+        again = estimator.estimate(
+            [images[row] for row in rows], [lost[row].boxes() for row in rows]
+        )
+        for row, people in zip(rows, again, strict=True):
+            found[row] = join(found[row], _continued(people, lost[row], found[row]))
+    return found
+
+
+@dataclass(slots=True)
+class _Known:
+    """A person seen lately: last pose, size, and when they were seen and detected."""
+
+    corners: Float32s
+    diagonal: float
+    seen_s: float
+    detected_s: float
+    detections: int = 1
+    is_sure: bool = True
+
+
+class Follower:
+    """Remembers the last poses of the people of one source.
+
+    Its state depends on the people of the frames so far and on nothing else, so stored frames
+    restore it.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[_Known] = []
+        self._view: tuple[int, ...] = ()
+
+    def last_poses(self, moment: Moment) -> LastPoses:
+        """The people to look for in a frame of this moment."""
+        known = self._recent(moment)
+        return _last_poses([one for one in known if one.detections >= FIRST_DETECTIONS])
+
+    def update(self, moment: Moment, people: People) -> None:
+        """Remember the people of a frame."""
+        people = people.take(people.certain(LEAST_CONFIDENCE))
+        corners, sure = extents(people.keypoints), people.certain(SURE_CONFIDENCE)
+        known, now_s = self._recent(moment), moment.time_s
+        owners = {row: known[at] for at, row in _pairs(_last_poses(known), corners)}
+        for row, one in owners.items():
+            one.corners, one.seen_s, one.is_sure = corners[row], now_s, bool(sure[row])
+        diagonals = _diagonals(corners)
+        for row in np.flatnonzero(~people.boxes.followed).tolist():
+            if row in owners:
+                one = owners[row]
+                one.diagonal, one.detected_s = float(diagonals[row]), now_s
+                one.detections += 1
+            elif people.boxes.scores[row] >= FIRST_SCORE:
+                known.append(_Known(corners[row], float(diagonals[row]), now_s, now_s))
+        self._known = [one for one in known if one.is_sure or now_s - one.detected_s < LONGEST_S]
+        self._view = moment.view
+
+    def _recent(self, moment: Moment) -> list[_Known]:
+        if moment.view != self._view:
+            return []
+        return [one for one in self._known if 0 <= moment.time_s - one.seen_s <= PATIENCE_S]
+
+
+def _last_poses(known: Sequence[_Known]) -> LastPoses:
+    if not known:
+        return NOBODY
+    diagonals = np.array([one.diagonal for one in known], np.float32)
+    return LastPoses(np.stack([one.corners for one in known]), diagonals)
+
+
+def extents(keypoints: Float32s) -> Float32s:
+    """Corners `(N, 4)` of poses `(N, V, 2)`."""
+    return np.concatenate([keypoints.min(axis=1), keypoints.max(axis=1)], axis=1)
+
+
+def _lost(last: LastPoses, people: People) -> LastPoses:
+    """The people of whom no detected pose is a continuation."""
+    certain = people.take(people.certain(LEAST_CONFIDENCE))
+    found = [at for at, _ in _pairs(last, extents(certain.keypoints))]
+    return last.take(np.setdiff1d(np.arange(len(last)), found))
+
+
+def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
+    """The candidates that continue a lost person and are nobody else."""
+    candidates = candidates.take(candidates.certain(LEAST_CONFIDENCE))
+    corners = extents(candidates.keypoints)
+    rows = sorted(
+        (row for _, row in _pairs(lost, corners)),
+        key=lambda row: -candidates.confidence[row].mean(),
+    )
+    others = list(detected.keypoints[detected.certain(LEAST_CONFIDENCE)])
+    kept: list[int] = []
+    for row in rows:
+        pose = candidates.keypoints[row]
+        limit = SAME_POSE * float(_diagonals(corners[row : row + 1])[0])
+        if all(np.linalg.norm(pose - other, axis=1).mean() > limit for other in others):
+            kept.append(row)
+            others.append(pose)
+    people = candidates.take(np.array(sorted(kept), np.int64))
+    corners = _grown(extents(people.keypoints), BOX_MARGIN)
+    scores = LEAST_SCORE + MORE_SCORE * people.confidence.mean(axis=1).clip(0, 1)
+    boxes = Boxes(corners, scores, np.ones(len(people), np.bool_))
+    return People(boxes, people.keypoints, people.confidence)
+
+
+def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
+    """Pair last poses with poses that may continue them, the nearest first."""
+    if not (len(last) and len(corners)):
+        return []
+    step = _middles(last.corners)[:, None] - _middles(corners)[None]
+    distance = np.linalg.norm(step, axis=2) / last.diagonals[:, None]
+    growth = _diagonals(corners)[None] / last.diagonals[:, None]
+    near = (distance <= FARTHEST) & (growth >= SMALLEST) & (growth <= LARGEST)
+    worth = np.where(near, 2 * FARTHEST - distance, 0)
+    pairs = zip(
+        *(side.tolist() for side in linear_sum_assignment(worth, maximize=True)), strict=True
+    )
+    return [(at, row) for at, row in pairs if near[at, row]]
+
+
+def _grown(corners: Float32s, ratio: float) -> Float32s:
+    """Boxes with the same middles and larger sides."""
+    middle, half = _middles(corners), ratio * (corners[:, 2:] - corners[:, :2]) / 2
+    return np.concatenate([middle - half, middle + half], axis=1)
+
+
+def _middles(corners: Float32s) -> Float32s:
+    return (corners[:, :2] + corners[:, 2:]) / 2
+
+
+def _diagonals(corners: Float32s) -> Float32s:
+    sides = corners[:, 2:] - corners[:, :2]
+    return np.asarray(np.maximum(np.linalg.norm(sides, axis=1), 1), np.float32)
