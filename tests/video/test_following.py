@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from stepvad.errors import DataError
 from stepvad.video import parts as parts_module
 from stepvad.video.extract import Extraction, ExtractionOptions, extract_file
-from stepvad.video.following import NOBODY, Follower, LastPoses, Moment, look
+from stepvad.video.following import Follower, Moment, look
 from stepvad.video.parts import Parts
-from stepvad.video.people import Boxes, People
+from stepvad.video.people import NOBODY, Boxes, LastPoses, People
 from stepvad.video.pixels import Image
 from stepvad.video.source import VideoFile
 from stepvad.video.tracker import Tracker

@@ -17,8 +17,9 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
-from stepvad.video.following import NOBODY, Follower, Moment, look
+from stepvad.video.following import Follower, Moment, look
 from stepvad.video.parts import FoundPeople, Parts
+from stepvad.video.people import NOBODY
 from stepvad.video.pose import PoseEstimator
 from stepvad.video.source import DecodeStats, Frame, VideoFile, check_file
 from stepvad.video.tracker import Tracker

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from stepvad.errors import DataError
-from stepvad.video.people import Boxes, Float32s, People, join
+from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, join
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
 
@@ -39,37 +37,6 @@ LONGEST_S = 20.0
 SURE_CONFIDENCE = 0.45
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LastPoses:
-    """Where to look for people: corners `(N, 4)` of their last poses, and diagonals `(N,)`.
-
-    The diagonal is that of the last detected pose: the person's size.
-    """
-
-    corners: Float32s
-    diagonals: Float32s
-
-    def __post_init__(self) -> None:
-        """Check shapes and numbers."""
-        n = len(self.diagonals)
-        if self.corners.shape != (n, 4) or self.diagonals.shape != (n,):
-            raise DataError(f"expected corners ({n}, 4), got {self.corners.shape}")
-        if not (np.isfinite(self.corners).all() and (self.diagonals > 0).all()):
-            raise DataError("last poses: expected finite corners and positive diagonals")
-
-    def __len__(self) -> int:
-        """Number of people."""
-        return len(self.diagonals)
-
-    def take(self, rows: NDArray[np.int64]) -> LastPoses:
-        """Some of them, in this order."""
-        return LastPoses(self.corners[rows], self.diagonals[rows])
-
-    def boxes(self) -> Boxes:
-        """The boxes to look in."""
-        return Boxes(_grown(self.corners, REACH), np.zeros(len(self), np.float32))
-
-
 @dataclass(frozen=True, slots=True)
 class Moment:
     """When a frame was, in seconds of any clock, and its view.
@@ -81,9 +48,6 @@ class Moment:
     view: tuple[int, ...] = ()
 
 
-NOBODY = LastPoses(np.empty((0, 4), np.float32), np.empty(0, np.float32))
-
-
 def look(
     estimator: PoseEstimator, images: Sequence[Image], last: Sequence[LastPoses]
 ) -> list[People]:
@@ -93,7 +57,7 @@ def look(
     rows = [row for row, poses in enumerate(lost) if len(poses)]
     if rows:
         again = estimator.estimate(
-            [images[row] for row in rows], [lost[row].boxes() for row in rows]
+            [images[row] for row in rows], [_boxes(lost[row]) for row in rows]
         )
         for row, people in zip(rows, again, strict=True):
             found[row] = join(found[row], _continued(people, lost[row], found[row]))
@@ -204,20 +168,24 @@ def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
     growth = _diagonals(corners)[None] / last.diagonals[:, None]
     near = (distance <= FARTHEST) & (growth >= SMALLEST) & (growth <= LARGEST)
     worth = np.where(near, 2 * FARTHEST - distance, 0)
-    pairs = zip(
-        *(side.tolist() for side in linear_sum_assignment(worth, maximize=True)), strict=True
-    )
-    return [(at, row) for at, row in pairs if near[at, row]]
+    rows, columns = linear_sum_assignment(worth, maximize=True)
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return [(row, column) for row, column in pairs if near[row, column]]
+
+
+def _boxes(last: LastPoses) -> Boxes:
+    """The boxes to look in."""
+    return Boxes(_grown(last.corners, REACH), np.zeros(len(last), np.float32))
 
 
 def _grown(corners: Float32s, ratio: float) -> Float32s:
     """Boxes with the same middles and larger sides."""
     middle, half = _middles(corners), ratio * (corners[:, 2:] - corners[:, :2]) / 2
-    return np.concatenate([middle - half, middle + half], axis=1)
+    return np.asarray(np.concatenate([middle - half, middle + half], axis=1), np.float32)
 
 
 def _middles(corners: Float32s) -> Float32s:
-    return (corners[:, :2] + corners[:, 2:]) / 2
+    return np.asarray((corners[:, :2] + corners[:, 2:]) / 2, np.float32)
 
 
 def _diagonals(corners: Float32s) -> Float32s:

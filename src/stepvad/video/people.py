@@ -74,6 +74,36 @@ class People:
         return np.asarray(self.confidence.mean(axis=1) >= least_confidence)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LastPoses:
+    """Where to look for people: corners `(N, 4)` of their last poses, and diagonals `(N,)`.
+
+    The diagonal is that of the last detected pose: the person's size.
+    """
+
+    corners: Float32s
+    diagonals: Float32s
+
+    def __post_init__(self) -> None:
+        """Check shapes and numbers."""
+        n = len(self.diagonals)
+        if self.corners.shape != (n, 4) or self.diagonals.shape != (n,):
+            raise DataError(f"expected corners ({n}, 4), got {self.corners.shape}")
+        if not (np.isfinite(self.corners).all() and (self.diagonals > 0).all()):
+            raise DataError("last poses: expected finite corners and positive diagonals")
+
+    def __len__(self) -> int:
+        """Number of people."""
+        return len(self.diagonals)
+
+    def take(self, rows: NDArray[np.int64]) -> LastPoses:
+        """Some of them, in this order."""
+        return LastPoses(self.corners[rows], self.diagonals[rows])
+
+
+NOBODY = LastPoses(np.empty((0, 4), np.float32), np.empty(0, np.float32))
+
+
 def no_boxes() -> Boxes:
     """An empty set of boxes."""
     return Boxes(np.empty((0, 4), np.float32), np.empty(0, np.float32))
