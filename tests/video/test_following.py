@@ -151,9 +151,21 @@ def test_a_person_hidden_for_less_than_a_second_is_found_again() -> None:
     assert counts(watched(scene)) == [0 if i in hidden else 1 for i in range(20)]
 
 
+def test_the_longer_a_person_is_unseen_the_wider_is_the_search() -> None:
+    follower = Follower()
+    (people,) = look(falling(), [image(0)], [NOBODY])
+    for number in range(2):
+        follower.update(Moment(number / FPS), people)
+    widths = [
+        float(np.diff(follower.last_poses(Moment(time_s)).corners[0, ::2])[0])
+        for time_s in (0.1, 0.5, 0.9)
+    ]
+    np.testing.assert_allclose(widths, np.array([1, 1.2, 1.4]) * 80 / 3, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     "other",
-    [standing(150 + 60, height=80), standing(150, height=25), standing(150, height=160)],
+    [standing(150, 145), standing(150, height=25), standing(150, height=160)],
     ids=["elsewhere", "collapsed", "grown"],
 )
 def test_a_pose_that_is_no_continuation_is_not_taken(other: Pose) -> None:
@@ -173,6 +185,18 @@ def test_two_lost_people_are_not_both_followed_to_one() -> None:
     both, one = [standing(140), standing(160)], [standing(150)]
     scene = Scene([both if i < 5 else one for i in range(10)], [[0, 1]] * 5 + [[]] * 5)
     assert counts(watched(scene)) == [2] * 5 + [1] * 5
+
+
+def test_a_second_pose_of_a_detected_person_is_not_taken() -> None:
+    """Found as of somebody turned round, or with one joint elsewhere."""
+    one = standing(150)
+    stretched = one.copy()
+    stretched[0, 0] += 60
+    for second in (standing(153)[::-1], stretched):
+        frames = [[standing(165), one]] * 5 + [[second, one]] * 5
+        scene = Scene(frames, [[0, 1]] * 5 + [[1]] * 5)
+        assert counts(watched(scene)) == [2] * 5 + [1] * 5
+        assert sum(scene.looked_in[5:]) == 10
 
 
 def test_an_unsure_detection_is_not_followed() -> None:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, join
+from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, iou, join
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
 
 REACH = 1.2
 """Sides of the box in which a person is looked for, relative to those of the last pose."""
+WIDENING = 0.5
+"""How much wider the box gets per second unseen."""
 LEAST_CONFIDENCE = 0.25
 """Mean joint confidence of a pose to start from and to accept."""
 FIRST_SCORE = 0.5
@@ -26,6 +28,8 @@ SMALLEST, LARGEST = 0.4, 1.8
 """Limits of a pose's diagonal, relative to that of the last detected pose."""
 SAME_POSE = 0.15
 """Mean distance of joints, in diagonals, below which two poses are of one person."""
+SAME_PLACE = 0.7
+"""Overlap of two poses above which they are of one person: of two, one would be hidden."""
 LEAST_SCORE, MORE_SCORE = 0.5, 0.04
 """Score of a followed box, and what full confidence adds: it continues tracks and starts none."""
 BOX_MARGIN = 1.2
@@ -90,14 +94,15 @@ class Follower:
     def last_poses(self, moment: Moment) -> LastPoses:
         """The people to look for in a frame of this moment."""
         known = self._recent(moment)
-        return _last_poses([one for one in known if one.detections >= FIRST_DETECTIONS])
+        known = [one for one in known if one.detections >= FIRST_DETECTIONS]
+        return _last_poses(known, moment.time_s)
 
     def update(self, moment: Moment, people: People) -> None:
         """Remember the people of a frame."""
         people = people.take(people.certain(LEAST_CONFIDENCE))
         corners, sure = extents(people.keypoints), people.certain(SURE_CONFIDENCE)
         known, now_s = self._recent(moment), moment.time_s
-        owners = {row: known[at] for at, row in _pairs(_last_poses(known), corners)}
+        owners = {row: known[at] for at, row in _pairs(_last_poses(known, now_s), corners)}
         for row, one in owners.items():
             one.corners, one.seen_s, one.is_sure = corners[row], now_s, bool(sure[row])
         diagonals = _diagonals(corners)
@@ -117,11 +122,13 @@ class Follower:
         return [one for one in self._known if 0 <= moment.time_s - one.seen_s <= PATIENCE_S]
 
 
-def _last_poses(known: Sequence[_Known]) -> LastPoses:
+def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
+    """Where people may be by now."""
     if not known:
         return NOBODY
-    diagonals = np.array([one.diagonal for one in known], np.float32)
-    return LastPoses(np.stack([one.corners for one in known]), diagonals)
+    unseen_s = np.array([now_s - one.seen_s for one in known], np.float32)
+    corners = _grown(np.stack([one.corners for one in known]), 1 + WIDENING * unseen_s)
+    return LastPoses(corners, np.array([one.diagonal for one in known], np.float32))
 
 
 def extents(keypoints: Float32s) -> Float32s:
@@ -139,17 +146,12 @@ def _lost(last: LastPoses, people: People) -> LastPoses:
 def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
     """The candidates that continue a lost person and are nobody else."""
     candidates = candidates.take(candidates.certain(LEAST_CONFIDENCE))
-    corners = extents(candidates.keypoints)
-    rows = sorted(
-        (row for _, row in _pairs(lost, corners)),
-        key=lambda row: -candidates.confidence[row].mean(),
-    )
+    rows = [row for _, row in _pairs(lost, extents(candidates.keypoints))]
     others = list(detected.keypoints[detected.certain(LEAST_CONFIDENCE)])
     kept: list[int] = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: -candidates.confidence[row].mean()):
         pose = candidates.keypoints[row]
-        limit = SAME_POSE * float(_diagonals(corners[row : row + 1])[0])
-        if all(np.linalg.norm(pose - other, axis=1).mean() > limit for other in others):
+        if not _is_among(pose, others):
             kept.append(row)
             others.append(pose)
     people = candidates.take(np.array(sorted(kept), np.int64))
@@ -157,6 +159,16 @@ def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
     scores = LEAST_SCORE + MORE_SCORE * people.confidence.mean(axis=1).clip(0, 1)
     boxes = Boxes(corners, scores, np.ones(len(people), np.bool_))
     return People(boxes, people.keypoints, people.confidence)
+
+
+def _is_among(pose: Float32s, others: Sequence[Float32s]) -> bool:
+    """Whether a pose `(V, 2)` shows the same person as one of the others."""
+    if not others:
+        return False
+    corners, poses = extents(pose[None]), np.stack(others)
+    overlap = iou(corners, extents(poses))
+    distance = np.linalg.norm(poses - pose, axis=2).mean(axis=1) / _diagonals(corners)[0]
+    return bool((overlap > SAME_PLACE).any() or (distance < SAME_POSE).any())
 
 
 def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
@@ -178,9 +190,10 @@ def _boxes(last: LastPoses) -> Boxes:
     return Boxes(_grown(last.corners, REACH), np.zeros(len(last), np.float32))
 
 
-def _grown(corners: Float32s, ratio: float) -> Float32s:
-    """Boxes with the same middles and larger sides."""
-    middle, half = _middles(corners), ratio * (corners[:, 2:] - corners[:, :2]) / 2
+def _grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
+    """Boxes with the same middles and larger sides, by one ratio or one for each."""
+    ratios = np.broadcast_to(np.asarray(ratio, np.float32), len(corners))[:, None]
+    middle, half = _middles(corners), ratios * (corners[:, 2:] - corners[:, :2]) / 2
     return np.asarray(np.concatenate([middle - half, middle + half], axis=1), np.float32)
 
 

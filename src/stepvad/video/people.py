@@ -76,7 +76,7 @@ class People:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LastPoses:
-    """Where to look for people: corners `(N, 4)` of their last poses, and diagonals `(N,)`.
+    """Where to look for people: corners `(N, 4)` around their last poses, and diagonals `(N,)`.
 
     The diagonal is that of the last detected pose: the person's size.
     """
