@@ -19,9 +19,10 @@ from stepvad.cli import app
 from stepvad.cli.extract import extract
 from stepvad.config import Config
 from stepvad.formats import tracks
+from stepvad.settings.sections import PoseSettings
 from stepvad.skeletons import COCO17
 from stepvad.video.engine import choose_engine
-from stepvad.video.extract import MIN_CONFIDENCE
+from stepvad.video.extract import MIN_CONFIDENCE, ExtractionOptions
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.parts import PART_FRAMES
 from stepvad.windows import cut
@@ -71,7 +72,7 @@ def test_a_track_file_tells_how_its_poses_came_about(
     stepvad("extract", video, "-o", tmp_path, *networks, "--frames", ":9")
     origin = tracks.read_origin(tmp_path / "lobby-0-9.parquet")
     assert [*origin] == [
-        *("video", "digest", "frames", "detector", "pose", "engine", "min_confidence")
+        *("video", "digest", "frames", "detector", "pose", "engine", "min_confidence", "follow")
     ]
     assert (origin["video"], origin["frames"], origin["engine"]) == (
         *("lobby.avi", "0:9"),
@@ -103,6 +104,23 @@ def test_poses_made_otherwise_are_not_taken_for_finished(
     run = stepvad("extract", video, "-o", tmp_path, *networks)
     assert run.code == 1
     assert "expected digest" in run.err
+
+
+def test_poses_with_and_without_following_are_not_taken_for_each_other(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Poses of versions that followed nobody do not say so."""
+    video, words = write_video(tmp_path / "lobby.avi"), ("-o", tmp_path, *networks)
+    file = tmp_path / "lobby.parquet"
+    assert stepvad("extract", video, *words).code == 0
+    run = stepvad("extract", video, *words, "--no-follow")
+    assert run.code == 1
+    assert "expected follow None, got poses made with last pose" in run.err
+    origin = {**tracks.read_origin(file)}
+    del origin["follow"]
+    tracks.write([read_clip(file)], file, origin=origin)
+    assert stepvad("extract", video, *words, "--no-follow").code == 0
+    assert stepvad("extract", video, *words).code == 1
 
 
 def test_unsure_people_are_left_out_and_counted(
@@ -200,6 +218,7 @@ def test_the_command_has_the_defaults_of_the_library() -> None:
     defaults = {name: value.default for name, value in signature(extract).parameters.items()}
     assert (defaults["detector"], defaults["pose"]) == (DETECTOR, POSE)
     assert defaults["min_confidence"] == MIN_CONFIDENCE
+    assert defaults["follow"] is ExtractionOptions().follow is PoseSettings().follow is True
 
 
 PARTS = 15

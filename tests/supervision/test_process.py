@@ -17,19 +17,22 @@ from numpy.typing import NDArray
 from stepvad.errors import DataError
 from stepvad.intake.child_messages import (
     FrameHeader,
+    ImagesHeader,
     PeopleHeader,
     Ready,
     StatusMessage,
     decode,
+    decode_last_poses,
     decode_people,
     encode,
+    encode_last_poses,
     encode_people,
     image_of,
 )
 from stepvad.supervision import process
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.supervision.stages import Supervisor
-from stepvad.video.people import Boxes, People
+from stepvad.video.people import NOBODY, Boxes, LastPoses, People
 from tests.video.servers import wait_until
 
 
@@ -253,7 +256,8 @@ def test_people_travel_as_numbers() -> None:
         return rng.random(shape, np.float32)
 
     def people(n: int) -> People:
-        return People(Boxes(random(n, 4), random(n)), random(n, 17, 2), random(n, 17))
+        boxes = Boxes(random(n, 4), random(n), np.arange(n) % 2 == 1)
+        return People(boxes, random(n, 17, 2), random(n, 17))
 
     sent = [people(2), None, people(0), people(1)]
     data, body = encode_people(sent)
@@ -267,8 +271,29 @@ def test_people_travel_as_numbers() -> None:
             assert (one.confidence == other.confidence).all()
             assert (one.boxes.corners == other.boxes.corners).all()
             assert (one.boxes.scores == other.boxes.scores).all()
+            assert (one.boxes.followed == other.boxes.followed).all()
     with pytest.raises(DataError, match="expected"):
         decode_people(header, body[:-4])
+
+
+def test_last_poses_travel_as_numbers() -> None:
+    images = [np.zeros((2, n, 3), np.uint8) for n in (4, 5, 6)]
+    rows = np.arange(1, 11, dtype=np.float32).reshape(2, 5)
+    sent = [LastPoses(rows[:1, :4], rows[:1, 4]), NOBODY, LastPoses(rows[1:, :4], rows[1:, 4])]
+    data, body = encode_last_poses(images, sent)
+    header = decode(data)
+    assert isinstance(header, ImagesHeader)
+    assert header.shapes == ((2, 4, 3), (2, 5, 3), (2, 6, 3))
+    found = decode_last_poses(header, body)
+    for one, other in zip(sent, found, strict=True):
+        assert (one.corners == other.corners).all()
+        assert (one.diagonals == other.diagonals).all()
+    with pytest.raises(DataError, match="expected 40 bytes, got 36"):
+        decode_last_poses(header, body[:-4])
+    with pytest.raises(DataError, match="positive diagonals"):
+        decode_last_poses(header, bytes(len(body)))
+    with pytest.raises(DataError, match="expected 1 numbers of people, got 2"):
+        decode(b'{"type":"images","shapes":[[2,4,3]],"last":[1,2]}')
 
 
 def test_pixels_must_be_as_many_as_announced() -> None:

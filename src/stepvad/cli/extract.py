@@ -56,6 +56,12 @@ MinConfidence = Annotated[
         help="Drop people with a lower mean joint confidence; most are false detections.",
     ),
 ]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        help="Follow people whom the detector loses, such as those who fall, by their last pose."
+    ),
+]
 VideoJobsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
@@ -90,6 +96,7 @@ class NetworkOptions:
     precision: PrecisionOption = "auto"
     device: DeviceOption = "cpu"
     min_confidence: MinConfidence = 0.25
+    follow: Follow = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +162,7 @@ def extract(
             networks.pose,
             engine=choose_engine(networks.engine, networks.precision, networks.device),
             min_confidence=networks.min_confidence,
+            follow=networks.follow,
             duration_s=cameras.duration,
         )
         outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)

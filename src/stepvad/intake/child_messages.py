@@ -1,4 +1,4 @@
-"""Messages from child processes to the site: validated JSON and raw arrays."""
+"""Messages between child processes and the site: validated JSON and raw arrays."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pydantic import Field, TypeAdapter
 
 from stepvad.errors import DataError
 from stepvad.intake.status import CaptureState
-from stepvad.video.people import Boxes, People
+from stepvad.video.people import Boxes, LastPoses, People
 from stepvad.video.pixels import Image
 
 MOST_SIDE = 16384
 """Largest side of an image in pixels."""
 Whole = Annotated[int, Field(ge=0)]
 ImageSide = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+PeopleCount = Annotated[int, Field(ge=0, le=100_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,28 @@ class Ready:
 class PeopleHeader:
     """Header sent before the people of a batch of images."""
 
-    people: tuple[Annotated[int, Field(ge=0, le=100_000)] | None, ...]
+    people: tuple[PeopleCount | None, ...]
     """Number of people per image; None if the image failed."""
     joints: Annotated[int, Field(ge=1, le=1000)]
     type: Literal["people"] = "people"
 
 
-Message = StatusMessage | FrameHeader | Ready | PeopleHeader
+@dataclass(frozen=True, slots=True)
+class ImagesHeader:
+    """Header sent to a pose worker before the last poses and the pixels of a batch of images."""
+
+    shapes: tuple[tuple[ImageSide, ImageSide, Literal[3]], ...]
+    last: tuple[PeopleCount, ...]
+    """Number of people to look for, per image."""
+    type: Literal["images"] = "images"
+
+    def __post_init__(self) -> None:
+        """Check the lengths."""
+        if len(self.shapes) != len(self.last):
+            raise ValueError(f"expected {len(self.shapes)} numbers of people, got {len(self.last)}")
+
+
+Message = StatusMessage | FrameHeader | Ready | PeopleHeader | ImagesHeader
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
 
 
@@ -103,6 +119,7 @@ def encode_people(found: Sequence[People | None]) -> tuple[bytes, bytes]:
         for part in (
             people.boxes.corners,
             people.boxes.scores,
+            people.boxes.followed.astype(np.float32),
             people.keypoints,
             people.confidence,
         )
@@ -113,7 +130,7 @@ def encode_people(found: Sequence[People | None]) -> tuple[bytes, bytes]:
 def decode_people(header: PeopleHeader, body: bytes) -> list[People | None]:
     """Parse and validate the people of a batch of images."""
     joints = header.joints
-    each = 4 + 1 + 2 * joints + joints
+    each = 4 + 1 + 1 + 2 * joints + joints
     total = sum(n or 0 for n in header.people)
     if len(body) != 4 * each * total:
         raise DataError(f"pose worker: expected {4 * each * total} bytes, got {len(body)}")
@@ -124,9 +141,27 @@ def decode_people(header: PeopleHeader, body: bytes) -> list[People | None]:
             found.append(None)
             continue
         part, end = numbers[end : end + each * n], end + each * n
-        corners, scores, keypoints, confidence = np.split(
-            part, np.cumsum([4 * n, n, 2 * joints * n])
+        corners, scores, followed, keypoints, confidence = np.split(
+            part, np.cumsum([4 * n, n, n, 2 * joints * n])
         )
-        boxes = Boxes(corners.reshape(n, 4), scores)
+        boxes = Boxes(corners.reshape(n, 4), scores, followed != 0)
         found.append(People(boxes, keypoints.reshape(n, joints, 2), confidence.reshape(n, joints)))
     return found
+
+
+def encode_last_poses(images: Sequence[Image], last: Sequence[LastPoses]) -> tuple[bytes, bytes]:
+    """Serialize the people to look for in a batch of images: header and body."""
+    shapes = tuple((*image.shape[:2], 3) for image in images)
+    header = ImagesHeader(shapes, tuple(len(poses) for poses in last))
+    rows = [np.column_stack([poses.corners, poses.diagonals]) for poses in last]
+    return encode(header), np.concatenate(rows).astype(np.float32).tobytes()
+
+
+def decode_last_poses(header: ImagesHeader, body: bytes) -> list[LastPoses]:
+    """Parse and validate the people to look for in a batch of images."""
+    total = sum(header.last)
+    if len(body) != 4 * 5 * total:
+        raise DataError(f"site: expected {4 * 5 * total} bytes, got {len(body)}")
+    rows = np.frombuffer(body, np.float32).reshape(total, 5)
+    parts = np.split(rows, np.cumsum(header.last)[:-1])
+    return [LastPoses(part[:, :4], part[:, 4]) for part in parts]

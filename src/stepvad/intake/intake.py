@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from stepvad.errors import StepvadError
+from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.capture import Capture
 from stepvad.intake.child_messages import StatusMessage
@@ -56,8 +57,9 @@ class Intake:
         ]
         pictures = [capture.camera.name for capture in self.captures]
         self.states.need_poses(pictures)
+        followers = CameraFollowers(pictures if settings.pose.follow else ())
         self.workers = [
-            PoseWorker(n, settings, self.frames, self.states, status, pictures)
+            PoseWorker(n, settings, self.frames, self.states, status, pictures, followers)
             for n in range(settings.pose.workers if pictures else 0)
         ]
 

@@ -8,16 +8,19 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import TypeAdapter
 
-from stepvad.errors import StepvadError
+from stepvad.errors import DataError, StepvadError
+from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.child_messages import (
+    ImagesHeader,
     PeopleHeader,
     Ready,
     decode,
+    decode_last_poses,
     decode_people,
     encode,
+    encode_last_poses,
     encode_people,
 )
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
@@ -27,7 +30,8 @@ from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import Repeats, repeated
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.video.engine import choose_engine
-from stepvad.video.people import People
+from stepvad.video.following import look
+from stepvad.video.people import LastPoses, People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator, open_estimator
 
@@ -44,8 +48,6 @@ LAST_S = 1.0
 """Deadline for the last response when the site stops."""
 WAIT_S = 0.2
 
-_SHAPES: TypeAdapter[list[tuple[int, int, int]]] = TypeAdapter(list[tuple[int, int, int]])
-
 
 def find_people(site: ChildPipe, settings: PoseSettings) -> None:
     """Main loop of a worker: receive images and send back the people, until the pipe closes."""
@@ -60,18 +62,24 @@ def find_people(site: ChildPipe, settings: PoseSettings) -> None:
     site.send(encode(Ready()))
     lines = Repeats()
     while True:
-        shapes = _SHAPES.validate_json(site.receive())
-        images = [np.frombuffer(site.receive(), np.uint8).reshape(shape) for shape in shapes]
-        site.send(*encode_people(_look(estimator, images, lines)))
+        header = decode(site.receive())
+        if not isinstance(header, ImagesHeader):
+            raise DataError(f"site: expected images, got {header.type}")
+        last = decode_last_poses(header, site.receive())
+        images = [np.frombuffer(site.receive(), np.uint8).reshape(s) for s in header.shapes]
+        site.send(*encode_people(_look(estimator, images, last, lines)))
 
 
-def _look(estimator: PoseEstimator, images: Sequence[Image], lines: Repeats) -> list[People | None]:
+def _look(
+    estimator: PoseEstimator, images: Sequence[Image], last: Sequence[LastPoses], lines: Repeats
+) -> list[People | None]:
     """Find the people in every image; None for an image that fails."""
     try:
-        return [*estimator.estimate(images, estimator.detect(images))]
+        return [*look(estimator, images, last)]
     except (StepvadError, ValueError, RuntimeError, ArithmeticError) as error:
         if len(images) > 1:
-            return [people for image in images for people in _look(estimator, [image], lines)]
+            pairs = zip(images, last, strict=True)
+            return [one for image, few in pairs for one in _look(estimator, [image], [few], lines)]
         held = lines.admit(type(error).__name__)
         if held is not None:
             logger.warning("a frame could not be processed: %s%s", error, repeated(held))
@@ -92,14 +100,16 @@ class PoseWorker:
         states: CameraStates,
         status: LiveStatus,
         cameras: Sequence[str],
+        followers: CameraFollowers,
     ) -> None:
-        """`cameras` are those whose images it processes."""
+        """`cameras` are those whose images it processes; all workers share the followers."""
         self.number = number
         self.process = SupervisedProcess(
             f"poses-{number}", settings.logs, self, find_people, settings.pose
         )
         self._settings, self._frames = settings.pose, frames
         self._states, self._status, self._cameras = states, status, cameras
+        self._followers = followers
         self._refusals = Backoff(FIRST_REFUSAL_S, LONGEST_REFUSAL_S)
 
     def died(self, reason: str) -> None:
@@ -146,7 +156,9 @@ class PoseWorker:
     ) -> None:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
-            child.pipe.send_bytes(_SHAPES.dump_json([image.shape for image in images]))
+            last = [self._followers.last_poses(frame) for frame in frames]
+            for message in encode_last_poses(images, last):
+                child.pipe.send_bytes(message)
             for image in images:
                 child.pipe.send_bytes(image.data.cast("B"))
             found = self._people(child, len(images), stopping)
@@ -154,6 +166,8 @@ class PoseWorker:
             self._frames.give_back(frames)
             raise
         for frame, people in zip(frames, found, strict=True):
+            if people is not None:
+                self._followers.update(frame, people)
             self._frames.finish(frame, people)
 
     def _people(

@@ -101,6 +101,7 @@ class ExtractionSettings:
     pose: Path
     engine: PoseEngine
     min_confidence: float
+    follow: bool
     duration_s: float | None
     origin: PartOrigin
     stop: threading.Event = field(default_factory=threading.Event)
@@ -114,6 +115,7 @@ class ExtractionSettings:
         *,
         engine: PoseEngine,
         min_confidence: float,
+        follow: bool = True,
         duration_s: float | None,
     ) -> ExtractionSettings:
         """The settings with the networks' files, fetched if need be, and their checksums."""
@@ -125,8 +127,9 @@ class ExtractionSettings:
             "pose": modelfile.sha256(files[1]),
             "engine": str(engine),
             "min_confidence": min_confidence,
+            "follow": "last pose" if follow else None,
         }
-        return cls(output, *files, engine, min_confidence, duration_s, origin)
+        return cls(output, *files, engine, min_confidence, follow, duration_s, origin)
 
     def file(self, name: str) -> Path:
         """The track file of a video."""
@@ -258,7 +261,10 @@ def _extract(
     report: Report,
 ) -> Extraction | None:
     options = ExtractionOptions(
-        min_confidence=settings.min_confidence, stop=settings.stop, report=report
+        min_confidence=settings.min_confidence,
+        follow=settings.follow,
+        stop=settings.stop,
+        report=report,
     )
     match source:
         case FileSource():

@@ -201,6 +201,11 @@ class PoseSettings(Section):
     min_confidence: float = Field(
         0.25, ge=0, le=1, description="People whose joints are less sure on average are left out."
     )
+    follow: bool = Field(
+        True,
+        description="Follow people whom the detector loses, such as those who fall, by their "
+        "last pose.",
+    )
     batch: int = Field(4, ge=1, le=64, description="Frames of all cameras looked at together.")
 
     @field_validator("detector", "pose")

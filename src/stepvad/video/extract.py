@@ -17,7 +17,9 @@ from stepvad.errors import DataError
 from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
+from stepvad.video.following import Follower, Moment, look
 from stepvad.video.parts import FoundPeople, Parts
+from stepvad.video.people import NOBODY
 from stepvad.video.pose import PoseEstimator
 from stepvad.video.source import DecodeStats, Frame, VideoFile, check_file
 from stepvad.video.tracker import Tracker
@@ -46,10 +48,12 @@ ALL_FRAMES = FrameRange()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractionOptions:
-    """Settings of an extraction: the confidence limit, the stop signal and the progress report."""
+    """Settings of an extraction: whom to keep, the stop signal and the progress report."""
 
     min_confidence: float = MIN_CONFIDENCE
     """People whose mean joint confidence is lower are discarded."""
+    follow: bool = True
+    """Whether people whom the detector loses are followed by their last pose."""
     stop: threading.Event = field(default_factory=threading.Event)
     report: Report = silent
 
@@ -131,7 +135,9 @@ def extract_file(
     def progress(frame: Frame) -> None:
         options.report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
 
-    frames_per_s = _look(wanted(), estimator, parts, progress)
+    frames_per_s = _look(
+        wanted(), estimator, parts, progress, _follower(parts, follow=options.follow)
+    )
     if stop.is_set():
         return None
     if parts.latest is None:
@@ -177,7 +183,9 @@ def extract_camera(
         note = f"{counts.dropped} dropped, {counts.reconnects} reconnects"
         options.report(Progress(camera.name, frame.number + 1, 0, note))
 
-    frames_per_s = _look(frames(), estimator, parts, progress)
+    frames_per_s = _look(
+        frames(), estimator, parts, progress, _follower(parts, follow=options.follow)
+    )
     if parts.latest is None:
         raise DataError(
             f"camera {camera.name}: expected frames, got none",
@@ -241,14 +249,19 @@ def _look(
     estimator: PoseEstimator,
     parts: Parts,
     progress: Callable[[Frame], None],
+    follower: Follower | None,
 ) -> float | None:
     """Run the networks on every frame; return frames per second, or None without frames."""
     started, looked_at = time.monotonic(), 0
     for frame in frames:
         if not looked_at:
             started = time.monotonic()
-        (people,) = estimator.estimate([frame.image], estimator.detect([frame.image]))
         height, width = frame.image.shape[:2]
+        moment = Moment(_seconds(frame), (frame.epoch, width, height))
+        last = NOBODY if follower is None else follower.last_poses(moment)
+        (people,) = look(estimator, [frame.image], [last])
+        if follower is not None:
+            follower.update(moment, people)
         parts.add(
             FoundPeople(frame.number, frame.epoch, frame.pts, frame.wall, (width, height), people)
         )
@@ -256,6 +269,21 @@ def _look(
         progress(frame)
     parts.flush()
     return looked_at / max(time.monotonic() - started, 1e-6) if looked_at else None
+
+
+def _follower(parts: Parts, *, follow: bool) -> Follower | None:
+    """A follower that remembers the people of the stored frames; None if nobody is followed."""
+    if not follow:
+        return None
+    follower = Follower()
+    for seen in parts:
+        follower.update(Moment(_seconds(seen), (seen.epoch, *seen.size)), seen.people)
+    return follower
+
+
+def _seconds(frame: Frame | FoundPeople) -> float:
+    """When a frame was: in the stream, or by the clock where the stream does not say."""
+    return frame.wall if frame.pts is None else frame.pts
 
 
 def _stop_later(camera: Camera, stop: threading.Event, duration_s: float | None) -> None:

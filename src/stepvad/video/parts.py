@@ -23,7 +23,7 @@ SETTINGS = "settings.json"
 MAX_BYTES = 1 << 28
 NAMES = (
     *("number", "epoch", "pts", "wall", "size", "n_people"),
-    *("corners", "scores", "keypoints", "confidence"),
+    *("corners", "scores", "followed", "keypoints", "confidence"),
 )
 """The arrays of a part."""
 UNREADABLE = (OSError, ValueError, TypeError, OverflowError, LookupError, DataError)
@@ -158,6 +158,7 @@ def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
         "n_people": np.array([len(some) for some in people], np.int64),
         "corners": np.concatenate([some.boxes.corners for some in people]),
         "scores": np.concatenate([some.boxes.scores for some in people]),
+        "followed": np.concatenate([some.boxes.followed for some in people]).astype(np.uint8),
         "keypoints": np.concatenate([some.keypoints for some in people]),
         "confidence": np.concatenate([some.confidence for some in people]),
     }
@@ -168,7 +169,7 @@ def _decoded(file: Path) -> Iterator[FoundPeople]:
     ends = np.cumsum(part["n_people"])
     for at, end in enumerate(ends.tolist()):
         rows = slice(end - int(part["n_people"][at]), end)
-        boxes = Boxes(part["corners"][rows], part["scores"][rows])
+        boxes = Boxes(part["corners"][rows], part["scores"][rows], part["followed"][rows] != 0)
         pts = float(part["pts"][at])
         yield FoundPeople(
             int(part["number"][at]),

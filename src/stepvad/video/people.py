@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,29 @@ JOINT_SPREAD = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Bounding boxes: corners `(N, 4)` as left, top, right, bottom in pixels, scores `(N,)`."""
+    """Bounding boxes: corners `(N, 4)` as left, top, right, bottom in pixels, scores `(N,)`.
+
+    `followed` `(N,)` marks boxes that come from a person's last pose and not from a detector.
+    """
 
     corners: Float32s
     scores: Float32s
+    followed: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
+    """Empty: none is."""
 
     def __post_init__(self) -> None:
         """Check shapes and numbers."""
         _set(self, "corners", (len(self.corners), 4))
         _set(self, "scores", (len(self.corners),))
+        marks = np.asarray(self.followed, np.bool_)
+        if not len(marks):
+            marks = np.zeros(len(self), np.bool_)
+        if marks.shape != (len(self),):
+            raise DataError(
+                f"followed must have shape {(len(self),)}, got {marks.shape}",
+                hint="give one row per person",
+            )
+        object.__setattr__(self, "followed", marks)
 
     def __len__(self) -> int:
         """Number of people."""
@@ -33,7 +47,7 @@ class Boxes:
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Boxes:
         """Some of them, in this order."""
-        return Boxes(self.corners[rows], self.scores[rows])
+        return Boxes(self.corners[rows], self.scores[rows], self.followed[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +77,57 @@ class People:
         return np.asarray(self.confidence.mean(axis=1) >= least_confidence)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LastPoses:
+    """Where to look for people: corners `(N, 4)` around their last poses, and diagonals `(N,)`.
+
+    The diagonal is that of the last detected pose: the person's size.
+    """
+
+    corners: Float32s
+    diagonals: Float32s
+
+    def __post_init__(self) -> None:
+        """Check shapes and numbers."""
+        n = len(self.diagonals)
+        if self.corners.shape != (n, 4) or self.diagonals.shape != (n,):
+            raise DataError(f"expected corners ({n}, 4), got {self.corners.shape}")
+        if not (np.isfinite(self.corners).all() and (self.diagonals > 0).all()):
+            raise DataError("last poses: expected finite corners and positive diagonals")
+
+    def __len__(self) -> int:
+        """Number of people."""
+        return len(self.diagonals)
+
+    def take(self, rows: NDArray[np.int64]) -> LastPoses:
+        """Some of them, in this order."""
+        return LastPoses(self.corners[rows], self.diagonals[rows])
+
+
+NOBODY = LastPoses(np.empty((0, 4), np.float32), np.empty(0, np.float32))
+
+
 def no_boxes() -> Boxes:
     """An empty set of boxes."""
     return Boxes(np.empty((0, 4), np.float32), np.empty(0, np.float32))
+
+
+def join(first: People, second: People) -> People:
+    """The people of both, in this order."""
+    if not len(second):
+        return first
+    if not len(first):
+        return second
+    boxes = Boxes(
+        np.concatenate([first.boxes.corners, second.boxes.corners]),
+        np.concatenate([first.boxes.scores, second.boxes.scores]),
+        np.concatenate([first.boxes.followed, second.boxes.followed]),
+    )
+    return People(
+        boxes,
+        np.concatenate([first.keypoints, second.keypoints]),
+        np.concatenate([first.confidence, second.confidence]),
+    )
 
 
 def iou(a: Float32s, b: Float32s) -> Float32s:

@@ -1,0 +1,206 @@
+"""Follow people whom the detector loses, such as those who fall, by their last pose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, iou, join
+from stepvad.video.pixels import Image
+from stepvad.video.pose import PoseEstimator
+
+REACH = 1.2
+"""Sides of the box in which a person is looked for, relative to those of the last pose."""
+WIDENING = 0.5
+"""How much wider the box gets per second unseen."""
+LEAST_CONFIDENCE = 0.25
+"""Mean joint confidence of a pose to start from and to accept."""
+FIRST_SCORE = 0.5
+"""Detection score from which a person is followed; a tracker starts no track below."""
+FIRST_DETECTIONS = 2
+"""Detections from which a person is followed; what a detector sees once may be a mistake."""
+FARTHEST = 0.5
+"""How far the middle of a pose may move, in diagonals of the person's pose."""
+SMALLEST, LARGEST = 0.4, 1.8
+"""Limits of a pose's diagonal, relative to that of the last detected pose."""
+SAME_POSE = 0.15
+"""Mean distance of joints, in diagonals, below which two poses are of one person."""
+SAME_PLACE = 0.7
+"""Overlap of two poses above which they are of one person: of two, one would be hidden."""
+LEAST_SCORE, MORE_SCORE = 0.5, 0.04
+"""Score of a followed box, and what full confidence adds: it continues tracks and starts none."""
+BOX_MARGIN = 1.2
+"""Sides of a followed box relative to those of its pose, as a detector's boxes have them."""
+PATIENCE_S = 1.0
+"""How long a person is looked for since they were last seen."""
+LONGEST_S = 20.0
+"""How long a person is followed without any detection, unless the pose is sure."""
+SURE_CONFIDENCE = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a frame was, in seconds of any clock, and its view.
+
+    Frames of another view, such as a new connection or another size, have nothing in common.
+    """
+
+    time_s: float
+    view: tuple[int, ...] = ()
+
+
+def look(
+    estimator: PoseEstimator, images: Sequence[Image], last: Sequence[LastPoses]
+) -> list[People]:
+    """Find the people in every image: those detected, then those followed from their last pose."""
+    found = estimator.estimate(images, estimator.detect(images))
+    lost = [_lost(poses, people) for poses, people in zip(last, found, strict=True)]
+    rows = [row for row, poses in enumerate(lost) if len(poses)]
+    if rows:
+        again = estimator.estimate(
+            [images[row] for row in rows], [_boxes(lost[row]) for row in rows]
+        )
+        for row, people in zip(rows, again, strict=True):
+            found[row] = join(found[row], _continued(people, lost[row], found[row]))
+    return found
+
+
+@dataclass(slots=True)
+class _Known:
+    """A person seen lately: last pose, size, and when they were seen and detected."""
+
+    corners: Float32s
+    diagonal: float
+    seen_s: float
+    detected_s: float
+    detections: int = 1
+    is_sure: bool = True
+
+
+class Follower:
+    """Remembers the last poses of the people of one source.
+
+    Its state depends on the people of the frames so far and on nothing else, so stored frames
+    restore it.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[_Known] = []
+        self._view: tuple[int, ...] = ()
+
+    def last_poses(self, moment: Moment) -> LastPoses:
+        """The people to look for in a frame of this moment."""
+        known = self._recent(moment)
+        known = [one for one in known if one.detections >= FIRST_DETECTIONS]
+        return _last_poses(known, moment.time_s)
+
+    def update(self, moment: Moment, people: People) -> None:
+        """Remember the people of a frame."""
+        people = people.take(people.certain(LEAST_CONFIDENCE))
+        corners, sure = extents(people.keypoints), people.certain(SURE_CONFIDENCE)
+        known, now_s = self._recent(moment), moment.time_s
+        owners = {row: known[at] for at, row in _pairs(_last_poses(known, now_s), corners)}
+        for row, one in owners.items():
+            one.corners, one.seen_s, one.is_sure = corners[row], now_s, bool(sure[row])
+        diagonals = _diagonals(corners)
+        for row in np.flatnonzero(~people.boxes.followed).tolist():
+            if row in owners:
+                one = owners[row]
+                one.diagonal, one.detected_s = float(diagonals[row]), now_s
+                one.detections += 1
+            elif people.boxes.scores[row] >= FIRST_SCORE:
+                known.append(_Known(corners[row], float(diagonals[row]), now_s, now_s))
+        self._known = [one for one in known if one.is_sure or now_s - one.detected_s < LONGEST_S]
+        self._view = moment.view
+
+    def _recent(self, moment: Moment) -> list[_Known]:
+        if moment.view != self._view:
+            return []
+        return [one for one in self._known if 0 <= moment.time_s - one.seen_s <= PATIENCE_S]
+
+
+def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
+    """Where people may be by now."""
+    if not known:
+        return NOBODY
+    unseen_s = np.array([now_s - one.seen_s for one in known], np.float32)
+    corners = _grown(np.stack([one.corners for one in known]), 1 + WIDENING * unseen_s)
+    return LastPoses(corners, np.array([one.diagonal for one in known], np.float32))
+
+
+def extents(keypoints: Float32s) -> Float32s:
+    """Corners `(N, 4)` of poses `(N, V, 2)`."""
+    return np.concatenate([keypoints.min(axis=1), keypoints.max(axis=1)], axis=1)
+
+
+def _lost(last: LastPoses, people: People) -> LastPoses:
+    """The people of whom no detected pose is a continuation."""
+    certain = people.take(people.certain(LEAST_CONFIDENCE))
+    found = [at for at, _ in _pairs(last, extents(certain.keypoints))]
+    return last.take(np.setdiff1d(np.arange(len(last)), found))
+
+
+def _continued(candidates: People, lost: LastPoses, detected: People) -> People:
+    """The candidates that continue a lost person and are nobody else."""
+    candidates = candidates.take(candidates.certain(LEAST_CONFIDENCE))
+    rows = [row for _, row in _pairs(lost, extents(candidates.keypoints))]
+    others = list(detected.keypoints[detected.certain(LEAST_CONFIDENCE)])
+    kept: list[int] = []
+    for row in sorted(rows, key=lambda row: -candidates.confidence[row].mean()):
+        pose = candidates.keypoints[row]
+        if not _is_among(pose, others):
+            kept.append(row)
+            others.append(pose)
+    people = candidates.take(np.array(sorted(kept), np.int64))
+    corners = _grown(extents(people.keypoints), BOX_MARGIN)
+    scores = LEAST_SCORE + MORE_SCORE * people.confidence.mean(axis=1).clip(0, 1)
+    boxes = Boxes(corners, scores, np.ones(len(people), np.bool_))
+    return People(boxes, people.keypoints, people.confidence)
+
+
+def _is_among(pose: Float32s, others: Sequence[Float32s]) -> bool:
+    """Whether a pose `(V, 2)` shows the same person as one of the others."""
+    if not others:
+        return False
+    corners, poses = extents(pose[None]), np.stack(others)
+    overlap = iou(corners, extents(poses))
+    distance = np.linalg.norm(poses - pose, axis=2).mean(axis=1) / _diagonals(corners)[0]
+    return bool((overlap > SAME_PLACE).any() or (distance < SAME_POSE).any())
+
+
+def _pairs(last: LastPoses, corners: Float32s) -> list[tuple[int, int]]:
+    """Pair last poses with poses that may continue them, the nearest first."""
+    if not (len(last) and len(corners)):
+        return []
+    step = _middles(last.corners)[:, None] - _middles(corners)[None]
+    distance = np.linalg.norm(step, axis=2) / last.diagonals[:, None]
+    growth = _diagonals(corners)[None] / last.diagonals[:, None]
+    near = (distance <= FARTHEST) & (growth >= SMALLEST) & (growth <= LARGEST)
+    worth = np.where(near, 2 * FARTHEST - distance, 0)
+    rows, columns = linear_sum_assignment(worth, maximize=True)
+    pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+    return [(row, column) for row, column in pairs if near[row, column]]
+
+
+def _boxes(last: LastPoses) -> Boxes:
+    """The boxes to look in."""
+    return Boxes(_grown(last.corners, REACH), np.zeros(len(last), np.float32))
+
+
+def _grown(corners: Float32s, ratio: float | Float32s) -> Float32s:
+    """Boxes with the same middles and larger sides, by one ratio or one for each."""
+    ratios = np.broadcast_to(np.asarray(ratio, np.float32), len(corners))[:, None]
+    middle, half = _middles(corners), ratios * (corners[:, 2:] - corners[:, :2]) / 2
+    return np.asarray(np.concatenate([middle - half, middle + half], axis=1), np.float32)
+
+
+def _middles(corners: Float32s) -> Float32s:
+    return np.asarray((corners[:, :2] + corners[:, 2:]) / 2, np.float32)
+
+
+def _diagonals(corners: Float32s) -> Float32s:
+    sides = corners[:, 2:] - corners[:, :2]
+    return np.asarray(np.maximum(np.linalg.norm(sides, axis=1), 1), np.float32)
