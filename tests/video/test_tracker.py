@@ -236,18 +236,6 @@ def test_a_second_box_of_a_body_begins_no_track() -> None:
         assert ids(tracker, (0, 0), (8, 2, 0.7)) == [1]
 
 
-def test_the_lost_are_given_with_their_last_pose() -> None:
-    tracker = Tracker()
-    for at in range(4):
-        ids(tracker, (0, 0), (100, 0), time_s=0.1 * at)
-    assert tracker.lost(1.0) == []
-    ids(tracker, (0, 0), time_s=0.8)
-    ((keypoints, confidence, unseen_s),) = tracker.lost(1.0)
-    assert (keypoints[0].tolist(), confidence.tolist()) == ([100, 0], [1.0] * 17)
-    assert unseen_s == pytest.approx(0.5)
-    assert tracker.lost(0.4) == []
-
-
 def test_switches_and_fragments_are_counted() -> None:
     """Track 7 goes from person 1 to 2; person 1 goes on as 8; 3 comes back after long."""
     persons = {at: {0: 1, 1: 2, 2: 3} for at in range(3)} | {90: {2: 3}, 91: {3: 0}}

@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment
 from stepvad.poses import Pose
 from stepvad.video.association import Likeness, Person, likeness, twins
 from stepvad.video.motion import BoxMotion
-from stepvad.video.people import Float32s, People
+from stepvad.video.people import People
 
 FRAME_S = 0.1
 """Time between frames if the caller does not give it."""
@@ -87,15 +87,6 @@ class Tracker:
             Pose(person.track_id, people.keypoints[row], people.confidence[row])
             for row, person in sorted(owner.items(), key=lambda item: item[0])
             if person.track_id is not None
-        ]
-
-    def lost(self, within_s: float) -> list[tuple[Float32s, Float32s, float]]:
-        """Last keypoints, confidence and seconds unseen of people missing in the last frame."""
-        now = self._now or 0.0
-        return [
-            (person.keypoints, person.confidence, now - person.time_s)
-            for person in self._persons
-            if person.track_id is not None and 0 < now - person.time_s <= within_s
         ]
 
     def reset(self) -> None:
