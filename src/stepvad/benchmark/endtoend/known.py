@@ -78,7 +78,8 @@ def fights(root: Path, *, every: int = 1, seed: int = 0) -> FootageSet:
     acts = sorted({clip.group for clip in calm})
     drawn = [acts[n] for n in np.random.default_rng(seed).permutation(len(acts))]
     half = drawn[: len(drawn) // 2]
-    calibrated, fitted = {*half[: len(half) // 3]}, {*half[len(half) // 3 :]}
+    third = max(len(half) // 3, 1)
+    calibrated, fitted = {*half[:third]}, {*half[third:]}
     fold = Fold(
         name="all",
         fit=tuple(clip.name for clip in calm if clip.group in fitted),
