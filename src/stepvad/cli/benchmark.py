@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from stepvad.cli.compare import compare
+from stepvad.cli.footage import footage
 from stepvad.cli.former import former
 from stepvad.cli.options import ContactSheet, DataSeed
 from stepvad.cli.pictures import PICTURES
@@ -125,6 +126,7 @@ for name in (name for name in NAMES if name != "views"):  # never a verb of its 
 for picture in PICTURES:
     benchmark.command()(picture)
 benchmark.command()(promises)
+benchmark.command()(footage)
 benchmark.command()(reproduce)
 
 

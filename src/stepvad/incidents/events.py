@@ -279,8 +279,15 @@ def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = No
     With `clip`, windows arrive when a `Stream` would return them: those of missed poses with the
     next pose. Without it, each arrives with its last frame, which occasionally merges two events.
     """
+    changes = changes_of(windows, fps, rules, clip)
+    return [change.event for _, change in changes if change.kind == "end"]
+
+
+def changes_of(
+    windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = None
+) -> Iterator[tuple[float, Change]]:
+    """Yield the changes of events that `find` sees, and when each is known, in seconds."""
     detector = EventDetector(rules)
-    changes: list[Change] = []
     some = that_matter(windows, rules)
     arrival = some.frame if clip is None else _arrivals(some, clip)
     order = np.lexsort((some.track_id, some.frame, arrival))
@@ -288,11 +295,10 @@ def find(windows: WindowScores, fps: float, rules: Rules, clip: Clip | None = No
     latest = -1
     for track, time_s, score, now in zip(*(c[order].tolist() for c in columns), strict=True):
         if now > latest:
-            changes += detector.pass_time((now - 1) / fps)
+            yield from ((now / fps, change) for change in detector.pass_time((now - 1) / fps))
             latest = now
-        changes += detector.see(track, time_s, score)
-    changes += detector.finish()
-    return [change.event for change in changes if change.kind == "end"]
+        yield from ((now / fps, change) for change in detector.see(track, time_s, score))
+    yield from ((latest / fps, change) for change in detector.finish())
 
 
 def _arrivals(windows: WindowScores, clip: Clip) -> NDArray[np.int64]:

@@ -65,6 +65,10 @@ class FileSource:
             "frames": str(self.frames),
         }
 
+    def open(self) -> VideoFile:
+        """The video, under the name of the source."""
+        return VideoFile(self.path, camera=self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class CameraSource:
@@ -268,8 +272,7 @@ def _extract(
     )
     match source:
         case FileSource():
-            video = VideoFile(source.path, camera=source.name)
-            return extract_file(video, estimator, parts, options, frames=source.frames)
+            return extract_file(source.open(), estimator, parts, options, frames=source.frames)
         case CameraSource():
             camera = Camera(source.name, source.url)
             return extract_camera(camera, estimator, parts, options, duration_s=settings.duration_s)

@@ -1,0 +1,1 @@
+"""Video in, calibrated alerts out, measured against labels in seconds."""
