@@ -173,13 +173,15 @@ def _extraction(
     if not any(clip.is_video for clip in chosen.used()):
         return None
     from stepvad.intake.recordings import ExtractionSettings
+    from stepvad.video.engine import choose_engine
 
     return ExtractionSettings.of(
         poses,
         networks.detector,
         networks.pose,
-        engine=networks.engine,
+        engine=choose_engine(networks.engine, networks.precision, networks.device),
         min_confidence=networks.min_confidence,
+        follow=networks.follow,
         duration_s=None,
     )
 

@@ -13,6 +13,7 @@ from stepvad.benchmark.endtoend.posecache import extract_poses, read_poses
 from stepvad.errors import DataError
 from stepvad.intake.recordings import ExtractionSettings
 from stepvad.progress import Progress
+from stepvad.video.engine import choose_engine
 from stepvad.video.extract import FrameRange
 from stepvad.video.pixels import Image
 from tests.video import graphs
@@ -68,7 +69,7 @@ def test_poses_are_extracted_once(tmp_path: Path) -> None:
     settings = ExtractionSettings.of(
         tmp_path / "poses",
         *networks(tmp_path),
-        engine="onnxruntime",
+        engine=choose_engine("onnxruntime"),
         min_confidence=0.25,
         duration_s=None,
     )
@@ -91,7 +92,7 @@ def test_a_video_that_fails_is_an_error(tmp_path: Path) -> None:
     settings = ExtractionSettings.of(
         tmp_path / "poses",
         *networks(tmp_path),
-        engine="onnxruntime",
+        engine=choose_engine("onnxruntime"),
         min_confidence=0.25,
         duration_s=None,
     )
