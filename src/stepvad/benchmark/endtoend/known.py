@@ -15,6 +15,8 @@ from stepvad.video.extract import FrameRange
 from stepvad.video.source import VideoFile
 
 KnownFootage = Literal["GMDCSA24", "AIRTLab", "vtest"]
+ROOMS = {"S2": "S2+S3", "S3": "S2+S3"}
+"""Subjects of GMDCSA24 who were filmed in one room; the others have a room each."""
 FITTED, CALIBRATED = 350, 500
 """Frames of vtest.avi up to which it is fitted on, and from there calibrated on."""
 PIECE = 100
@@ -45,7 +47,7 @@ def open_known(
 
 
 def gmdcsa24(root: Path, *, airtlab: Path | None = None, every: int = 1) -> FootageSet:
-    """Falls in four rooms: each room is tested with a detector that never saw it.
+    """Falls in three rooms: each room is tested with a detector that never saw it.
 
     Of the daily life in other rooms, every second clip is calibrated on and the others fitted on,
     with the non-violent clips of AIRTLab if they are at hand.
@@ -148,7 +150,7 @@ def _gmdcsa24_clip(root: Path, own: Fields) -> FootageClip:
     return FootageClip(
         name="-".join(("GMDCSA24", *file.with_suffix("").parts)),
         path=root / "clips" / file,
-        group=file.parts[0],
+        group=ROOMS.get(file.parts[0], file.parts[0]),
         events=tuple(sorted(events)),
     )
 
