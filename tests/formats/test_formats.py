@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from stepvad.benchmark.endtoend import footageset
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats import (
     alphapose,
@@ -143,10 +144,15 @@ def test_the_python_on_the_page_of_formats_runs(tmp_path: Path) -> None:
 
 
 def test_the_json_on_the_page_of_formats_is_read(tmp_path: Path) -> None:
-    header, tracked, results = re.findall("```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    found = re.findall("```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    header, tracked, results, footage = found
     assert set(json.loads(header)) == {"format", "skeleton", "clips"}
     for text in (tracked, results):
         (tmp_path / "a.json").write_text(text.replace(', "…"', ""))
-        found = read_clip(tmp_path / "a.json").tracks[0]
-        assert (found.id, found.frames.tolist()) == (3, [7])
-        assert found.keypoints[0, 0].tolist() == [310.5, 92.0]
+        track = read_clip(tmp_path / "a.json").tracks[0]
+        assert (track.id, track.frames.tolist()) == (3, [7])
+        assert track.keypoints[0, 0].tolist() == [310.5, 92.0]
+    (tmp_path / "hall.json").write_text(footage)
+    assert [*footageset.read(tmp_path / "hall.json").clips] == [
+        *("monday", "tuesday", "fall-1", "fight-1")
+    ]
