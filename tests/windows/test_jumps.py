@@ -12,7 +12,7 @@ from stepvad.detector import Detector
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
-from stepvad.windows import Repairs, cut, runs
+from stepvad.windows import Repairs, Windows, cut, runs
 from stepvad.windows.assembler import WindowAssembler
 from stepvad.windows.bodies import jumped
 from tests.windows.test_sampling import V
@@ -122,3 +122,23 @@ def test_a_stream_counts_what_a_clip_counts(small_model: Detector) -> None:
     at, who = np.arange(51), np.full(51, 3)
     found = assembler.push(0 * at, at, who, track.keypoints, track.confidence)
     assert [frame for windows, _ in found for frame in windows.frame.tolist()] == frames
+
+
+def test_a_jump_that_is_taken_back_leaves_no_trace(small_model: Detector) -> None:
+    config = replace(small_model.config, split_jumps=True)
+    last, sure = config.T - 1, np.ones((1, 17), np.float32)
+    shape = np.random.default_rng(1).normal(0, 20, (1, 17, 2)).astype(np.float32)
+
+    def push(assembler: WindowAssembler, frame: int, at: float) -> list[Windows]:
+        own = np.array([0]), np.array([frame]), np.array([3])
+        return [w for w, _ in assembler.push(*own, shape + np.float32(at + frame), sure)]
+
+    steady, disturbed = (WindowAssembler(config, small_model.skeleton, 25.0) for _ in range(2))
+    for frame in range(last):
+        assert not push(steady, frame, 0)
+        assert not push(disturbed, frame, 0)
+    mark = disturbed.mark()
+    assert not push(disturbed, last, 500), "somebody else"
+    disturbed.undo(mark)
+    (expected,), (found,) = push(steady, last, 0), push(disturbed, last, 0)
+    np.testing.assert_array_equal(found.x, expected.x)
