@@ -270,7 +270,7 @@ def test_killed_at_any_moment_the_store_is_the_old_one_or_the_new_one(
 ) -> None:
     with closing(Store(live, SINKS)) as store:
         store.backup(tmp_path / "small.db")
-    seen = set()
+    seen: set[int] = set()
     with Forks(RESTORER) as restorers:
         for turn in range(64):  # later kills where the machine is slow
             if turn >= 16 and len(seen) > 1:
