@@ -144,17 +144,16 @@ def write_bundle(cards: Sequence[ModelCard], path: Path) -> None:
 
 def read_bundle(path: Path, cards: tuple[ModelCard, ...] = CARDS) -> list[ModelCard]:
     """Put the known networks of a bundle, or of a directory, into the cache, all checked."""
-    found = [card for card in cards if (content := _content(path, card.file)) is not None]
+    found = {card: content for card in cards if (content := _content(path, card.file)) is not None}
     if not found:
         raise ModelFileError(
             f"{path}: expected networks, got none of {', '.join(card.file for card in cards)}",
             hint="make it with stepvad models bundle, on a machine with internet",
         )
-    for card in found:
-        content = _content(path, card.file) or b""
+    for card, content in found.items():
         _check(card, content, path / card.file)
         _keep(content, card.cached)
-    return found
+    return [*found]
 
 
 def _content(path: Path, name: str) -> bytes | None:

@@ -54,13 +54,8 @@ class Tracker:
 
         `time_s` is the time of the frame by any clock; without it, frames are `FRAME_S` apart.
         """
-        first, before = self._now is None, self._now or 0.0
-        now = before + FRAME_S if time_s is None else time_s
-        dt = 0.0 if first else max(now - before, 0.0)
-        self._now = now
-        self._forget(now, dt)
-        for person in self._persons:
-            person.motion.predict(dt)
+        first = self._now is None
+        now, dt = self._advance(time_s)
         likely = likeness(self._persons, people, people.boxes.scores >= self._high_score, now, dt)
         pairs = _pairs(likely)
         taken = list(pairs.values())
@@ -74,12 +69,7 @@ class Tracker:
             if likely.unseen_s[rivals[0]] >= SHARED_S:
                 owner[row] = self._persons[rivals[0]]
                 doubted |= set(rivals)
-        for at in doubted:
-            self._persons[at].track_id = None
-        for row, person in owner.items():
-            self._see(person, people, row)
-        gone = [self._persons[at] for at in doubted if self._persons[at].track_id is None]
-        self._persons = [person for person in self._persons if person not in gone]
+        self._see_all(people, owner, doubted)
         for row in np.flatnonzero(free).tolist():
             if apart[row, taken].all():
                 owner[row] = self._begin(people, row, confirmed=first)
@@ -88,6 +78,26 @@ class Tracker:
             for row, person in sorted(owner.items(), key=lambda item: item[0])
             if person.track_id is not None
         ]
+
+    def _advance(self, time_s: float | None) -> tuple[float, float]:
+        """Predict everybody for the next frame; return its time, and that since the last one."""
+        before = self._now or 0.0
+        now = before + FRAME_S if time_s is None else time_s
+        dt = 0.0 if self._now is None else max(now - before, 0.0)
+        self._now = now
+        self._forget(now, dt)
+        for person in self._persons:
+            person.motion.predict(dt)
+        return now, dt
+
+    def _see_all(self, people: People, owner: dict[int, Person], doubted: set[int]) -> None:
+        """Update those seen; doubted people get a new id if they were, and are dropped if not."""
+        for at in doubted:
+            self._persons[at].track_id = None
+        for row, person in owner.items():
+            self._see(person, people, row)
+        gone = [self._persons[at] for at in doubted if self._persons[at].track_id is None]
+        self._persons = [person for person in self._persons if person not in gone]
 
     def reset(self) -> None:
         """Drop all tracks, for example after a lost connection; ids are never reused."""
