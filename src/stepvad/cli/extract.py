@@ -62,6 +62,10 @@ Follow = Annotated[
         help="Follow people whom the detector loses, such as those who fall, by their last pose."
     ),
 ]
+Rate = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="Look at this many frames per second at most; defaults to all."),
+]
 VideoJobsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
@@ -97,6 +101,7 @@ class NetworkOptions:
     device: DeviceOption = "cpu"
     min_confidence: MinConfidence = 0.25
     follow: Follow = True
+    rate: Rate = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,7 @@ def extract(
             engine=choose_engine(networks.engine, networks.precision, networks.device),
             min_confidence=networks.min_confidence,
             follow=networks.follow,
+            rate=networks.rate,
             duration_s=cameras.duration,
         )
         outcomes = extract_all(sources, settings, jobs=jobs, threads=threads, report=report)

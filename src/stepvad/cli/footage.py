@@ -182,6 +182,7 @@ def _extraction(
         engine=choose_engine(networks.engine, networks.precision, networks.device),
         min_confidence=networks.min_confidence,
         follow=networks.follow,
+        rate=networks.rate,
         duration_s=None,
     )
 

@@ -106,6 +106,7 @@ class ExtractionSettings:
     engine: PoseEngine
     min_confidence: float
     follow: bool
+    rate: float | None
     duration_s: float | None
     origin: PartOrigin
     stop: threading.Event = field(default_factory=threading.Event)
@@ -120,6 +121,7 @@ class ExtractionSettings:
         engine: PoseEngine,
         min_confidence: float,
         follow: bool = True,
+        rate: float | None = None,
         duration_s: float | None,
     ) -> ExtractionSettings:
         """The settings with the networks' files, fetched if need be, and their checksums."""
@@ -132,8 +134,9 @@ class ExtractionSettings:
             "engine": str(engine),
             "min_confidence": min_confidence,
             "follow": "last pose" if follow else None,
+            "rate": rate,
         }
-        return cls(output, *files, engine, min_confidence, follow, duration_s, origin)
+        return cls(output, *files, engine, min_confidence, follow, rate, duration_s, origin)
 
     def file(self, name: str) -> Path:
         """The track file of a video."""
@@ -267,6 +270,7 @@ def _extract(
     options = ExtractionOptions(
         min_confidence=settings.min_confidence,
         follow=settings.follow,
+        rate=settings.rate,
         stop=settings.stop,
         report=report,
     )

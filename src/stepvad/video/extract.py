@@ -22,6 +22,7 @@ from stepvad.video.parts import FoundPeople, Parts
 from stepvad.video.people import NOBODY
 from stepvad.video.pose import PoseEstimator
 from stepvad.video.source import DecodeStats, Frame, VideoFile, check_file
+from stepvad.video.thinning import at_rate
 from stepvad.video.tracker import Tracker
 
 MIN_CONFIDENCE = 0.25
@@ -54,6 +55,8 @@ class ExtractionOptions:
     """People whose mean joint confidence is lower are discarded."""
     follow: bool = True
     """Whether people whom the detector loses are followed by their last pose."""
+    rate: float | None = None
+    """Frames per second to look at, at most; None for all."""
     stop: threading.Event = field(default_factory=threading.Event)
     report: Report = silent
 
@@ -115,7 +118,7 @@ def extract_file(
     *,
     frames: FrameRange = ALL_FRAMES,
 ) -> Extraction | None:
-    """Extract the poses of some frames, numbered as in the video.
+    """Extract the poses of some frames, numbered as in the video, or by a lower rate.
 
     Frames already in `parts` are decoded but not passed to the networks again. If `stop` is set,
     returns None; `parts` then holds the frames processed so far.
@@ -124,19 +127,25 @@ def extract_file(
     first, end, stop = frames.first, frames.end, options.stop
     total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
     known = -1 if parts.latest is None else parts.latest.number
+    rate = options.rate if options.rate and (not video.fps or options.rate < video.fps) else None
+    decoded = 0
 
-    def wanted() -> Iterator[Frame]:
+    def within() -> Iterator[Frame]:
+        nonlocal decoded
         for frame in video:
             if stop.is_set() or (end is not None and frame.number >= end):
                 return
-            if frame.number >= first and frame.number > known:
+            if frame.number >= first:
+                decoded = frame.number + 1 - first
                 yield frame
 
     def progress(frame: Frame) -> None:
-        options.report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
+        options.report(Progress(video.camera, decoded, max(total, 0)))
 
+    sampled = at_rate(within(), rate, video.fps) if rate else within()
+    wanted = (frame for frame in sampled if frame.number > known)
     frames_per_s = _look(
-        wanted(), estimator, parts, progress, _follower(parts, follow=options.follow)
+        wanted, estimator, parts, progress, _follower(parts, follow=options.follow)
     )
     if stop.is_set():
         return None
@@ -145,7 +154,9 @@ def extract_file(
             f"{video.path}: expected frames from {first}, got a video of {video.counts.decoded}",
             hint="choose frames that it has",
         )
-    tracked = follow(parts, video.camera, fps=video.fps, min_confidence=options.min_confidence)
+    tracked = follow(
+        parts, video.camera, fps=rate or video.fps, min_confidence=options.min_confidence
+    )
     summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
     return replace(tracked, summary=summary)
 
@@ -170,7 +181,7 @@ def extract_camera(
     lag_s: list[float | None] = []
 
     def frames() -> Iterator[Frame]:
-        for frame in camera:
+        for frame in at_rate(camera, options.rate) if options.rate else camera:
             if before is None:
                 yield frame
             else:
@@ -191,7 +202,7 @@ def extract_camera(
             f"camera {camera.name}: expected frames, got none",
             hint="check its address, its credentials and the network",
         )
-    tracked = follow(parts, camera.name, fps=None, min_confidence=options.min_confidence)
+    tracked = follow(parts, camera.name, fps=options.rate, min_confidence=options.min_confidence)
     summary = replace(
         tracked.summary, frames_per_s=frames_per_s, lag_s=(lag_s or [None])[0], counts=camera.counts
     )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, iou, join
+from stepvad.video.neighbours import keep_to_own_body
+from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, extents, iou, join
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
 
@@ -57,6 +58,7 @@ def look(
 ) -> list[People]:
     """Find the people in every image: those detected, then those followed from their last pose."""
     found = estimator.estimate(images, estimator.detect(images))
+    found = keep_to_own_body(estimator, images, found)
     lost = [_lost(poses, people) for poses, people in zip(last, found, strict=True)]
     rows = [row for row, poses in enumerate(lost) if len(poses)]
     if rows:
@@ -129,11 +131,6 @@ def _last_poses(known: Sequence[_Known], now_s: float) -> LastPoses:
     unseen_s = np.array([now_s - one.seen_s for one in known], np.float32)
     corners = _grown(np.stack([one.corners for one in known]), 1 + WIDENING * unseen_s)
     return LastPoses(corners, np.array([one.diagonal for one in known], np.float32))
-
-
-def extents(keypoints: Float32s) -> Float32s:
-    """Corners `(N, 4)` of poses `(N, V, 2)`."""
-    return np.concatenate([keypoints.min(axis=1), keypoints.max(axis=1)], axis=1)
 
 
 def _lost(last: LastPoses, people: People) -> LastPoses:

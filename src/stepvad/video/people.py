@@ -130,6 +130,11 @@ def join(first: People, second: People) -> People:
     )
 
 
+def extents(keypoints: Float32s) -> Float32s:
+    """Corners `(N, 4)` of poses `(N, V, 2)`."""
+    return np.concatenate([keypoints.min(axis=1), keypoints.max(axis=1)], axis=1)
+
+
 def iou(a: Float32s, b: Float32s) -> Float32s:
     """Overlap of boxes `(A, 4)` and `(B, 4)`: shared area over joint area, `(A, B)`."""
     low = np.maximum(a[:, None, :2], b[None, :, :2])
