@@ -60,8 +60,21 @@ def test_muted_windows_neither_begin_nor_raise_nor_prolong_an_event() -> None:
 
 
 def test_a_low_score_that_is_muted_calms_nobody() -> None:
-    (event,) = find(scores(of_track([3, 3, 0, 1.5], [1, 1, 0.2, 1])), FPS, RULES)
-    assert (event.first_s, event.last_s) == (0.0, 0.3)
+    (event,) = find(scores(of_track([3, 3, 3, 0, 1.5], [1, 1, 1, 0.2, 1])), FPS, RULES)
+    assert (event.first_s, event.last_s) == (0.0, 0.4)
+
+
+def test_time_out_of_sight_is_no_time_above_the_threshold() -> None:
+    """Two glimpses with a gap between them are not a high score that lasts."""
+    unseen = [1, 1, *[0.2] * 6, 1, 1]
+    assert find(scores(of_track([3] * 10, unseen)), FPS, RULES) == []
+    (event,) = find(scores(of_track([3] * 11, [*unseen, 1])), FPS, RULES)
+    assert (event.first_s, event.last_s) == (0.8, 1.0)
+
+
+def test_a_low_score_after_a_muted_one_calms() -> None:
+    (event,) = find(scores(of_track([3, 3, 3, 3, 0, 1.5, 3], [1, 1, 1, 0.2, 1, 1, 1])), FPS, RULES)
+    assert (event.first_s, event.last_s) == (0.0, 0.2)
 
 
 @given(

@@ -18,7 +18,7 @@ from stepvad.archive.scorefile import ClipScores, read_facts, read_scores
 from stepvad.archive.storage import Directory
 from stepvad.calibration import RULES, file
 from stepvad.errors import DataError, StepvadError
-from stepvad.incidents.events import Event, Rules, find, without_muted
+from stepvad.incidents.events import Event, Rules, blank_muted, find, high_or_next
 from stepvad.model.scoring import WindowScores
 from stepvad.progress import Progress, Report, silent
 
@@ -200,15 +200,9 @@ def _rate(clip: str, clips: Mapping[str, ClipWindows], fps: float | None, name: 
 def _that_matter(parts: Iterator[ClipScores], rules: Rules) -> WindowScores:
     """Keep only windows above the calm level and the ones right after, to bound memory."""
     kept: list[WindowScores] = []
-    before: tuple[int, bool] | None = None  # track and whether above, of the last window
+    before = 0, False
     for part in parts:
-        windows = without_muted(part.windows, rules)
-        if not len(windows):
-            continue
-        above = np.float32(rules.calm) - 1e-6 * abs(rules.calm) <= windows.A
-        same = np.diff(windows.track_id, prepend=windows.track_id[:1]) == 0
-        after = np.concatenate(([False], above[:-1])) & same
-        after[0] = before is not None and before == (int(windows.track_id[0]), True)
-        kept.append(windows.part(np.flatnonzero(above | after)))
-        before = int(windows.track_id[-1]), bool(above[-1])
+        windows = blank_muted(part.windows, rules)
+        mask, before = high_or_next(windows, rules, before)
+        kept.append(windows.part(np.flatnonzero(mask)))
     return WindowScores.join(kept, 0)

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from stepvad.detector import Detector
 from stepvad.errors import DataError
 from stepvad.incidents.camera_state import CameraEventsState, PeakState
+from stepvad.incidents.descents import Descent, SlotPeople, went_down
 from stepvad.incidents.events import (
     Change,
     ChangeKind,
     Event,
     EventDetector,
     Rules,
-    without_muted,
+    blank_muted,
 )
 from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
@@ -31,6 +32,10 @@ KEPT_S = 45.0
 """How long poses are kept, to explain events and to monitor drift."""
 MOST_PEOPLE = 256
 """More people than an image shows; a sender of more would delay the other cameras."""
+
+WENT_DOWN = "went down"
+"""Label of an event in which somebody went down and was not seen again."""
+WENT_DOWN_WORDS = "went down fast and was not seen again"
 
 RecordChange = tuple[ChangeKind, Record]
 
@@ -49,14 +54,8 @@ class CameraProfile:
     zones: Mapping[str, Sequence[tuple[float, float]]]
     """Corners as fractions of the image."""
     min_confidence: float = 0.25
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotPeople:
-    """The people in one time slot."""
-
-    slot: int
-    poses: tuple[Pose, ...]
+    went_down: bool = False
+    """Whether people who go down fast and are not seen again raise an event."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,7 +158,7 @@ class CameraEvents:
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
     ) -> list[RecordChange]:
         """Process the scores of a slot and return the changes; muted windows change nothing."""
-        windows = without_muted(windows, self.profile.rules)
+        windows = blank_muted(windows, self.profile.rules)
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))
         self._forget(slot)
@@ -168,6 +167,9 @@ class CameraEvents:
         found: list[RecordChange] = []
         for change in self._detector.update(slot / rate, windows, rate):
             found += self._changed(change, slot, windows)
+        if self.profile.went_down:
+            for descent in went_down(self.kept, rate, size):
+                found.append(self._went_down(descent, slot))
         if (
             self.open is not None
             and not self._is_reported
@@ -180,7 +182,8 @@ class CameraEvents:
         """Add the explanation to the event if it is still open."""
         if self.open is None or self.open.id != event:
             return []
-        self.open = replace(self.open, why=why)
+        fell = self.open.label == WENT_DOWN
+        self.open = replace(self.open, why=_with_descent(why) if fell else why)
         return [("update", self.open)]
 
     def lose(self, by: EndedBy) -> list[RecordChange]:
@@ -205,6 +208,26 @@ class CameraEvents:
         n = self.kept[-1].slot - since + 1 if self.kept else 0
         people = tracks_of(columns[0], columns[1], columns[2], columns[3]) if rows else ()
         return since, Clip(self.profile.camera, self.profile.rate, n, people, self.skeleton)
+
+    def _went_down(self, descent: Descent, slot: int) -> RecordChange:
+        """Raise an event whose score is the threshold, or mark the open one."""
+        rate, key = self.profile.rate, (descent.track, descent.last)
+        kind: ChangeKind = "new" if self.open is None else "update"
+        event = Event(
+            first_s=descent.began / rate,
+            last_s=slot / rate,
+            tracks=(descent.track,),
+            peak=self.profile.rules.threshold,
+            peak_s=descent.last / rate,
+            peak_track=descent.track,
+        )
+        no_energy = np.empty(0, np.float32)
+        self._peaks.setdefault(key, _Peak(descent.last, no_energy, 0.0, self._box(*key), 1.0))
+        record = self._record(self._detector.insert(event), None)
+        if record.label != WENT_DOWN:
+            record = replace(record, label=WENT_DOWN, why=_with_descent(record.why))
+        self.open = record
+        return self._tell(kind, record, slot)
 
     def _changed(self, change: Change, slot: int, windows: WindowScores) -> list[RecordChange]:
         event = change.event
@@ -277,7 +300,7 @@ class CameraEvents:
         """The highest current score of the people involved."""
         if windows is None:
             return None
-        own = windows.A[np.isin(windows.track_id, event.tracks)]
+        own = windows.A[np.isin(windows.track_id, event.tracks) & ~np.isnan(windows.A)]
         return float(own.max()) if len(own) else None
 
     def _note(self, windows: WindowScores) -> None:
@@ -310,6 +333,10 @@ class CameraEvents:
             self.kept.popleft()
         if len(self._peaks) > 1024:
             self._peaks = {at: peak for at, peak in self._peaks.items() if peak.slot >= oldest}
+
+
+def _with_descent(why: str | None) -> str:
+    return WENT_DOWN_WORDS if why is None else f"{WENT_DOWN_WORDS}; {why}"
 
 
 def box_of(pose: Pose) -> Box:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -182,10 +182,10 @@ class EventDetector:
         """Process the scores of one frame and return the changes, including events that ended.
 
         Windows of frames in which a person was missed arrive late; an event that had ended by the
-        previous frame stays ended. Muted windows are left out: they neither alarm nor calm.
+        previous frame stays ended.
         """
         changes = [*self.pass_time(now_s - 1 / fps)]
-        windows = without_muted(windows, self.rules)
+        windows = blank_muted(windows, self.rules)
         order = np.lexsort((windows.track_id, windows.frame))
         for track, frame, score in zip(
             windows.track_id[order].tolist(),
@@ -203,19 +203,25 @@ class EventDetector:
         return changes
 
     def see(self, track: int, time_s: float, score: float) -> Iterator[Change]:
-        """Process one score and yield the changes."""
+        """Process one score and yield the changes; NaN is that of a muted window."""
+        if np.isnan(score):
+            self._lose_sight(track)
+            return
         candidate = self._candidate(track, time_s, score)
-        if candidate is None or candidate.last_s - candidate.first_s < self.rules.min_s - SLACK_S:
+        if candidate is None or not self._lasts(candidate):
             return
         if self._open is not None:
             yield from self.pass_time(time_s)
-        if self._open is None:
-            self._open = candidate
-            yield Change("new", candidate)
-            return
-        before, self._open = self._open, self._open.joined(candidate)
-        if (before.tracks, before.peak) != (self._open.tracks, self._open.peak):
-            yield Change("update", self._open)
+        before, now = self._open, self.insert(candidate)
+        if before is None:
+            yield Change("new", now)
+        elif (before.tracks, before.peak) != (now.tracks, now.peak):
+            yield Change("update", now)
+
+    def insert(self, event: Event) -> Event:
+        """Open an event, or join it to the open one; return the open one."""
+        self._open = event if self._open is None else self._open.joined(event)
+        return self._open
 
     def pass_time(self, now_s: float) -> Iterator[Change]:
         """End the open event if it has been silent for long enough."""
@@ -236,6 +242,16 @@ class EventDetector:
     def _is_past(self, event: Event, now_s: float) -> bool:
         """Whether it is too late now for anything to join the event."""
         return now_s - event.last_s > self.rules.gap_s + SLACK_S
+
+    def _lasts(self, event: Event) -> bool:
+        """Whether a person was above the threshold for long enough."""
+        return event.last_s - event.first_s >= self.rules.min_s - SLACK_S
+
+    def _lose_sight(self, track: int) -> None:
+        """A muted window neither calms a person nor counts; before an event, it starts anew."""
+        candidate = self._alarmed.get(track)
+        if candidate is not None and not self._lasts(candidate):
+            del self._alarmed[track]
 
     def _candidate(self, track: int, time_s: float, score: float) -> Event | None:
         """The person's candidate event since passing the threshold; None if calm."""
@@ -316,15 +332,39 @@ def without_muted(windows: WindowScores, rules: Rules) -> WindowScores:
     return windows.part(np.flatnonzero(~muted)) if muted.any() else windows
 
 
+def blank_muted(windows: WindowScores, rules: Rules) -> WindowScores:
+    """The windows, the scores of muted ones being NaN."""
+    muted = rules.muted(windows)
+    if not muted.any():
+        return windows
+    return replace(windows, A=np.where(muted, np.float32(np.nan), windows.A))
+
+
 def that_matter(windows: WindowScores, rules: Rules) -> WindowScores:
-    """Scores above the calm level and those right after them, sorted by time, without muted ones.
+    """Scores above the calm level and those right after them, sorted by time, muted ones NaN.
 
     They yield the same events as all scores, at this threshold and at any higher one.
     """
-    windows = without_muted(windows, rules)
+    windows = blank_muted(windows, rules)
     by_track = np.lexsort((windows.frame, windows.track_id))
-    above = windows.A[by_track] >= np.float32(rules.calm) - 1e-6 * abs(rules.calm)
-    same = np.diff(windows.track_id[by_track], prepend=0) == 0
-    after = np.concatenate(([False], above[:-1])) & same if len(above) else above
-    kept = by_track[above | after]
+    kept = by_track[high_or_next(windows.part(by_track), rules)[0]]
     return windows.part(kept[np.lexsort((windows.track_id[kept], windows.frame[kept]))])
+
+
+def high_or_next(
+    windows: WindowScores, rules: Rules, before: tuple[int, bool] = (0, False)
+) -> tuple[NDArray[np.bool_], tuple[int, bool]]:
+    """Mask of windows above the calm level and of those that follow them, muted ones between.
+
+    `windows` are sorted by track and frame, the scores of muted ones being NaN. `before` has the
+    track of the last window before them that was not muted, and whether it was above; the second
+    value is the same of these windows.
+    """
+    values = windows.A
+    above = np.float32(rules.calm) - 1e-6 * abs(rules.calm) <= values
+    known = np.concatenate(([True], ~np.isnan(values)))
+    tracks = np.concatenate(([before[0]], windows.track_id))
+    highs = np.concatenate(([before[1]], above))
+    latest = np.maximum.accumulate(np.where(known, np.arange(len(values) + 1), 0))
+    follows = highs[latest[:-1]] & (tracks[latest[:-1]] == windows.track_id)
+    return above | follows, (int(tracks[latest[-1]]), bool(highs[latest[-1]]))

@@ -94,6 +94,9 @@ class CameraSettings(Section):
     threshold: float | None = Field(
         None, gt=0, description="Score of an alert; else that of the model's calibration."
     )
+    went_down: bool = Field(
+        False, description="Alert if somebody goes down fast and is not seen for two seconds."
+    )
     zones: dict[str, Zone] = Field(
         default_factory=dict,
         description="Named polygons whose corners are fractions of the picture, from 0 to 1.",

@@ -130,6 +130,7 @@ class Pipeline:
             model_sha256=model.sha256,
             zones=camera.zones,
             min_confidence=self._settings.pose.min_confidence,
+            went_down=camera.went_down,
         )
         epochs = partial(self._store.next_epoch, camera.name)
         self.watchers[camera.name] = Watcher(profile, epochs, skeleton)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.video.glitches import LastGood
 from stepvad.video.motion import BoxMotion
 from stepvad.video.people import Float32s, People, iou, pose_overlap
 
@@ -45,6 +46,7 @@ class Person:
     time_s: float
     track_id: int | None = None
     """None until seen twice."""
+    good: LastGood | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

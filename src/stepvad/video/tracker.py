@@ -8,6 +8,7 @@ from scipy.optimize import linear_sum_assignment
 
 from stepvad.poses import Pose
 from stepvad.video.association import Likeness, Person, likeness, twins
+from stepvad.video.glitches import LastGood
 from stepvad.video.motion import BoxMotion
 from stepvad.video.people import People
 
@@ -52,6 +53,7 @@ class Tracker:
     def update(self, people: People, *, time_s: float | None = None) -> list[Pose]:
         """Match the people of the next frame; return the tracked poses in the given order.
 
+        Poses out of line with those before them are left out; their people stay known.
         `time_s` is the time of the frame by any clock; without it, frames are `FRAME_S` apart.
         """
         first = self._now is None
@@ -76,7 +78,7 @@ class Tracker:
         return [
             Pose(person.track_id, people.keypoints[row], people.confidence[row])
             for row, person in sorted(owner.items(), key=lambda item: item[0])
-            if person.track_id is not None
+            if person.track_id is not None and self._is_good(person)
         ]
 
     def _advance(self, time_s: float | None) -> tuple[float, float]:
@@ -111,6 +113,14 @@ class Tracker:
         person.time_s = self._now or 0.0
         if person.track_id is None:
             person.track_id = self._new_id()
+
+    def _is_good(self, person: Person) -> bool:
+        """Whether the pose of a person just seen is in line with those before."""
+        now = self._now or 0.0
+        if person.good is None:
+            person.good = LastGood(person.keypoints, now)
+            return True
+        return person.good.accepts(person.keypoints, now)
 
     def _begin(self, people: People, row: int, *, confirmed: bool) -> Person:
         """Start a track; people in the very first frame need no confirmation."""

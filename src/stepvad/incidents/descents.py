@@ -1,0 +1,132 @@
+"""People who go down fast and are not seen again: those whom a pose network loses on the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepvad.poses import Pose
+
+ABSENT_S = 2.0
+"""How long a person must stay unseen."""
+DOWN_S, LEAST_DROP = 1.0, 0.5
+"""The middle of the body falls by this many body heights within this time before the end."""
+HISTORY_S, LEAST_S = 3.0, 0.5
+"""How far back the body height is measured, and how long a person must have been seen."""
+EDGE = 0.05
+"""Who ends nearer to a side or the bottom, as a share of the picture, may have left it."""
+NEARBY = 1.0
+"""Body heights within which somebody new may be the same person."""
+LAPSE_S = 0.3
+"""How long before the end a new track may begin that is the same person."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotPeople:
+    """The people in one time slot."""
+
+    slot: int
+    poses: tuple[Pose, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Who went down, in which slot the descent began, and the last slot with a pose."""
+
+    track: int
+    began: int
+    last: int
+
+
+def went_down(kept: Sequence[SlotPeople], rate: float, size: tuple[int, int]) -> list[Descent]:
+    """The people who went down `ABSENT_S` before the latest slot and were not seen since.
+
+    `kept` has the people of the last seconds, oldest first. Every descent is found in one slot
+    only, that in which the wait is over.
+    """
+    gone, later = _gone(kept, rate)
+    found = []
+    for track in gone:
+        path = _Path.of(kept, track, rate)
+        if path is not None and path.falls(rate) and path.ends_inside(size):
+            since = path.slots[-1] - LAPSE_S * rate
+            if not any(path.is_near(pose) for pose in _newcomers(kept, since, later)):
+                found.append(Descent(track, path.highest(rate), int(path.slots[-1])))
+    return found
+
+
+def _gone(kept: Sequence[SlotPeople], rate: float) -> tuple[list[int], set[int]]:
+    """Tracks whose last pose has just become old enough, and all tracks seen since."""
+    wait = round(ABSENT_S * rate)
+    now = kept[-1].slot if kept else 0
+    before = kept[-2].slot if len(kept) > 1 else now - 1
+    later: set[int] = set()
+    gone: list[int] = []
+    for seen in reversed(kept):
+        if seen.slot <= before - wait:
+            break
+        own = {pose.track_id for pose in seen.poses}
+        if seen.slot <= now - wait:
+            gone += sorted(own - later - {*gone})
+        else:
+            later |= own
+    return gone, later
+
+
+def _newcomers(kept: Sequence[SlotPeople], since: float, later: set[int]) -> list[Pose]:
+    """First poses of the tracks that began since."""
+    first = {pose.track_id: (seen.slot, pose) for seen in reversed(kept) for pose in seen.poses}
+    return [pose for track, (slot, pose) in first.items() if track in later and slot >= since]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Path:
+    """Slots `(n,)` and joints `(n, V, 2)` of one track."""
+
+    slots: NDArray[np.int64]
+    keypoints: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, kept: Sequence[SlotPeople], track: int, rate: float) -> _Path | None:
+        """The last seconds of a track; None if it is too short."""
+        rows = [(s.slot, p.keypoints) for s in kept for p in s.poses if p.track_id == track]
+        rows = [row for row in rows if row[0] > rows[-1][0] - HISTORY_S * rate]
+        if len(rows) < 3 or rows[-1][0] - rows[0][0] < LEAST_S * rate:
+            return None
+        return cls(np.array([row[0] for row in rows]), np.stack([row[1] for row in rows]))
+
+    @property
+    def height(self) -> float:
+        """The height of the body while it was upright, in pixels."""
+        tall = self.keypoints[..., 1].max(axis=1) - self.keypoints[..., 1].min(axis=1)
+        return max(float(np.percentile(tall, 90)), 1.0)
+
+    def falls(self, rate: float) -> bool:
+        """Whether the middle of the body falls fast at the end."""
+        middle = self._lately(rate)
+        return bool((middle[-1] - middle.min()) / self.height >= LEAST_DROP)
+
+    def highest(self, rate: float) -> int:
+        """The slot in which the descent began."""
+        upwards = self._lately(rate)[::-1]
+        return int(self.slots[-1 - int(upwards.argmin())])
+
+    def ends_inside(self, size: tuple[int, int]) -> bool:
+        """Whether the last pose is away from the sides and the bottom of the picture."""
+        width, height = size
+        (left, _), (right, bottom) = self.keypoints[-1].min(axis=0), self.keypoints[-1].max(axis=0)
+        return bool(
+            left > EDGE * width and right < (1 - EDGE) * width and bottom < (1 - EDGE) * height
+        )
+
+    def is_near(self, pose: Pose) -> bool:
+        """Whether somebody is where the person was last."""
+        apart = pose.keypoints.mean(axis=0) - self.keypoints[-1].mean(axis=0)
+        return bool(np.linalg.norm(apart) < NEARBY * self.height)
+
+    def _lately(self, rate: float) -> NDArray[np.float32]:
+        """How far down the middle of the body is, in the time before the end."""
+        return self.keypoints[self.slots > self.slots[-1] - DOWN_S * rate].mean(axis=1)[:, 1]
