@@ -7,14 +7,18 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from stepvad.intake.frame_buffers import BufferPool
 from stepvad.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
 from stepvad.video.people import People, no_boxes
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
-IMAGE = np.zeros((4, 4, 3), np.uint8)
 
 
-def frame(number: int, camera: str = "a", *, picture: bool = True) -> QueuedFrame:
+def frame(
+    number: int, camera: str = "a", *, picture: bool = True, pool: BufferPool | None = None
+) -> QueuedFrame:
+    """A frame with an image in the buffer of its number, or with poses."""
+    pool = pool or BufferPool(1 + number, 48)
     return QueuedFrame(
         camera=camera,
         number=number,
@@ -23,7 +27,7 @@ def frame(number: int, camera: str = "a", *, picture: bool = True) -> QueuedFram
         slot=number,
         arrived=0.0,
         size=(4, 4),
-        image=IMAGE if picture else None,
+        image=pool.hold(number, (4, 4, 3)) if picture else None,
         poses=None if picture else (),
     )
 
