@@ -15,6 +15,7 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -39,7 +40,9 @@ class BufferPool:
         self.buffer_bytes = -(-image_bytes // PAGE) * PAGE
         self.fd = _unnamed_file(self.buffers * self.buffer_bytes)
         self._close = weakref.finalize(self, os.close, self.fd)
-        self._held: dict[int, SharedImage] = {}
+        self._held: dict[int, int] = {}
+        """The serial number of the image in each buffer."""
+        self._serials = count()
         self._freed: list[int] = []
         self._is_retired = False
         self._lock = threading.Lock()
@@ -60,13 +63,13 @@ class BufferPool:
         with self._lock:
             if number >= self.buffers or number in self._held or number in self._freed:
                 raise DataError(f"capture: expected a buffer that was lent to it, got {number}")
-            image = self._held[number] = SharedImage(self, number, shape)
-            return image
+            serial = self._held[number] = next(self._serials)
+            return SharedImage(self, number, serial, shape)
 
     def free(self, image: SharedImage) -> None:
         """Make the buffer of an image available again; does nothing the second time."""
         with self._lock:
-            if self._held.get(image.number) is not image:
+            if self._held.get(image.number) != image.serial:
                 return
             del self._held[image.number]
             self._freed.append(image.number)
@@ -95,6 +98,8 @@ class SharedImage:
 
     pool: BufferPool
     number: int
+    serial: int
+    """Counts the images of its pool, from 0."""
     shape: Shape
 
     def free(self) -> None:
