@@ -77,7 +77,7 @@ class TooLarge:
 
 def too_large(site: ChildPipe, camera: CameraSettings) -> None:
     """Plays that video as a capture process plays any other."""
-    capture_module.VideoFile = TooLarge  # type: ignore[assignment,misc]
+    vars(capture_module)["VideoFile"] = TooLarge
     capture_module.capture(site, camera)
 
 

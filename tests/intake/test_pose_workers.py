@@ -51,8 +51,7 @@ def fails_once(site: ChildPipe, settings: PoseSettings, how: str, mark: str) -> 
             (value,) = np.unique(image)
             yield somebody(float(value))
 
-    pose_workers.look = look  # type: ignore[assignment]
-    pose_workers.open_estimator = lambda *_, **__: None  # type: ignore[assignment,return-value]
+    vars(pose_workers).update(look=look, open_estimator=lambda *_, **__: None)
     pose_workers.find_people(site, settings)
 
 
