@@ -13,11 +13,13 @@ import pytest
 
 from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
+from stepvad.intake.frame_buffers import BufferPool
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.intake.pose_workers import PoseWorker
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.file import load
 from stepvad.video.people import Boxes, LastPoses, People
+from tests.intake.pools import write
 from tests.site.sites import video_camera, write_networks, write_site
 from tests.video.graphs import yolox_of_bright
 from tests.video.servers import SLOWER
@@ -25,7 +27,15 @@ from tests.video.servers import SLOWER
 BRIGHT, DARK = (np.full((64, 64, 3), grey, np.uint8) for grey in (255, 0))
 
 
-def frame(number: int, camera: str = "left", *, connection: int = 0, side: int = 64) -> QueuedFrame:
+def frame(
+    number: int,
+    camera: str = "left",
+    *,
+    connection: int = 0,
+    side: int = 64,
+    pool: BufferPool | None = None,
+) -> QueuedFrame:
+    image = BRIGHT if number < 3 else DARK
     return QueuedFrame(
         camera=camera,
         number=number,
@@ -34,7 +44,7 @@ def frame(number: int, camera: str = "left", *, connection: int = 0, side: int =
         slot=number,
         arrived=100 + number / 10,
         size=(side, side),
-        image=BRIGHT if number < 3 else DARK,
+        image=None if pool is None else write(pool, number, image),
     )
 
 
@@ -96,9 +106,10 @@ def test_a_worker_finds_a_person_again_whom_the_detector_loses(
     tmp_path: Path, *, follow: bool
 ) -> None:
     found: list[list[bool]] = []
+    pool = BufferPool(6, BRIGHT.nbytes)
     with working(tmp_path, follow=follow) as queues:
         for number in range(6):
-            queues.put(frame(number))
+            queues.put(frame(number, pool=pool))
             until = time.monotonic() + 30 * SLOWER
             while not (items := queues.next(0.2)) and time.monotonic() < until:
                 pass

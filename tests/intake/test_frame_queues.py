@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from stepvad.intake.frame_buffers import BufferPool
 from stepvad.intake.frame_queues import TRIES, FrameQueues, Lost, QueuedFrame
 from stepvad.video.people import People, no_boxes
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
-IMAGE = np.zeros((4, 4, 3), np.uint8)
 
 
-def frame(number: int, camera: str = "a", *, picture: bool = True) -> QueuedFrame:
+def frame(
+    number: int, camera: str = "a", *, picture: bool = True, pool: BufferPool | None = None
+) -> QueuedFrame:
+    """A frame with an image in the buffer of its number, or with poses."""
+    pool = pool or BufferPool(1 + number, 48)
     return QueuedFrame(
         camera=camera,
         number=number,
@@ -23,7 +28,7 @@ def frame(number: int, camera: str = "a", *, picture: bool = True) -> QueuedFram
         slot=number,
         arrived=0.0,
         size=(4, 4),
-        image=IMAGE if picture else None,
+        image=pool.hold(number, (4, 4, 3)) if picture else None,
         poses=None if picture else (),
     )
 
@@ -165,3 +170,38 @@ def test_nothing_is_held_without_end(queues: FrameQueues) -> None:
             for one in queues.take(1, 0):
                 queues.finish(one, NOBODY)
     assert queues.size() <= 4 + 8
+
+
+def test_the_buffer_of_a_frame_is_freed_when_it_is_done_with(queues: FrameQueues) -> None:
+    pool = BufferPool(8, 48)
+    for number in range(6):
+        queues.put(frame(number, pool=pool))
+    assert pool.lend_freed() == (0, 1), "shed"
+    done, failed = queues.take(2, 0)
+    assert pool.lend_freed() == ()
+    queues.finish(done, NOBODY)
+    assert pool.lend_freed() == (2,)
+    queues.finish(failed, None)
+    assert pool.lend_freed() == (3,)
+    queues.put(replace(frame(7, pool=pool), number=0))
+    assert pool.lend_freed() == (7,), "late"
+
+
+def test_the_buffer_of_a_frame_given_back_is_kept_until_the_last_try(queues: FrameQueues) -> None:
+    pool = BufferPool(8, 48)
+    queues.put(frame(0, pool=pool))
+    for _ in range(TRIES):
+        assert pool.lend_freed() == ()
+        queues.give_back(queues.take(1, 0))
+    assert pool.lend_freed() == (0,)
+
+
+def test_a_frame_given_back_to_a_full_queue_is_shed_with_its_buffer(queues: FrameQueues) -> None:
+    pool = BufferPool(8, 48)
+    queues.put(frame(0, pool=pool))
+    taken = queues.take(1, 0)
+    for number in range(1, 5):
+        queues.put(frame(number, pool=pool))
+    queues.give_back(taken)
+    assert pool.lend_freed() == (0,)
+    assert [one.number for one in queues.take(99, 0)] == [1, 2, 3, 4]

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.incidents.record import Record
+from stepvad.intake.frame_buffers import NAME
 from tests.fleet.disks import small_disk
 from tests.processes import wait_until_nobody_is_left
 from tests.site.sites import (
@@ -100,6 +102,43 @@ def test_a_camera_that_goes_away_and_comes_back(
             assert user.split(":")[1] not in running.log.read_text()
     finally:
         server.kill()
+
+
+@pytest.mark.parametrize("victims", [("site",), ("supervisor", "site")])
+def test_a_site_reads_no_pixel_and_its_death_leaves_none(
+    tmp_path: Path, victims: tuple[str, ...]
+) -> None:
+    networks = write_networks(tmp_path)
+    cameras = [video_camera(name, tmp_path) for name in ("left", "right")]
+    with Running(write_site(tmp_path, *cameras, networks)) as running:
+        wait_until(lambda: len({r.camera for r in running.events()}) == 2, 60 * SLOWER)
+        processes = running.processes()
+        captures = [processes[f"capture-{name}"] for name in ("left", "right")]
+        assert all(NAME in Path(f"/proc/{pid}/maps").read_text() for pid in captures)
+        site = processes["site"]
+        assert len(_pools(site)) == 2
+        assert NAME not in Path(f"/proc/{site}/maps").read_text(), "the site maps no image"
+        for victim in victims:
+            os.kill(processes[victim], signal.SIGKILL)
+        children = [pid for name, pid in processes.items() if name not in ("supervisor", "site")]
+        wait_until(lambda: not any(map(_is_running, children)), 10 * SLOWER)
+        assert not [*Path("/dev/shm").glob(f"*{NAME}*")]
+
+
+def _pools(pid: int) -> list[str]:
+    """The pools of frame buffers that a process has open."""
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += [str(path.readlink())] if NAME in str(path.readlink()) else []
+    return found
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _of(running: Running, camera: str) -> list[Record]:

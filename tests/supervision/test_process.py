@@ -16,9 +16,14 @@ from numpy.typing import NDArray
 
 from stepvad.errors import DataError
 from stepvad.intake.child_messages import (
+    MOST_IMAGE_BYTES,
     FrameHeader,
+    FreedBuffers,
+    ImagePlace,
     ImagesHeader,
     PeopleHeader,
+    PoolOffer,
+    PoolRequest,
     Ready,
     StatusMessage,
     decode,
@@ -27,7 +32,6 @@ from stepvad.intake.child_messages import (
     encode,
     encode_last_poses,
     encode_people,
-    image_of,
 )
 from stepvad.supervision import process
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
@@ -217,9 +221,24 @@ def test_sending_to_a_child_that_does_not_read_has_a_limit(limits: None) -> None
 
 def test_messages_come_back_as_they_were_sent() -> None:
     header = FrameHeader(
-        connection=1, wall0=1e9, slot=7, arrived=3.5, shape=(2, 4, 3), shed=0, skipped=2
+        connection=1,
+        wall0=1e9,
+        slot=7,
+        arrived=3.5,
+        pool=1,
+        buffer=5,
+        shape=(2, 4, 3),
+        shed=0,
+        skipped=2,
     )
-    for message in (StatusMessage("online", "4 x 2 pixels"), header, Ready("no network")):
+    for message in (
+        StatusMessage("online", "4 x 2 pixels"),
+        PoolRequest(24),
+        PoolOffer(pool=1, buffers=11, buffer_bytes=4096),
+        FreedBuffers(pool=1, buffers=(3, 0)),
+        header,
+        Ready("no network"),
+    ):
         assert decode(encode(message)) == message
 
 
@@ -232,7 +251,8 @@ def test_messages_come_back_as_they_were_sent() -> None:
         b'{"type": "frame"}',
         b'{"type": "status", "state": "x", "reason": ""}',
         b'{"type": "frame", "connection": 0, "wall0": 0, "slot": 0, "arrived": 0, '
-        b'"shape": [100000, 100000, 3], "shed": 0, "skipped": 0}',
+        b'"pool": 1, "buffer": 0, "shape": [100000, 100000, 3], "shed": 0, "skipped": 0}',
+        b'{"type": "request", "image_bytes": %d}' % (MOST_IMAGE_BYTES + 1),
         b'{"type": "people", "people": [-1], "joints": 17}',
         b'{"type": "people", "people": [1], "joints": 1000000000}',
     ],
@@ -277,13 +297,14 @@ def test_people_travel_as_numbers() -> None:
 
 
 def test_last_poses_travel_as_numbers() -> None:
-    images = [np.zeros((2, n, 3), np.uint8) for n in (4, 5, 6)]
+    images = [ImagePlace(file=n // 2, offset=0, shape=(2, 4 + n, 3)) for n in range(3)]
     rows = np.arange(1, 11, dtype=np.float32).reshape(2, 5)
     sent = [LastPoses(rows[:1, :4], rows[:1, 4]), NOBODY, LastPoses(rows[1:, :4], rows[1:, 4])]
     data, body = encode_last_poses(images, sent)
     header = decode(data)
     assert isinstance(header, ImagesHeader)
-    assert header.shapes == ((2, 4, 3), (2, 5, 3), (2, 6, 3))
+    assert header.images == tuple(images)
+    assert header.files == 2
     found = decode_last_poses(header, body)
     for one, other in zip(sent, found, strict=True):
         assert (one.corners == other.corners).all()
@@ -293,13 +314,7 @@ def test_last_poses_travel_as_numbers() -> None:
     with pytest.raises(DataError, match="positive diagonals"):
         decode_last_poses(header, bytes(len(body)))
     with pytest.raises(DataError, match="expected 1 numbers of people, got 2"):
-        decode(b'{"type":"images","shapes":[[2,4,3]],"last":[1,2]}')
-
-
-def test_pixels_must_be_as_many_as_announced() -> None:
-    header = FrameHeader(
-        connection=0, wall0=0.0, slot=0, arrived=0.0, shape=(2, 4, 3), shed=0, skipped=0
-    )
-    assert image_of(header, bytes(24)).shape == (2, 4, 3)
-    with pytest.raises(DataError):
-        image_of(header, bytes(23))
+        decode(
+            b'{"type":"images","images":[{"file":0,"offset":0,"shape":[2,4,3]}],'
+            b'"files":1,"last":[1,2]}'
+        )

@@ -8,11 +8,11 @@ import time
 from itertools import count
 from pathlib import Path
 
-import numpy as np
-
 from stepvad.errors import StepvadError
+from stepvad.intake.buffer_lending import BufferBorrower, BufferLender
 from stepvad.intake.camera_states import CameraStates
-from stepvad.intake.child_messages import FrameHeader, StatusMessage, decode, encode, image_of
+from stepvad.intake.child_messages import FrameHeader, PoolRequest, StatusMessage, decode, encode
+from stepvad.intake.frame_buffers import SharedImage
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.intake.status import LiveStatus
 from stepvad.intake.time_slots import TimeSlots
@@ -20,7 +20,6 @@ from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.logs import Form
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.video.camera import Camera, StateChange
-from stepvad.video.pixels import Image
 from stepvad.video.source import Frame as Picture
 from stepvad.video.source import VideoFile
 
@@ -36,18 +35,23 @@ class _Sender:
 
     def __init__(self, site: ChildPipe, rate: float) -> None:
         self._site = site
+        self._buffers = BufferBorrower(site)
         self._rate = rate
         self._slots = TimeSlots(rate)
         self._epoch: int | None = None
         self._wall0 = 0.0
         self._skipped = 0
         self._dropped = 0
+        self._without_buffer = 0
 
     def say(self, message: StatusMessage) -> None:
         self._site.send(encode(message))
 
     def frame(self, picture: Picture, dropped: int = 0) -> None:
-        """Send a frame unless its slot is taken; `dropped` counts all frames dropped so far."""
+        """Send a frame unless its slot is taken or no buffer is free.
+
+        `dropped` counts all frames dropped so far.
+        """
         arrived = picture.arrived
         if picture.epoch != self._epoch:
             self._epoch, self._wall0 = picture.epoch, picture.wall
@@ -56,24 +60,28 @@ class _Sender:
         if slot is None:
             self._skipped += 1
             return
-        image = np.ascontiguousarray(picture.image)
-        height, width, _ = image.shape
+        buffer = self._buffers.write(picture.image)
+        if buffer is None:
+            self._without_buffer += 1
+            return
+        height, width, _ = picture.image.shape
         header = FrameHeader(
             connection=self._epoch,
             wall0=self._wall0,
             slot=slot,
             arrived=arrived,
+            pool=buffer.pool,
+            buffer=buffer.number,
             shape=(height, width, 3),
-            shed=dropped - self._dropped,
+            shed=dropped - self._dropped + self._without_buffer,
             skipped=self._skipped,
         )
-        self._skipped, self._dropped = 0, dropped
-        self._site.send(encode(header), image.data.cast("B"))
+        self._skipped, self._without_buffer, self._dropped = 0, 0, dropped
+        self._site.send(encode(header))
 
 
 def capture(site: ChildPipe, camera: CameraSettings) -> None:
     """Main loop of a capture process: send frames until the pipe closes or the file ends."""
-    site.end_with_site()
     sender = _Sender(site, camera.rate)
     try:
         if camera.kind == "stream":
@@ -132,10 +140,14 @@ class Capture:
         frames: FrameQueues,
         states: CameraStates,
         status: LiveStatus,
+        *,
+        buffers: int,
     ) -> None:
+        """`buffers` hold the images of its frames, from capture until people are found."""
         self.camera = camera
         self.process = SupervisedProcess(f"capture-{camera.name}", form, self, capture, camera)
         self._frames, self._states, self._status = frames, states, status
+        self._buffers = buffers
         self._numbers = count()
         self._processes = 0
 
@@ -149,25 +161,36 @@ class Capture:
     def serve(self, child: ChildProcess, stopping: threading.Event) -> bool:
         """Queue the frames and report the states of the process until it finishes or is stopped."""
         self._processes += 1
+        lender = BufferLender(child, self._buffers)
+        try:
+            return self._serve(child, lender, stopping)
+        finally:
+            lender.retire()
+
+    def _serve(self, child: ChildProcess, lender: BufferLender, stopping: threading.Event) -> bool:
         latest, is_online = time.monotonic(), False
         while not stopping.is_set():
             data = child.receive(WAIT_S)
             if data is None:
                 if is_online and time.monotonic() - latest > NO_FRAME_S:
                     raise HungError(f"showed nothing for {NO_FRAME_S:g} s")
+                lender.lend_freed()
                 continue
             latest = time.monotonic()
             message = decode(data)
             if isinstance(message, FrameHeader):
-                self._put(message, image_of(message, child.body()))
+                self._put(message, lender.image(message))
+            elif isinstance(message, PoolRequest):
+                lender.offer(message)
             elif isinstance(message, StatusMessage):
                 is_online = message.state == "online" and self.camera.kind == "stream"
                 self._states.report(self.camera.name, message)
                 if message.over:
                     return True
+            lender.lend_freed()
         return True
 
-    def _put(self, header: FrameHeader, image: Image) -> None:
+    def _put(self, header: FrameHeader, image: SharedImage) -> None:
         name = self.camera.name
         self._status.count(name, "shed", header.shed)
         self._status.count(name, "skipped", header.skipped)

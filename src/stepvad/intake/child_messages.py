@@ -1,4 +1,7 @@
-"""Messages between child processes and the site: validated JSON and raw arrays."""
+"""Messages between child processes and the site: validated JSON and raw arrays.
+
+Pixels are not among them: they are in buffers that the processes share (`frame_buffers.py`).
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from pydantic import Field, TypeAdapter
 from stepvad.errors import DataError
 from stepvad.intake.status import CaptureState
 from stepvad.video.people import Boxes, LastPoses, People
-from stepvad.video.pixels import Image
+from stepvad.video.source import MAX_PIXELS
 
 MOST_SIDE = 16384
 """Largest side of an image in pixels."""
+MOST_IMAGE_BYTES = 3 * MAX_PIXELS
+"""Largest image: 8K."""
 Whole = Annotated[int, Field(ge=0)]
 ImageSide = Annotated[int, Field(ge=1, le=MOST_SIDE)]
+Shape = tuple[ImageSide, ImageSide, Literal[3]]
 PeopleCount = Annotated[int, Field(ge=0, le=100_000)]
 
 
@@ -32,16 +38,45 @@ class StatusMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolRequest:
+    """A capture process needs buffers for images of this size."""
+
+    image_bytes: Annotated[int, Field(ge=1, le=MOST_IMAGE_BYTES)]
+    type: Literal["request"] = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOffer:
+    """A capture process may use these buffers; the descriptor of their memory follows."""
+
+    pool: Whole
+    buffers: Annotated[int, Field(ge=1)]
+    buffer_bytes: Annotated[int, Field(ge=1)]
+    type: Literal["pool"] = "pool"
+
+
+@dataclass(frozen=True, slots=True)
+class FreedBuffers:
+    """A capture process may use these buffers of its pool again."""
+
+    pool: Whole
+    buffers: tuple[Whole, ...]
+    type: Literal["freed"] = "freed"
+
+
+@dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """Header sent before the pixels of a frame."""
+    """A frame of a camera, and the buffer that holds its image."""
 
     connection: Whole
     wall0: float
     slot: Whole
     arrived: float
-    shape: tuple[ImageSide, ImageSide, Literal[3]]
+    pool: Whole
+    buffer: Whole
+    shape: Shape
     shed: Whole
-    """Frames dropped since the last one because they were stale."""
+    """Frames dropped since the last one because they were stale or no buffer was free."""
     skipped: Whole
     """Frames skipped since the last one because their time slot was taken."""
     type: Literal["frame"] = "frame"
@@ -66,21 +101,41 @@ class PeopleHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class ImagesHeader:
-    """Header sent to a pose worker before the last poses and the pixels of a batch of images."""
+class ImagePlace:
+    """Where an image is: which of the files sent with it, and from which byte on."""
 
-    shapes: tuple[tuple[ImageSide, ImageSide, Literal[3]], ...]
+    file: Whole
+    offset: Whole
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesHeader:
+    """Header sent to a pose worker before the last poses and the files of a batch of images."""
+
+    images: tuple[ImagePlace, ...]
+    files: Whole
+    """Number of descriptors that follow."""
     last: tuple[PeopleCount, ...]
     """Number of people to look for, per image."""
     type: Literal["images"] = "images"
 
     def __post_init__(self) -> None:
         """Check the lengths."""
-        if len(self.shapes) != len(self.last):
-            raise ValueError(f"expected {len(self.shapes)} numbers of people, got {len(self.last)}")
+        if len(self.images) != len(self.last):
+            raise ValueError(f"expected {len(self.images)} numbers of people, got {len(self.last)}")
 
 
-Message = StatusMessage | FrameHeader | Ready | PeopleHeader | ImagesHeader
+Message = (
+    StatusMessage
+    | PoolRequest
+    | PoolOffer
+    | FreedBuffers
+    | FrameHeader
+    | Ready
+    | PeopleHeader
+    | ImagesHeader
+)
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
 
 
@@ -95,16 +150,6 @@ def decode(data: bytes) -> Message:
         return _ADAPTER.validate_json(data)
     except ValueError as error:
         raise DataError(f"child process: expected one of its messages, got: {error}") from None
-
-
-def image_of(header: FrameHeader, pixels: bytes) -> Image:
-    """The image that follows a header."""
-    height, width, channels = header.shape
-    if len(pixels) != height * width * channels:
-        raise DataError(
-            f"capture: expected {height} x {width} x {channels} bytes, got {len(pixels)}"
-        )
-    return np.frombuffer(pixels, np.uint8).reshape(header.shape)
 
 
 def encode_people(found: Sequence[People | None]) -> tuple[bytes, bytes]:
@@ -149,10 +194,12 @@ def decode_people(header: PeopleHeader, body: bytes) -> list[People | None]:
     return found
 
 
-def encode_last_poses(images: Sequence[Image], last: Sequence[LastPoses]) -> tuple[bytes, bytes]:
+def encode_last_poses(
+    images: Sequence[ImagePlace], last: Sequence[LastPoses]
+) -> tuple[bytes, bytes]:
     """Serialize the people to look for in a batch of images: header and body."""
-    shapes = tuple((*image.shape[:2], 3) for image in images)
-    header = ImagesHeader(shapes, tuple(len(poses) for poses in last))
+    files = 1 + max((image.file for image in images), default=-1)
+    header = ImagesHeader(tuple(images), files, tuple(len(poses) for poses in last))
     rows = [np.column_stack([poses.corners, poses.diagonals]) for poses in last]
     return encode(header), np.concatenate(rows).astype(np.float32).tobytes()
 

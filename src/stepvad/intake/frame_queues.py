@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from stepvad.intake.frame_buffers import SharedImage
 from stepvad.intake.time_slots import TimeOrder
 from stepvad.poses import Pose
 from stepvad.video.people import People
-from stepvad.video.pixels import Image
 
 WAITING = 4
 """Frames of a camera queued for the networks; older ones are stale."""
@@ -36,7 +36,8 @@ class QueuedFrame:
     arrived: float
     """Arrival by the monotonic clock."""
     size: tuple[int, int]
-    image: Image | None = None
+    image: SharedImage | None = None
+    """Freed by the queues as soon as no worker needs it."""
     people: People | None = None
     poses: Sequence[Pose] | None = None
     tries: int = 0
@@ -101,6 +102,7 @@ class FrameQueues:
             for one in queue.order.push(frame.number, frame):
                 self._enter(queue, one)
             if queue.order.dropped > before:
+                _free(frame)
                 self._counts.count(frame.camera, "skipped", queue.order.dropped - before)
 
     def lose(self, camera: str) -> None:
@@ -146,6 +148,7 @@ class FrameQueues:
             if people is None:
                 self._leave_out(queue, frame, "skipped")
             else:
+                _free(frame)
                 queue.taken[frame.number] = replace(frame, image=None, people=people)
                 self._release(queue)
 
@@ -196,6 +199,7 @@ class FrameQueues:
     def _leave_out(
         self, queue: _Queue, frame: QueuedFrame, why: Literal["shed", "skipped"]
     ) -> None:
+        _free(frame)
         queue.taken.pop(frame.number, None)
         self._counts.count(frame.camera, why, 1)
         self._release(queue)
@@ -222,3 +226,8 @@ class FrameQueues:
             del queue.ready[oldest]
             self._counts.count(frame.camera, "shed", 1)
         self._ready.notify()
+
+
+def _free(frame: QueuedFrame) -> None:
+    if frame.image is not None:
+        frame.image.free()

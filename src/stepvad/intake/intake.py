@@ -11,11 +11,11 @@ from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.capture import Capture
 from stepvad.intake.child_messages import StatusMessage
-from stepvad.intake.frame_queues import FrameQueues
+from stepvad.intake.frame_queues import WAITING, FrameQueues
 from stepvad.intake.playback import PlayedScene, Player, open_scene
 from stepvad.intake.pose_workers import PoseWorker
 from stepvad.intake.status import LiveStatus
-from stepvad.settings.sections import CameraSettings, SiteSettings
+from stepvad.settings.sections import CameraSettings, PoseSettings, SiteSettings
 from stepvad.supervision.stages import Stage
 
 logger = logging.getLogger(__name__)
@@ -35,6 +35,16 @@ class CameraUser(Protocol):
 
 SOURCES_S, POSES_S = 4.0, 3.0
 """Seconds that cameras, then pose workers, have to stop."""
+ON_THE_WAY = 3
+"""Buffers that are being filled, announced or lent again."""
+
+
+def buffers_per_camera(pose: PoseSettings) -> int:
+    """Buffers of a camera: those queued and taken by workers, and some on their way.
+
+    With fewer a capture process would drop new frames before the queues drop old ones.
+    """
+    return WAITING + pose.workers * min(pose.batch, WAITING) + ON_THE_WAY
 
 
 class Intake:
@@ -51,7 +61,14 @@ class Intake:
             user.register(camera, None if isinstance(scene, StepvadError) else scene)
         self.players = self._players(settings, status, scenes)
         self.captures = [
-            Capture(camera, settings.logs, self.frames, self.states, status)
+            Capture(
+                camera,
+                settings.logs,
+                self.frames,
+                self.states,
+                status,
+                buffers=buffers_per_camera(settings.pose),
+            )
             for camera in settings.cameras
             if camera.kind in ("stream", "video")
         ]

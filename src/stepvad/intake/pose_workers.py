@@ -7,8 +7,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from stepvad.errors import DataError, StepvadError
 from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
@@ -23,6 +21,7 @@ from stepvad.intake.child_messages import (
     encode_last_poses,
     encode_people,
 )
+from stepvad.intake.frame_buffers import map_images, place_images
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import PoseSettings, SiteSettings
@@ -50,7 +49,7 @@ WAIT_S = 0.2
 
 
 def find_people(site: ChildPipe, settings: PoseSettings) -> None:
-    """Main loop of a worker: receive images and send back the people, until the pipe closes."""
+    """Main loop of a worker: read images and send back the people, until the pipe closes."""
     try:
         engine = choose_engine(settings.engine, settings.precision, settings.device)
         estimator = open_estimator(
@@ -62,12 +61,17 @@ def find_people(site: ChildPipe, settings: PoseSettings) -> None:
     site.send(encode(Ready()))
     lines = Repeats()
     while True:
-        header = decode(site.receive())
-        if not isinstance(header, ImagesHeader):
-            raise DataError(f"site: expected images, got {header.type}")
-        last = decode_last_poses(header, site.receive())
-        images = [np.frombuffer(site.receive(), np.uint8).reshape(s) for s in header.shapes]
-        site.send(*encode_people(_look(estimator, images, last, lines)))
+        _answer(site, estimator, lines)
+
+
+def _answer(site: ChildPipe, estimator: PoseEstimator, lines: Repeats) -> None:
+    """Find the people in one batch; its images are unmapped on return."""
+    header = decode(site.receive())
+    if not isinstance(header, ImagesHeader):
+        raise DataError(f"site: expected images, got {header.type}")
+    last = decode_last_poses(header, site.receive())
+    images = map_images(header.images, site.receive_fds(header.files))
+    site.send(*encode_people(_look(estimator, images, last, lines)))
 
 
 def _look(
@@ -84,6 +88,14 @@ def _look(
         if held is not None:
             logger.warning("a frame could not be processed: %s%s", error, repeated(held))
         return [None]
+
+
+def _end(child: ChildProcess, error: BaseException) -> None:
+    """End a failed worker: it may still read its images, and they must not change under it."""
+    if isinstance(error, HungError):
+        child.kill()
+    else:
+        child.stop()
 
 
 class PoseWorker:
@@ -157,12 +169,11 @@ class PoseWorker:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
             last = [self._followers.last_poses(frame) for frame in frames]
-            for message in encode_last_poses(images, last):
-                child.pipe.send_bytes(message)
-            for image in images:
-                child.pipe.send_bytes(image.data.cast("B"))
+            places, fds = place_images(images)
+            child.send(*encode_last_poses(places, last), fds=fds)
             found = self._people(child, len(images), stopping)
-        except BaseException:
+        except BaseException as error:
+            _end(child, error)
             self._frames.give_back(frames)
             raise
         for frame, people in zip(frames, found, strict=True):
@@ -175,6 +186,7 @@ class PoseWorker:
     ) -> Sequence[People | None]:
         answer = self._answer(child, ANSWER_S, stopping)
         if answer is None:  # stopping: the result is not needed
+            child.kill()
             return [None] * n
         header = decode(answer)
         if not isinstance(header, PeopleHeader) or len(header.people) != n:

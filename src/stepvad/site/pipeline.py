@@ -10,6 +10,9 @@
                     Explainer ◄── Background ◄── TaskQueue ◄────────────────────┘      SinkDelivery
                                   Tasks                                                (to sinks)
 
+Images do not take this way: the capture process writes them into shared memory, the queues hold
+their buffers, and the pose process reads them there (`intake/frame_buffers.py`).
+
 Each stage is a thread with a name and a heartbeat (`supervision/stages.py`); each queue is an
 object shared by its producer and consumer. A capture or pose process that dies or hangs is
 restarted by its stage. If a stage dies or hangs, the site exits and

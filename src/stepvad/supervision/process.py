@@ -18,8 +18,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ from stepvad.supervision.stages import PAUSED_S, Heartbeat
 
 logger = logging.getLogger(__name__)
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the protocol between a site and its children."""
 OTHER_VERSION = 75
 """Exit code of a child with another protocol version: the package was upgraded under the site."""
@@ -42,13 +42,15 @@ SILENT_S = 6.0
 """A child that is silent for longer, after its first message, counts as hung."""
 TRANSFER_S = 6.0
 """Longest pause within a message, in either direction."""
-MOST_BYTES = 1 << 28
-"""Largest message that a child may send: an image of 8192 x 8192 pixels fits."""
+MOST_BYTES = 1 << 26
+"""Largest message that a child may send."""
 FIRST_RESTART_S, LONGEST_RESTART_S = 0.2, 5.0
 STEADY_S = 60.0
 """A child that ran for longer resets the back-off."""
 STOP_S = 3.0
 PR_SET_PDEATHSIG = 1
+WITH_FDS = b"F"
+"""File descriptors travel with at least one byte."""
 
 GONE = (EOFError, OSError, pickle.UnpicklingError)
 """Exceptions raised by the pipe of a process that was killed."""
@@ -123,8 +125,21 @@ class ChildProcess:
                 return message
 
     def body(self) -> bytes:
-        """The message that follows immediately, such as the pixels after their header."""
+        """The message that follows immediately, such as the people after their header."""
         return self.pipe.recv_bytes(MOST_BYTES)
+
+    def send(self, *messages: bytes, fds: Sequence[int] = ()) -> None:
+        """Send messages, then file descriptors if there are any."""
+        for message in messages:
+            self.pipe.send_bytes(message)
+        if fds:
+            with _as_socket(self.pipe) as line:
+                socket.send_fds(line, [WITH_FDS], fds)
+
+    def kill(self) -> None:
+        """Kill it without notice, and wait for its end."""
+        self.process.kill()
+        self.stop()
 
     def stop(self, within_s: float = STOP_S) -> int | None:
         """Close its pipe, kill it if that is not enough; its exit code, None if it still runs."""
@@ -245,15 +260,44 @@ class ChildPipe:
         """The next message from the site."""
         return self._pipe.recv_bytes()
 
-    def end_with_site(self) -> None:
-        """Exit this process when the pipe closes; for children that only send."""
+    def receive_fds(self, n: int) -> list[int]:
+        """The file descriptors that follow a message."""
+        if n == 0:
+            return []
+        with _as_socket(self._pipe) as line:
+            _, fds, _, _ = socket.recv_fds(line, len(WITH_FDS), n)
+        if len(fds) == n:
+            return fds
+        for fd in fds:
+            os.close(fd)
+        raise EOFError(f"expected {n} file descriptors, got {len(fds)}")
 
-        def wait() -> None:
-            with suppress(*GONE):
-                self.receive()
-            os._exit(0)
+    def listen(self, handle: Callable[[bytes], None]) -> None:
+        """Handle the site's messages in a thread; exit this process when the pipe closes."""
 
-        threading.Thread(target=wait, name="end-with-site", daemon=True).start()
+        def run() -> None:
+            while True:
+                try:
+                    message = self.receive()
+                except GONE:
+                    os._exit(0)
+                try:
+                    handle(message)
+                except Exception:
+                    logger.exception("a message of the site could not be used")
+                    os._exit(1)
+
+        threading.Thread(target=run, name="listen", daemon=True).start()
+
+
+@contextmanager
+def _as_socket(pipe: Connection[Any, Any]) -> Iterator[socket.socket]:
+    """The socket of a pipe, which stays open."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=pipe.fileno())
+    try:
+        yield line
+    finally:
+        line.detach()
 
 
 def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
