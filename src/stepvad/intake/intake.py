@@ -53,7 +53,7 @@ class Intake:
         self.captures = [
             Capture(camera, settings.logs, self.frames, self.states, status)
             for camera in settings.cameras
-            if camera.kind in ("stream", "video")
+            if camera.has_pictures
         ]
         pictures = [capture.camera.name for capture in self.captures]
         self.states.need_poses(pictures)

@@ -21,13 +21,16 @@ from pydantic import (
 )
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
+from stepvad.errors import DataError
 from stepvad.files.redaction import SECRET_NAME
 from stepvad.files.secrets import is_reference
+from stepvad.video.device import Device, device_of, is_device
 from stepvad.video.models import DETECTOR, POSE
+from stepvad.video.pictures import PICTURE_RATE
 from stepvad.video.tls import PORTS, CameraTls
 from stepvad.video.url import SCHEMES, Url
 
-SourceKind = Literal["stream", "video", "poses", "demo"]
+SourceKind = Literal["stream", "device", "video", "poses", "demo"]
 Zone = list[tuple[float, float]]
 
 DEMO = "demo:"
@@ -53,6 +56,15 @@ def _reference(text: str, info: ValidationInfo) -> str:
     return text if kind == "env" else f"file:{_beside(Path(rest), info)}"
 
 
+def _device(url: str) -> str:
+    """Validate the address of an attached camera."""
+    try:
+        device_of(url)
+    except DataError as error:
+        raise ValueError(f"{error.problem} | {error.hint}") from None
+    return url
+
+
 Beside = Annotated[Path, AfterValidator(_beside)]
 Reference = Annotated[str, AfterValidator(_reference)]
 
@@ -71,8 +83,9 @@ class CameraSettings(Section):
         description="Letters, digits, - and _; it is part of topics, addresses and file names.",
     )
     url: str = Field(
-        description="rtsp:// or http:// address without credentials, the path of a video, the "
-        "path of poses (.parquet, .json), or demo: for the bundled scene."
+        description="rtsp:// or http:// address without credentials, an attached camera "
+        "(/dev/video0, with ?size=1280x720&rate=15 in that mode), the path of a video or of a "
+        "folder of pictures, the path of poses (.parquet, .json), or demo: for the bundled scene."
     )
     credentials: Reference | None = Field(
         None, description="Where user:password is: env:NAME or file:PATH."
@@ -90,6 +103,12 @@ class CameraSettings(Section):
     rate: float = Field(
         10.0, gt=0, le=120, description="Frames per second to score, as the model was fitted on."
     )
+    picture_rate: float = Field(
+        PICTURE_RATE,
+        gt=0,
+        le=1000,
+        description="Frames per second of a folder of pictures, which does not state it.",
+    )
     model: Beside | None = Field(None, description="A model of its own; else that of the site.")
     threshold: float | None = Field(
         None, gt=0, description="Score of an alert; else that of the model's calibration."
@@ -106,9 +125,21 @@ class CameraSettings(Section):
         """The kind of source, derived from the URL."""
         if self.url == DEMO:
             return "demo"
+        if is_device(self.url):
+            return "device"
         if "://" in self.url:
             return "stream"
         return "poses" if Path(self.url).suffix in POSE_SUFFIXES else "video"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is a camera, which may come back when it is lost, and not a file."""
+        return self.kind in ("stream", "device")
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the source has pictures, in which people are yet to be found."""
+        return self.is_live or self.kind == "video"
 
     @property
     def uses_tls(self) -> bool:
@@ -125,9 +156,15 @@ class CameraSettings(Section):
             return Url(self.url, credentials=Path(rest), tls=tls)
         return Url(self.url.replace("://", f"://${{{rest}}}@", 1), tls=tls)
 
+    def live_source(self) -> Url | Device:
+        """What a live camera is opened by."""
+        return device_of(self.url) if self.kind == "device" else self.address()
+
     @field_validator("url")
     @classmethod
     def _url(cls, url: str, info: ValidationInfo) -> str:
+        if is_device(url):
+            return _device(url)
         if "://" not in url:
             return url if url == DEMO else str(_beside(Path(url), info))
         bare = _PLACEHOLDER.sub("", url)
@@ -160,7 +197,8 @@ class CameraSettings(Section):
     def _credentials(self) -> Self:
         if self.credentials is not None and self.kind != "stream":
             raise ValueError(
-                "expected credentials for an address with ://, got a file | remove credentials"
+                "expected credentials for an address with ://, got another source | "
+                "remove credentials"
             )
         if self.credentials is not None and "@" in urlsplit(self.url).netloc:
             raise ValueError(

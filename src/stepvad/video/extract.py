@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +15,15 @@ from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
 from stepvad.video.following import Follower, Moment, look
+from stepvad.video.footage import Footage
 from stepvad.video.parts import FoundPeople, Parts
 from stepvad.video.people import NOBODY
 from stepvad.video.pose import PoseEstimator
-from stepvad.video.source import DecodeStats, Frame, VideoFile, check_file
+from stepvad.video.source import DecodeStats, Frame
 from stepvad.video.tracker import Tracker
 
 MIN_CONFIDENCE = 0.25
 """Mean joint confidence below which most boxes contain no person."""
-EDGE_BYTES = 1 << 20
-"""Bytes hashed at each end of a video to distinguish it from others of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ class Extraction:
 
 
 def extract_file(
-    video: VideoFile,
+    video: Footage,
     estimator: PoseEstimator,
     parts: Parts,
     options: ExtractionOptions | None = None,
@@ -117,7 +113,7 @@ def extract_file(
 ) -> Extraction | None:
     """Extract the poses of some frames, numbered as in the video.
 
-    Frames already in `parts` are decoded but not passed to the networks again. If `stop` is set,
+    Frames already in `parts` are not passed to the networks again. If `stop` is set,
     returns None; `parts` then holds the frames processed so far.
     """
     options = options or ExtractionOptions()
@@ -126,11 +122,10 @@ def extract_file(
     known = -1 if parts.latest is None else parts.latest.number
 
     def wanted() -> Iterator[Frame]:
-        for frame in video:
+        for frame in video.since(max(first, known + 1)):
             if stop.is_set() or (end is not None and frame.number >= end):
                 return
-            if frame.number >= first and frame.number > known:
-                yield frame
+            yield frame
 
     def progress(frame: Frame) -> None:
         options.report(Progress(video.camera, frame.number + 1 - first, max(total, 0)))
@@ -142,7 +137,8 @@ def extract_file(
         return None
     if parts.latest is None:
         raise DataError(
-            f"{video.path}: expected frames from {first}, got a video of {video.counts.decoded}",
+            f"{video.path}: expected frames from {first}, got a video of "
+            f"{video.counts.decoded or video.n_frames}",
             hint="choose frames that it has",
         )
     tracked = follow(parts, video.camera, fps=video.fps, min_confidence=options.min_confidence)
@@ -230,18 +226,6 @@ def follow(
         empty_frames=len(times) - len({row[1] for row in rows}),
     )
     return Extraction(clip, when, summary)
-
-
-def video_digest(path: Path) -> str:
-    """Fingerprint of a video: hash of its size and both ends, without reading the whole file."""
-    check_file(path)
-    size = path.stat().st_size
-    sha = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        sha.update(file.read(EDGE_BYTES))
-        file.seek(max(size - EDGE_BYTES, 0), os.SEEK_SET)
-        sha.update(file.read(EDGE_BYTES))
-    return sha.hexdigest()
 
 
 def _look(
