@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +17,10 @@ from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
 from stepvad.video.following import Follower, Moment, look
-from stepvad.video.footage import Footage
+from stepvad.video.footage import Footage, open_footage
 from stepvad.video.parts import FoundPeople, Parts
-from stepvad.video.people import NOBODY
+from stepvad.video.people import NOBODY, People
+from stepvad.video.pictures import PICTURE_RATE
 from stepvad.video.pose import PoseEstimator
 from stepvad.video.source import DecodeStats, Frame
 from stepvad.video.tracker import Tracker
@@ -146,6 +149,17 @@ def extract_file(
     return replace(tracked, summary=summary)
 
 
+def extract_clip(
+    path: Path | str, estimator: PoseEstimator, *, picture_rate: float = PICTURE_RATE
+) -> Clip:
+    """Tracked poses of a video or a folder of pictures, in one go: `extract_file` resumes."""
+    with TemporaryDirectory(prefix="stepvad-") as directory, Parts(Path(directory), {}) as parts:
+        found = extract_file(open_footage(path, picture_rate=picture_rate), estimator, parts)
+    if found is None:
+        raise RuntimeError("an extraction without a stop signal was stopped")
+    return found.clip
+
+
 def extract_camera(
     camera: Camera,
     estimator: PoseEstimator,
@@ -226,6 +240,19 @@ def follow(
         empty_frames=len(times) - len({row[1] for row in rows}),
     )
     return Extraction(clip, when, summary)
+
+
+def track_people(
+    frames: Iterable[People], name: str, *, fps: float, min_confidence: float = MIN_CONFIDENCE
+) -> Clip:
+    """Track the people of consecutive frames, found by any estimator; one `People` per frame."""
+    seen = [
+        FoundPeople(number, 0, number / fps, number / fps, (0, 0), people)
+        for number, people in enumerate(frames)
+    ]
+    if not seen:
+        raise DataError(f"{name}: expected frames, got none", hint="give one People per frame")
+    return follow(seen, name, fps=fps, min_confidence=min_confidence).clip
 
 
 def _look(
