@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -21,9 +20,8 @@ from pydantic import (
 )
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
-from stepvad.errors import DataError
-from stepvad.files.redaction import SECRET_NAME
 from stepvad.files.secrets import is_reference
+from stepvad.settings.addresses import device_address, has_secret, network_of, origin_of
 from stepvad.video.device import Device, device_of, is_device
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.pictures import PICTURE_RATE
@@ -54,15 +52,6 @@ def _reference(text: str, info: ValidationInfo) -> str:
         )
     kind, _, rest = text.partition(":")
     return text if kind == "env" else f"file:{_beside(Path(rest), info)}"
-
-
-def _device(url: str) -> str:
-    """Validate the address of an attached camera."""
-    try:
-        device_of(url)
-    except DataError as error:
-        raise ValueError(f"{error.problem} | {error.hint}") from None
-    return url
 
 
 Beside = Annotated[Path, AfterValidator(_beside)]
@@ -164,7 +153,7 @@ class CameraSettings(Section):
     @classmethod
     def _url(cls, url: str, info: ValidationInfo) -> str:
         if is_device(url):
-            return _device(url)
+            return device_address(url)
         if "://" not in url:
             return url if url == DEMO else str(_beside(Path(url), info))
         bare = _PLACEHOLDER.sub("", url)
@@ -173,7 +162,7 @@ class CameraSettings(Section):
                 f"expected one of {', '.join(SCHEMES)}, got another scheme | "
                 "a file is named by its path alone"
             )
-        if _has_secret(bare):
+        if has_secret(bare):
             raise ValueError(
                 "expected an address without credentials, got some in it | "
                 'remove them and set credentials = "env:NAME" or "file:PATH"'
@@ -342,12 +331,12 @@ class Web(Section):
     @field_validator("public_url")
     @classmethod
     def _public_url(cls, url: str | None) -> str | None:
-        return None if url is None else _origin(url)
+        return None if url is None else origin_of(url)
 
     @field_validator("trusted_proxies")
     @classmethod
     def _trusted_proxies(cls, proxies: list[str]) -> list[str]:
-        return [_network(proxy) for proxy in proxies]
+        return [network_of(proxy) for proxy in proxies]
 
     @model_validator(mode="after")
     def _tls(self) -> Self:
@@ -398,45 +387,3 @@ def _check_distinct(names: Iterable[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"expected distinct names, got {twice[0]!r} twice | rename one of them")
-
-
-def _origin(url: str) -> str:
-    """Scheme, host and port of a URL in the form of an Origin header."""
-    problem = (
-        "expected https://NAME or https://NAME:PORT, got something else | "
-        "the page is at the root of its name: leave out any path, user or query"
-    )
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ValueError(problem) from None
-    scheme, name = parts.scheme, parts.hostname
-    if scheme not in ("http", "https") or not name or not name.isascii() or parts.username:
-        raise ValueError(problem)
-    if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError(problem)
-    host = f"[{name}]" if ":" in name else name
-    is_usual = port in (None, {"http": 80, "https": 443}[scheme])
-    return f"{scheme}://{host}" + ("" if is_usual else f":{port}")
-
-
-def _network(proxy: str) -> str:
-    """Normalize an IP address or network."""
-    try:
-        network = ipaddress.ip_network(proxy, strict=False)
-    except ValueError:
-        raise ValueError(
-            f"expected an address or a network, got {proxy!r} | "
-            "such as 127.0.0.1 or 172.18.0.0/16; a name or * is not enough"
-        ) from None
-    return str(network if "/" in proxy else network.network_address)
-
-
-def _has_secret(url: str) -> bool:
-    """Whether a URL, with its environment variables removed, contains a secret."""
-    parts = urlsplit(url)
-    user = parts.netloc.rpartition("@")[0]
-    return bool(user.strip(":")) or any(
-        re.search(SECRET_NAME, name, re.IGNORECASE) for name, _ in parse_qsl(parts.query)
-    )
