@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stepvad.video.people import Boxes, People
-from stepvad.video.pixels import Image
+from stepvad.video import Boxes, Image, People
 
 FIGURE = np.linspace([0.5, 0.0], [0.5, 1.0], 17, dtype=np.float32)  # joints in 0..1 of the box
 

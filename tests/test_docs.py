@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
+import numpy as np
 import pytest
 
 import stepvad
@@ -27,6 +28,8 @@ from stepvad.model.surprise import Surprise
 from stepvad.windows import Repairs
 from tests.benchmark.layouts import write_layouts
 from tests.pages import README, ROOT, Block, blocks, check_output, pages, run, run_here
+from tests.video import graphs
+from tests.video.clips import write_video
 
 DOCS = ROOT / "docs"
 
@@ -157,7 +160,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
     tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
-    tested |= {"alerts-elsewhere.md", "api.md", "your-own-method.md"}
+    tested |= {"alerts-elsewhere.md", "api.md", "your-own-method.md", "your-pose-network.md"}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 
@@ -218,6 +221,17 @@ def test_the_guide_to_ones_own_method_runs(tmp_path: Path) -> None:
         printed += run_here(block, tmp_path)
     assert printed.count("speed of the body") == 3
     assert "street (%)" in printed
+
+
+def test_the_guide_to_ones_own_pose_network_runs(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    graphs.yolox(tmp_path / "yolox_nano.onnx", {80: [0.5, 0.5, 0.0, 0.0, 1.0, 0.9]})
+    write_video(tmp_path / "lobby.mp4")
+    (block,) = blocks(DOCS / "guides" / "your-pose-network.md")
+    run_here(block, tmp_path)
+    clip = stepvad.read_clip(tmp_path / "lobby.json")
+    assert len(clip.tracks) == 1
+    assert np.ptp(clip.tracks[0].keypoints[0], axis=0).tolist() == [0, 0]
 
 
 def test_the_page_on_methods_tells_every_method_and_constant() -> None:

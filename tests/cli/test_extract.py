@@ -25,10 +25,19 @@ from stepvad.video.engine import choose_engine
 from stepvad.video.extract import MIN_CONFIDENCE, ExtractionOptions
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.parts import PART_FRAMES
+from stepvad.video.pictures import PICTURE_RATE
 from stepvad.windows import cut
 from tests.cli.conftest import Command
 from tests.video import graphs
-from tests.video.clips import N_FRAMES, broken, unusable_files, write_video
+from tests.video.clips import (
+    N_FRAMES,
+    broken,
+    unusable_files,
+    walking_images,
+    write_images,
+    write_pictures,
+    write_video,
+)
 from tests.video.servers import CANARY, SLOWER, RtspServer, has_rtsp_server, wait_until, web_server
 
 pytest.importorskip("av")
@@ -72,7 +81,8 @@ def test_a_track_file_tells_how_its_poses_came_about(
     stepvad("extract", video, "-o", tmp_path, *networks, "--frames", ":9")
     origin = tracks.read_origin(tmp_path / "lobby-0-9.parquet")
     assert [*origin] == [
-        *("video", "digest", "frames", "detector", "pose", "engine", "min_confidence", "follow")
+        *("video", "digest", "frames", "detector", "pose"),
+        *("engine", "min_confidence", "follow", "rate"),
     ]
     assert (origin["video"], origin["frames"], origin["engine"]) == (
         *("lobby.avi", "0:9"),
@@ -214,10 +224,60 @@ def test_a_network_nobody_publishes_asks_for_its_path(
     assert "give the path of the ONNX file" in run.err
 
 
+def test_a_folder_of_pictures_becomes_a_track_file_like_its_video(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    images = walking_images()
+    video = write_images(tmp_path / "door.mkv", images)
+    folder = write_pictures(tmp_path / "frames", images)
+    for source in (video, folder):
+        words = (source, "-o", tmp_path / "out", *networks, "--picture-rate", "10")
+        assert stepvad("extract", *words).code == 0
+    one, other = (read_clip(tmp_path / "out" / f"{name}.parquet") for name in ("door", "frames"))
+    assert (other.fps, other.n_frames) == (10, N_FRAMES) == (one.fps, one.n_frames)
+    assert len(one.tracks) == len(other.tracks)
+    assert np.array_equal(one.tracks[0].keypoints, other.tracks[0].keypoints)
+
+    run = stepvad("extract", folder, "-o", tmp_path / "out", *networks, "--picture-rate", "10")
+    assert "finished before" in run.out
+    run = stepvad("extract", folder, "-o", tmp_path / "out", *networks)
+    assert run.code == 1
+    assert "expected picture_rate 25.0, got poses made with 10.0" in run.err
+    words = ("--picture-rate", "10", "--frames", "20:")
+    assert stepvad("extract", folder, "-o", tmp_path / "out", *networks, *words).code == 0
+    rest = read_clip(tmp_path / "out" / "frames-20-end.parquet")
+    assert rest.tracks[0].frames.tolist() == list(range(20, N_FRAMES))
+
+
+def test_a_broken_picture_is_named_and_counted(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = write_pictures(tmp_path / "frames", walking_images(9))
+    (folder / "frame_4.png").write_bytes(b"no picture")
+    run = stepvad("extract", folder, "-o", tmp_path / "out", *networks)
+    assert run.code == 0
+    assert "frame_4.png" in run.err.replace("\n", "")
+    assert "1 undecodable" in run.out
+    assert read_clip(tmp_path / "out" / "frames.parquet").tracks[0].frames.tolist() == (
+        [0, 1, 2, 4, 5, 6, 7, 8]
+    )
+
+
+def test_a_missing_attached_camera_fails_at_once_and_alone(
+    stepvad: Command, networks: tuple[str, ...], tmp_path: Path
+) -> None:
+    video = write_video(tmp_path / "lobby.avi", n_frames=5)
+    run = stepvad("extract", "/dev/video99", video, "-o", tmp_path / "out", *networks)
+    assert run.code == 1
+    assert "/dev/video99: expected a camera, got no such device" in run.err.replace("\n", " ")
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["lobby.parquet"]
+
+
 def test_the_command_has_the_defaults_of_the_library() -> None:
     defaults = {name: value.default for name, value in signature(extract).parameters.items()}
     assert (defaults["detector"], defaults["pose"]) == (DETECTOR, POSE)
     assert defaults["min_confidence"] == MIN_CONFIDENCE
+    assert defaults["picture_rate"] == PICTURE_RATE
     assert defaults["follow"] is ExtractionOptions().follow is PoseSettings().follow is True
 
 

@@ -35,6 +35,9 @@ def test_the_list_tells_licence_and_state(cache: Path) -> None:
     assert {one["licence"] for one in listed.values()} == {"Apache-2.0"}
     assert listed["movenet-lightning"]["state"] == "damaged"
     assert listed["yolox-nano"]["default"]
+    assert listed["movenet-lightning"]["measured"] == "yes"
+    assert listed["yolox-nano"]["measured"] == "another export"
+    assert listed["rtmpose-s"]["measured"] == "no"
     assert "yolox-nano (default)" in run("list")
 
 

@@ -68,7 +68,7 @@ class TooLarge:
 
     fps = 10.0
 
-    def __init__(self, path: object) -> None: ...
+    def __init__(self, *path: object, **options: object) -> None: ...
 
     def __iter__(self) -> Iterator[Picture]:
         image = np.broadcast_to(np.uint8(0), (4321, 8192, 3))
@@ -77,7 +77,7 @@ class TooLarge:
 
 def too_large(site: ChildPipe, camera: CameraSettings) -> None:
     """Plays that video as a capture process plays any other."""
-    vars(capture_module)["VideoFile"] = TooLarge
+    vars(capture_module)["open_footage"] = TooLarge
     capture_module.capture(site, camera)
 
 

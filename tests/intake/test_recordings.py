@@ -8,6 +8,7 @@ import pytest
 
 from stepvad.errors import StepvadError
 from stepvad.intake.recordings import CameraSource, FileSource, open_sources
+from stepvad.video.device import Device
 from stepvad.video.extract import FrameRange
 
 WHOLE = FrameRange()
@@ -48,3 +49,14 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     with pytest.raises(StepvadError, match=said):
         open_sources(words, credentials, frames=frames, duration_s=duration_s)
+
+
+def test_attached_cameras_and_folders_have_names_too(tmp_path: Path) -> None:
+    (tmp_path / "frames.v2").mkdir()
+    words = ["desk=/dev/video0?rate=15", "/dev/video1", str(tmp_path / "frames.v2")]
+    desk, other, folder = open_sources(words, None, frames=WHOLE, duration_s=5.0, picture_rate=7)
+    assert isinstance(desk, CameraSource)
+    assert desk.url == Device("v4l2", "/dev/video0", None, "15")
+    assert isinstance(folder, FileSource)
+    assert [one.name for one in (desk, other, folder)] == ["desk", "video1", "frames.v2"]
+    assert folder.picture_rate == 7

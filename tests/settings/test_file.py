@@ -12,6 +12,7 @@ import pytest
 
 from stepvad.errors import ConfigError
 from stepvad.settings.file import SiteSettings, describe, load, secret
+from stepvad.video.device import Device
 from tests.pages import ROOT
 
 GOOD = """\
@@ -71,6 +72,11 @@ def test_paths_are_taken_from_where_the_settings_are(good: SiteSettings, tmp_pat
     [
         ("rtsp://host/1", "stream"),
         ("http://host/1", "stream"),
+        ("/dev/video0", "device"),
+        ("/dev/v4l/by-id/usb-A-index0?rate=15", "device"),
+        ("usb:0", "device"),
+        ("/dev/shm/a.mp4", "video"),
+        ("frames", "video"),
         ("a.mp4", "video"),
         ("a.parquet", "poses"),
         ("a.json", "poses"),
@@ -79,6 +85,18 @@ def test_paths_are_taken_from_where_the_settings_are(good: SiteSettings, tmp_pat
 )
 def test_the_address_tells_the_kind(good: SiteSettings, url: str, kind: str) -> None:
     assert good.camera("yard").model_copy(update={"url": url}).kind == kind
+
+
+def test_an_attached_camera_is_live_and_keeps_its_address(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(GOOD.replace("clips/yard.mp4", "usb:1?size=640x480"))
+    yard = load(tmp_path / "site.toml").camera("yard")
+    assert (yard.url, yard.is_live, yard.has_pictures) == ("usb:1?size=640x480", True, True)
+    source = yard.live_source()
+    assert isinstance(source, Device)
+    assert source.size == "640x480"
+    error = wrong(tmp_path, GOOD.replace("clips/yard.mp4", "/dev/video0?size=big"))
+    assert "got size=big" in error.problem
+    assert "1280x720" in error.hint
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, DataError
 from stepvad.intake import demo
 from stepvad.settings.file import SiteSettings, describe, load
 from stepvad.site.checking import check
@@ -87,3 +87,22 @@ def test_check_refuses_authorities_that_cannot_be_read(tmp_path: Path) -> None:
 def test_tls_settings_that_contradict_are_refused(more: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         camera(**more)
+
+
+def test_check_opens_no_device_but_looks_for_it(tmp_path: Path) -> None:
+    settings = site(tmp_path, "", url="rtsp://10.0.0.2/a")
+    door = settings.cameras[0].model_copy(update={"url": "/dev/video99", "credentials": None})
+    with pytest.raises(DataError, match="/dev/video99: expected a camera, got no such device"):
+        list(check(settings.model_copy(update={"cameras": [door]})))
+
+
+def test_check_looks_into_a_folder_of_pictures(tmp_path: Path) -> None:
+    settings = site(tmp_path, "", url="rtsp://10.0.0.2/a")
+    folder = tmp_path / "frames"
+    door = settings.cameras[0].model_copy(update={"url": str(folder), "credentials": None})
+    settings = settings.model_copy(update={"cameras": [door]})
+    folder.mkdir()
+    with pytest.raises(DataError, match="expected pictures"):
+        next(check(settings))
+    (folder / "1.png").touch()
+    assert next(check(settings)).startswith("ok: camera door")

@@ -15,10 +15,7 @@ STEP = 8
 
 def write_walker(path: Path, *, n_frames: int = N_FRAMES) -> Path:
     """A white box of 10 by 20 pixels on black that goes one pixel to the right with each frame."""
-    images = np.zeros((n_frames, 48, 64, 3), np.uint8)
-    for i, image in enumerate(images):
-        image[10:30, 5 + i % 40 : 15 + i % 40] = 255
-    return write_images(path, images)
+    return write_images(path, walking_images(n_frames))
 
 
 def write_images(path: Path, images: NDArray[np.uint8]) -> Path:
@@ -172,3 +169,23 @@ def h264_copy(video: Path, path: Path) -> Path:
             target.mux(stream.encode(copy))
         target.mux(stream.encode())
     return path
+
+
+def write_pictures(
+    folder: Path, images: NDArray[np.uint8], *, name: str = "frame_{}.png", first: int = 1
+) -> Path:
+    """Images `(n, H, W, 3)` as files of a folder, numbered from `first` without leading zeros."""
+    import cv2
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(images, first):
+        cv2.imwrite(str(folder / name.format(number)), image[..., ::-1])
+    return folder
+
+
+def walking_images(n_frames: int = N_FRAMES) -> NDArray[np.uint8]:
+    """The images of `write_walker`."""
+    images = np.zeros((n_frames, 48, 64, 3), np.uint8)
+    for i, image in enumerate(images):
+        image[10:30, 5 + i % 40 : 15 + i % 40] = 255
+    return images

@@ -90,7 +90,7 @@ def test_a_clean_yolox_takes_the_shape_of_the_picture(
         return [np.zeros((1, cells(inputs[0].shape), 6), np.float32)]
 
     detector = PersonDetector(replace(clean, graph=watched))
-    detector([np.zeros(shape, np.uint8)] * 2)
+    detector.detect([np.zeros(shape, np.uint8)] * 2)
     height, width = (-(-side // 32) * 32 for side in shape[:2])
     assert seen == [(1, height, width, 3)] * 2
 
@@ -103,9 +103,9 @@ def cells(shape: tuple[int, ...]) -> int:
 def test_pictures_of_several_shapes_get_their_own_boxes(tmp_path: Path) -> None:
     detector = PersonDetector(open_network(layouts.yolox(tmp_path / "y.onnx")), least_score=0.0)
     wide, tall = pictures(1, 64)[0, :32], pictures(1, 64)[0, :, :32]
-    together = detector([wide, tall, wide])
+    together = detector.detect([wide, tall, wide])
     for image, boxes in zip([wide, tall, wide], together, strict=True):
-        (alone,) = detector([image])
+        (alone,) = detector.detect([image])
         assert len(alone) > 0
         np.testing.assert_allclose(boxes.corners, alone.corners, rtol=1e-5)
 
@@ -138,7 +138,7 @@ def test_a_movenet_of_an_unknown_layout_still_finds_joints(tmp_path: Path) -> No
     assert (known.network.clean, other.network.clean) == (True, False)
     boxes = Boxes(np.array([[0, 0, 30, 30], [9, 9, 60, 60]], np.float32), np.ones(2, np.float32))
     image = pictures(1, 64)[0]
-    (here,), (there,) = known([image], [boxes]), other([image], [boxes])
+    (here,), (there,) = known.estimate([image], [boxes]), other.estimate([image], [boxes])
     np.testing.assert_allclose(here.keypoints, there.keypoints, atol=1e-3)
     np.testing.assert_allclose(here.confidence, there.confidence, atol=1e-5)
 
@@ -176,8 +176,8 @@ def test_a_rectangle_finds_the_people_of_the_square(
     models: Path, street: NDArray[np.uint8]
 ) -> None:
     whole, clean = both(models / "yolox_nano.onnx", PoseEngine())
-    (square,) = PersonDetector(whole)([street])
-    (rectangle,) = PersonDetector(clean)([street])
+    (square,) = PersonDetector(whole).detect([street])
+    (rectangle,) = PersonDetector(clean).detect([street])
     assert len(square) == len(rectangle) >= 3
     np.testing.assert_allclose(square.corners, rectangle.corners, atol=3)
     np.testing.assert_allclose(square.scores, rectangle.scores, atol=0.02)

@@ -92,7 +92,7 @@ def test_a_tiny_yolox_gives_boxes_of_the_picture(tmp_path: Path) -> None:
     person = [0.5, 0.25, np.log(1.0), np.log(0.5), 0.8, 0.9]
     double = [0.5, 0.25, np.log(1.1), np.log(0.5), 0.8, 0.8]
     file = graphs.yolox(tmp_path / "y.onnx", {70: person, 71: [-0.5, *double[1:]]})
-    (boxes, again) = PersonDetector(open_network(file))([BLACK, BLACK])
+    (boxes, again) = PersonDetector(open_network(file)).detect([BLACK, BLACK])
     # (40, 20) with sides (16, 8) in the letterbox; the picture was halved
     np.testing.assert_allclose(boxes.corners, [[64, 32, 96, 48]], rtol=1e-5)
     np.testing.assert_allclose(boxes.scores, [0.72], rtol=1e-5)
@@ -102,7 +102,7 @@ def test_a_tiny_yolox_gives_boxes_of_the_picture(tmp_path: Path) -> None:
 def test_boxes_end_at_the_border_and_those_beyond_are_left_out(tmp_path: Path) -> None:
     # the picture fills the upper 32 rows of the letterbox; cell 82 is (0, 1) of stride 32
     rows = {80: [0.5, 0.5, 1.0, 1.0, 1, 1], 82: [0.5, 0.5, -1.0, -1.0, 1, 1]}
-    (boxes,) = PersonDetector(open_network(graphs.yolox(tmp_path / "y.onnx", rows)))([BLACK])
+    (boxes,) = PersonDetector(open_network(graphs.yolox(tmp_path / "y.onnx", rows))).detect([BLACK])
     assert boxes.corners.shape == (1, 4)
     assert boxes.corners[0, :2].tolist() == [0, 0]
     assert boxes.corners[0, 3] == 64
@@ -112,10 +112,10 @@ def test_a_tiny_rtmdet_takes_all_pictures_in_one_call(tmp_path: Path) -> None:
     file = graphs.rtmdet(tmp_path / "r.onnx", [[2, 4, 10, 20, 0.9], [0, 0, 9, 9, 0.9]], [0, 3])
     detector = PersonDetector(open_network(file))
     tall = np.zeros((128, 64, 3), np.uint8)
-    wide, high = detector([BLACK, tall])
+    wide, high = detector.detect([BLACK, tall])
     np.testing.assert_allclose(wide.corners, [[4, 8, 20, 40]])
     np.testing.assert_allclose(high.corners, [[4, 8, 20, 40]])
-    assert detector([]) == []
+    assert detector.detect([]) == []
 
 
 def test_what_networks_are_fed() -> None:
@@ -129,7 +129,7 @@ def test_what_networks_are_fed() -> None:
     network = ImageNetwork(Path("r"), graph, Port("input", (0, 3, 2, 2)), ports)
     red = np.zeros((2, 2, 3), np.uint8)
     red[..., 0] = 255
-    assert len(PersonDetector(network)([red])[0]) == 0
+    assert len(PersonDetector(network).detect([red])[0]) == 0
     expected = (np.array([0, 0, 255]) - RTMDET_MEAN) / RTMDET_STD
     np.testing.assert_allclose(seen[0][0, :, 1, 1], expected, rtol=1e-5)
 

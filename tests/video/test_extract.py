@@ -27,18 +27,19 @@ from stepvad.video.extract import (
     extract_camera,
     extract_file,
     follow,
-    video_digest,
 )
+from stepvad.video.footage import footage_digest, open_footage
 from stepvad.video.parts import FoundPeople, PartOrigin, Parts
 from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
-from stepvad.video.source import VideoFile
 from stepvad.windows import cut
 from tests.video.clips import (
     N_FRAMES,
     broken,
+    walking_images,
     write_images,
+    write_pictures,
     write_two_sizes,
     write_video,
     write_walker,
@@ -76,7 +77,7 @@ def extracted(
     path: Path, directory: Path, estimator: PoseEstimator | None = None, **options: Any
 ) -> Extraction | None:
     with Parts(directory, ORIGIN) as parts:
-        return extract_file(VideoFile(path), estimator or Counting(), parts, **options)
+        return extract_file(open_footage(path), estimator or Counting(), parts, **options)
 
 
 def finished(path: Path, directory: Path, **options: Any) -> Extraction:
@@ -125,12 +126,16 @@ def test_frames_that_a_video_does_not_have_are_refused(tmp_path: Path) -> None:
         extracted(path, tmp_path / "parts", frames=FrameRange(99))
 
 
+@pytest.mark.parametrize("kind", ["video", "folder"])
 @pytest.mark.parametrize("stop_at", [1, 5, 7, N_FRAMES])
 def test_a_stopped_extraction_goes_on_to_the_same_result(
-    stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop_at: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts_module, "PART_FRAMES", 5)
-    path = write_walker(tmp_path / "a.mkv")
+    if kind == "folder":
+        path = write_pictures(tmp_path / "a", walking_images())
+    else:
+        path = write_walker(tmp_path / "a.mkv")
     whole = finished(path, tmp_path / "whole")
     first = Counting(stop_at)
     assert (
@@ -253,15 +258,15 @@ def test_progress_tells_frames_of_all_frames(tmp_path: Path) -> None:
 def test_a_video_is_known_by_its_ends_and_its_size(tmp_path: Path) -> None:
     data = bytearray(3 << 20)
     (tmp_path / "a").write_bytes(data)
-    digests = {video_digest(tmp_path / "a")}
+    digests = {footage_digest(tmp_path / "a")}
     for at in (0, len(data) - 1):
         data[at] = 1
         (tmp_path / "a").write_bytes(data)
-        digests.add(video_digest(tmp_path / "a"))
+        digests.add(footage_digest(tmp_path / "a"))
     (tmp_path / "a").write_bytes(data + b"\0")
-    assert len(digests | {video_digest(tmp_path / "a")}) == 4
+    assert len(digests | {footage_digest(tmp_path / "a")}) == 4
     with pytest.raises(DataError, match="got no file"):
-        video_digest(tmp_path / "b")
+        footage_digest(tmp_path / "b")
 
 
 def test_a_camera_is_recorded_until_it_is_stopped(tmp_path: Path) -> None:

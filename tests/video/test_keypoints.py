@@ -80,13 +80,13 @@ def test_simcc_by_hand() -> None:
 def test_a_tiny_movenet_gives_joints_of_the_picture(tmp_path: Path) -> None:
     joints = np.tile(np.array([0.5, 0.1, 0.8], np.float32), (17, 1))
     pose = PoseNetwork(open_network(graphs.movenet(tmp_path / "m.onnx", joints)))
-    nobody, somebody = pose([PICTURE, PICTURE], [no_boxes(), ONE])
+    nobody, somebody = pose.estimate([PICTURE, PICTURE], [no_boxes(), ONE])
     assert len(nobody) == 0
     # the crop is Region(-5, 5, 50, 50)
     np.testing.assert_allclose(somebody.keypoints[0, 3], [0, 30], atol=1e-5)
     np.testing.assert_allclose(somebody.confidence, 0.8)
-    assert pose([], []) == []
-    assert [len(people) for people in pose([PICTURE], [no_boxes()])] == [0]
+    assert pose.estimate([], []) == []
+    assert [len(people) for people in pose.estimate([PICTURE], [no_boxes()])] == [0]
 
 
 def test_a_tiny_simcc_takes_everybody_in_one_call(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_tiny_simcc_takes_everybody_in_one_call(tmp_path: Path) -> None:
     x[:, 192], y[:, 128] = 0.7, 0.6
     pose = PoseNetwork(open_network(graphs.simcc(tmp_path / "s.onnx", x, y)))
     two = Boxes(np.repeat(ONE.corners, 2, axis=0), np.array([0.9, 0.8], np.float32))
-    first, second = pose([PICTURE, PICTURE], [two, ONE])
+    first, second = pose.estimate([PICTURE, PICTURE], [two, ONE])
     assert (len(first), len(second)) == (2, 1)
     np.testing.assert_allclose(first.keypoints[1, 0], [1 + 38 / 2, 5 + 50 / 4], atol=1e-5)
     np.testing.assert_allclose(second.confidence, 0.6)

@@ -188,3 +188,30 @@ def test_what_is_no_bundle_is_refused(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=r"expected (a bundle of )?networks") as caught:
         read_bundle(tmp_path / "networks.zip", card())
     assert "stepvad models bundle" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("manifest", "got"),
+    [
+        ('{"version": 2}', "got 2"),
+        ('{"version": "1"}', "got '1'"),
+        ('{"version": 0}', "got 0"),
+        ("[]", "got None"),
+        ("no JSON", "got None"),
+    ],
+)
+def test_a_bundle_of_another_version_is_refused_and_nothing_is_kept(
+    manifest: str, got: str, tmp_path: Path, cache: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "networks.zip", "w") as bundle:
+        bundle.writestr("networks.json", manifest)
+        bundle.writestr("own.onnx", CONTENT)
+    with pytest.raises(ModelFileError, match=f"expected a bundle of version 1 or older, {got}"):
+        read_bundle(tmp_path / "networks.zip", card())
+    assert not cache.exists()
+
+
+def test_a_plain_archive_of_networks_is_as_good_as_a_bundle(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "networks.zip").write_bytes(archive("own.onnx"))
+    read_bundle(tmp_path / "networks.zip", card())
+    assert (cache / "own.onnx").read_bytes() == CONTENT

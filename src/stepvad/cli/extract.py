@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 Videos = Annotated[
     list[str],
-    typer.Argument(help="Video files, and cameras as rtsp:// URLs or NAME=rtsp://…"),
+    typer.Argument(
+        help="Video files, folders of pictures, and cameras: rtsp://…, /dev/video0, or NAME= and "
+        "either."
+    ),
 ]
 PosesOutput = Annotated[
     Path, typer.Option("-o", "--output", help="Output directory; one .parquet file per video.")
@@ -69,6 +72,12 @@ Rate = Annotated[
 VideoJobsOption = Annotated[
     int | None,
     typer.Option(min=1, help="Videos to process in parallel; defaults to the number of cores."),
+]
+PictureRate = Annotated[
+    float,
+    typer.Option(
+        min=0.01, max=1000.0, help="Frames per second of folders of pictures; videos state theirs."
+    ),
 ]
 Duration = Annotated[
     float | None,
@@ -124,6 +133,7 @@ def extract(
     *,
     networks: NetworkOptions = USUAL_NETWORKS,
     frames: FramePart = ":",
+    picture_rate: PictureRate = 25.0,
     jobs: VideoJobsOption = None,
     threads: Threads = None,
     cameras: CameraOptions = USUAL_CAMERAS,
@@ -145,6 +155,14 @@ def extract(
 
         stepvad extract 'door=rtsp://${LOGIN}@10.0.0.5/live' -o poses/ --duration 600
 
+    A folder of pictures, frame_1.jpg to frame_900.jpg, taken 15 times a second:
+
+        stepvad extract frames/ -o poses/ --picture-rate 15
+
+    A USB camera, until Ctrl-C:
+
+        stepvad extract 'desk=/dev/video0?size=1280x720&rate=15' -o poses/
+
     To resume after a stop, repeat the command: finished videos are skipped, and an unfinished one
     continues where it stopped. Ctrl-C stops cameras and keeps the poses so far.
     """
@@ -159,6 +177,7 @@ def extract(
         frames=FrameRange(*frame_range(frames)),
         duration_s=cameras.duration,
         tls=CameraTls(cameras.tls_ca, cameras.tls_insecure),
+        picture_rate=picture_rate,
     )
     with progress_bars() as report, notes_of("stepvad.video"), notes_of("stepvad.intake"):
         settings = ExtractionSettings.of(

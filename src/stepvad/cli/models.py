@@ -20,7 +20,7 @@ Names = Annotated[
 
 @models.command("list")
 def list_(*, as_json: AsJson = False) -> None:
-    """List the known networks, with their licences, and whether they were fetched.
+    """List the known networks: licence, whether fetched, whether our figures are of that file.
 
     stepvad models list
     """
@@ -31,6 +31,7 @@ def list_(*, as_json: AsJson = False) -> None:
             "name": card.name,
             "role": card.role,
             "default": card.name in (DETECTOR, POSE),
+            "measured": card.measured,
             "licence": card.licence,
             "state": STATES[is_whole(card)],
             "file": str(card.cached),
@@ -42,11 +43,11 @@ def list_(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ["name", "role", "licence", "state", "from"]
+    columns = ["name", "role", "measured", "licence", "state", "from"]
     cells = [
         [
             f"{row['name']}{' (default)' if row['default'] else ''}",
-            *(str(row[name]) for name in ("role", "licence", "state")),
+            *(str(row[name]) for name in ("role", "measured", "licence", "state")),
             str(row["url"]).partition("//")[2].partition("/")[0] or "a file of yours",
         ]
         for row in rows

@@ -25,7 +25,10 @@ OverlayOutput = Annotated[
     typer.Option("-o", "--output", help="Output video as .mp4, or a directory for stills only."),
 ]
 Video = Annotated[
-    Path | None, typer.Option(help="Source video of the poses; without it, drawn on black.")
+    Path | None,
+    typer.Option(
+        help="Source video, or folder of pictures, of the poses; without it, drawn on black."
+    ),
 ]
 StillsOption = Annotated[
     int, typer.Option(min=0, help="Number of stills to save as .png, at the highest scores.")
@@ -110,13 +113,14 @@ def overlay(
     from stepvad.video import overlay as overlays
     from stepvad.video import overlay_files
     from stepvad.video.drawing import opencv
-    from stepvad.video.source import open_video
+    from stepvad.video.footage import open_footage
+    from stepvad.video.source import VideoFile
     from stepvad.video.timeline import ShownFrames
 
     opencv()
     _check_output(output, kept)
     detector = on_engine(baselines.load(model), engine)
-    source = None if canvas.video is None else open_video(canvas.video)
+    source = None if canvas.video is None else open_footage(canvas.video)
     with progress_bars() as report, notes_of("stepvad.video"):
         clip = read_clip(poses, format, report)
         abnormal = None if labels is None else read_truth(labels, clip)
@@ -125,7 +129,8 @@ def overlay(
         pixels = overlay_files.frame_size(clip, source, _size(canvas))
         first, end = frame_range(frames, clip.n_frames)
         chosen = range(first, end or clip.n_frames)
-        rate = canvas.fps or (source and source.fps) or clip.fps or DEFAULT_FPS
+        stated = source.fps if isinstance(source, VideoFile) else None
+        rate = canvas.fps or stated or clip.fps or DEFAULT_FPS
         scores = detector.score(clip, report=report)
         scale = overlays.scale_of(scores, _positive(threshold) or _calibrated(model))
         shown = ShownFrames(chosen, rate, abnormal)

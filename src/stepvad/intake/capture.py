@@ -20,8 +20,8 @@ from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.logs import Form
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
 from stepvad.video.camera import Camera, StateChange
+from stepvad.video.footage import open_footage
 from stepvad.video.source import Frame as Picture
-from stepvad.video.source import VideoFile
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def capture(site: ChildPipe, camera: CameraSettings) -> None:
     """Main loop of a capture process: send frames until the pipe closes or the file ends."""
     sender = _Sender(site, camera.rate)
     try:
-        if camera.kind == "stream":
+        if camera.is_live:
             _stream(camera, sender)
         else:
             _file(camera, sender)
@@ -98,14 +98,14 @@ def _stream(camera: CameraSettings, sender: _Sender) -> None:
     def on_state(change: StateChange) -> None:
         sender.say(StatusMessage(change.state, change.reason))
 
-    source = Camera(camera.name, camera.address(), on_state=on_state)
+    source = Camera(camera.name, camera.live_source(), on_state=on_state)
     for picture in source:
         sender.frame(picture, source.counts.dropped)
 
 
 def _file(camera: CameraSettings, sender: _Sender) -> None:
     """Play a video in real time."""
-    video = VideoFile(Path(camera.url))
+    video = open_footage(Path(camera.url), picture_rate=camera.picture_rate)
     while True:
         began, first = time.monotonic(), None
         for picture in video:
@@ -183,7 +183,7 @@ class Capture:
             elif isinstance(message, PoolRequest):
                 lender.offer(message)
             elif isinstance(message, StatusMessage):
-                is_online = message.state == "online" and self.camera.kind == "stream"
+                is_online = message.state == "online" and self.camera.is_live
                 self._states.report(self.camera.name, message)
                 if message.over:
                     return True

@@ -70,7 +70,7 @@ class Intake:
                 buffers=buffers_per_camera(settings.pose),
             )
             for camera in settings.cameras
-            if camera.kind in ("stream", "video")
+            if camera.has_pictures
         ]
         pictures = [capture.camera.name for capture in self.captures]
         self.states.need_poses(pictures)

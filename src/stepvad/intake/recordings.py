@@ -23,6 +23,7 @@ from stepvad.model import modelfile
 from stepvad.model.runtime import threads_of
 from stepvad.progress import Report
 from stepvad.video.camera import Camera
+from stepvad.video.device import PREFIXES, Device, device_of
 from stepvad.video.engine import PoseEngine
 from stepvad.video.extract import (
     Extraction,
@@ -32,12 +33,12 @@ from stepvad.video.extract import (
     Times,
     extract_camera,
     extract_file,
-    video_digest,
 )
+from stepvad.video.footage import Footage, footage_digest, open_footage
 from stepvad.video.models import model_file
 from stepvad.video.parts import PartOrigin, Parts, check_origin
+from stepvad.video.pictures import PICTURE_RATE
 from stepvad.video.pose import PoseEstimator, open_estimator
-from stepvad.video.source import VideoFile
 from stepvad.video.tls import CameraTls
 from stepvad.video.url import Url
 
@@ -48,26 +49,32 @@ RecordingState = Literal["done", "finished before", "unfinished", "failed"]
 _CAMERA = re.compile(r"(?:([\w.-]+)=)?(.*://.*)", re.DOTALL)
 """Whatever may be an address: one that is wrong must not be shown as if it were a path."""
 
+_ATTACHED = re.compile(rf"(?:([\w.-]+)=)?((?:{'|'.join(PREFIXES)}).*)", re.DOTALL)
+"""An attached camera, with or without a name."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A video file, and which of its frames."""
+    """A video file or a folder of pictures, and which of its frames."""
 
     name: str
     path: Path
     frames: FrameRange = field(default_factory=FrameRange)
+    picture_rate: float = PICTURE_RATE
+    """Frames per second of a folder of pictures."""
 
     def origin(self) -> PartOrigin:
         """What tells its poses from those of another video."""
-        return {
-            "video": self.path.name,
-            "digest": video_digest(self.path),
+        origin: PartOrigin = {
+            "video": self.path.absolute().name,
+            "digest": footage_digest(self.path),
             "frames": str(self.frames),
         }
+        return {**origin, "picture_rate": self.picture_rate} if self.path.is_dir() else origin
 
-    def open(self) -> VideoFile:
+    def open(self) -> Footage:
         """The video, under the name of the source."""
-        return VideoFile(self.path, camera=self.name)
+        return open_footage(self.path, camera=self.name, picture_rate=self.picture_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ class CameraSource:
     """A camera by name."""
 
     name: str
-    url: Url
+    url: Url | Device
 
     def origin(self) -> PartOrigin:
         """Its name: an address may tell too much."""
@@ -150,16 +157,19 @@ def open_sources(
     frames: FrameRange,
     duration_s: float | None,
     tls: CameraTls | None = None,
+    picture_rate: float = PICTURE_RATE,
 ) -> list[RecordingSource]:
     """The files and cameras that the words of a command line name, each by a name of its own."""
     sources: list[RecordingSource] = []
     for video in videos:
-        camera = _CAMERA.fullmatch(video)
-        if camera is None:
-            sources.append(_file_source(Path(video), frames))
-        else:
+        if attached := _ATTACHED.fullmatch(video):
+            device = device_of(attached[2])
+            sources.append(CameraSource(attached[1] or _device_name(device), device))
+        elif camera := _CAMERA.fullmatch(video):
             url = Url(camera[2], credentials=credentials, tls=tls)
             sources.append(CameraSource(camera[1] or _camera_name(url), url))
+        else:
+            sources.append(_file_source(Path(video), frames, picture_rate))
     _check_names(sources)
     cameras = sum(isinstance(source, CameraSource) for source in sources)
     if cameras and frames != FrameRange():
@@ -278,6 +288,8 @@ def _extract(
         case FileSource():
             return extract_file(source.open(), estimator, parts, options, frames=source.frames)
         case CameraSource():
+            if isinstance(source.url, Device):
+                source.url.probe()  # a camera that is not there now was probably misspelt
             camera = Camera(source.name, source.url)
             return extract_camera(camera, estimator, parts, options, duration_s=settings.duration_s)
 
@@ -312,12 +324,12 @@ def _jobs(sources: Sequence[RecordingSource], jobs: int | None) -> int:
     return min(jobs, len(sources))
 
 
-def _file_source(path: Path, frames: FrameRange) -> FileSource:
-    """A file; the name of a part of it tells which."""
-    name = path.stem
+def _file_source(path: Path, frames: FrameRange, picture_rate: float) -> FileSource:
+    """A file or a folder; the name of a part of it tells which."""
+    name = path.absolute().name if path.is_dir() else path.stem
     if frames != FrameRange():
         name += f"-{frames.first}-{'end' if frames.end is None else frames.end}"
-    return FileSource(file_stem(name), path, frames)
+    return FileSource(file_stem(name), path, frames, picture_rate)
 
 
 def _camera_name(url: Url) -> str:
@@ -325,6 +337,11 @@ def _camera_name(url: Url) -> str:
     parts = urlsplit(str(url))
     path = "" if "=" in parts.path else parts.path
     return re.sub(r"[^\w.-]+", "-", f"{parts.hostname}{path}").strip("-.")
+
+
+def _device_name(device: Device) -> str:
+    """The last part of a device's file."""
+    return re.sub(r"[^\w.-]+", "-", device.file.rpartition("/")[2]).strip("-.")
 
 
 def _check_names(sources: Sequence[RecordingSource]) -> None:

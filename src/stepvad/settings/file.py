@@ -100,7 +100,7 @@ def describe(settings: SiteSettings) -> str:
     ]
     for camera in cameras:
         lines += [f"  {line}" for line in _of_camera(camera)]
-    if any(camera.kind in ("stream", "video") for camera in cameras):
+    if any(camera.has_pictures for camera in cameras):
         lines.append(_of_pose(settings.pose))
     lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
     kept = settings.retention

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -21,13 +20,15 @@ from pydantic import (
 )
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
-from stepvad.files.redaction import SECRET_NAME
 from stepvad.files.secrets import is_reference
+from stepvad.settings.addresses import device_address, has_secret, network_of, origin_of
+from stepvad.video.device import Device, device_of, is_device
 from stepvad.video.models import DETECTOR, POSE
+from stepvad.video.pictures import PICTURE_RATE
 from stepvad.video.tls import PORTS, CameraTls
 from stepvad.video.url import SCHEMES, Url
 
-SourceKind = Literal["stream", "video", "poses", "demo"]
+SourceKind = Literal["stream", "device", "video", "poses", "demo"]
 Zone = list[tuple[float, float]]
 
 DEMO = "demo:"
@@ -71,8 +72,9 @@ class CameraSettings(Section):
         description="Letters, digits, - and _; it is part of topics, addresses and file names.",
     )
     url: str = Field(
-        description="rtsp:// or http:// address without credentials, the path of a video, the "
-        "path of poses (.parquet, .json), or demo: for the bundled scene."
+        description="rtsp:// or http:// address without credentials, an attached camera "
+        "(/dev/video0, with ?size=1280x720&rate=15 in that mode), the path of a video or of a "
+        "folder of pictures, the path of poses (.parquet, .json), or demo: for the bundled scene."
     )
     credentials: Reference | None = Field(
         None, description="Where user:password is: env:NAME or file:PATH."
@@ -89,6 +91,12 @@ class CameraSettings(Section):
     )
     rate: float = Field(
         10.0, gt=0, le=120, description="Frames per second to score, as the model was fitted on."
+    )
+    picture_rate: float = Field(
+        PICTURE_RATE,
+        gt=0,
+        le=1000,
+        description="Frames per second of a folder of pictures, which does not state it.",
     )
     model: Beside | None = Field(None, description="A model of its own; else that of the site.")
     threshold: float | None = Field(
@@ -109,9 +117,21 @@ class CameraSettings(Section):
         """The kind of source, derived from the URL."""
         if self.url == DEMO:
             return "demo"
+        if is_device(self.url):
+            return "device"
         if "://" in self.url:
             return "stream"
         return "poses" if Path(self.url).suffix in POSE_SUFFIXES else "video"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is a camera, which may come back when it is lost, and not a file."""
+        return self.kind in ("stream", "device")
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the source has pictures, in which people are yet to be found."""
+        return self.is_live or self.kind == "video"
 
     @property
     def uses_tls(self) -> bool:
@@ -128,9 +148,15 @@ class CameraSettings(Section):
             return Url(self.url, credentials=Path(rest), tls=tls)
         return Url(self.url.replace("://", f"://${{{rest}}}@", 1), tls=tls)
 
+    def live_source(self) -> Url | Device:
+        """What a live camera is opened by."""
+        return device_of(self.url) if self.kind == "device" else self.address()
+
     @field_validator("url")
     @classmethod
     def _url(cls, url: str, info: ValidationInfo) -> str:
+        if is_device(url):
+            return device_address(url)
         if "://" not in url:
             return url if url == DEMO else str(_beside(Path(url), info))
         bare = _PLACEHOLDER.sub("", url)
@@ -139,7 +165,7 @@ class CameraSettings(Section):
                 f"expected one of {', '.join(SCHEMES)}, got another scheme | "
                 "a file is named by its path alone"
             )
-        if _has_secret(bare):
+        if has_secret(bare):
             raise ValueError(
                 "expected an address without credentials, got some in it | "
                 'remove them and set credentials = "env:NAME" or "file:PATH"'
@@ -163,7 +189,8 @@ class CameraSettings(Section):
     def _credentials(self) -> Self:
         if self.credentials is not None and self.kind != "stream":
             raise ValueError(
-                "expected credentials for an address with ://, got a file | remove credentials"
+                "expected credentials for an address with ://, got another source | "
+                "remove credentials"
             )
         if self.credentials is not None and "@" in urlsplit(self.url).netloc:
             raise ValueError(
@@ -307,12 +334,12 @@ class Web(Section):
     @field_validator("public_url")
     @classmethod
     def _public_url(cls, url: str | None) -> str | None:
-        return None if url is None else _origin(url)
+        return None if url is None else origin_of(url)
 
     @field_validator("trusted_proxies")
     @classmethod
     def _trusted_proxies(cls, proxies: list[str]) -> list[str]:
-        return [_network(proxy) for proxy in proxies]
+        return [network_of(proxy) for proxy in proxies]
 
     @model_validator(mode="after")
     def _tls(self) -> Self:
@@ -363,45 +390,3 @@ def _check_distinct(names: Iterable[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"expected distinct names, got {twice[0]!r} twice | rename one of them")
-
-
-def _origin(url: str) -> str:
-    """Scheme, host and port of a URL in the form of an Origin header."""
-    problem = (
-        "expected https://NAME or https://NAME:PORT, got something else | "
-        "the page is at the root of its name: leave out any path, user or query"
-    )
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ValueError(problem) from None
-    scheme, name = parts.scheme, parts.hostname
-    if scheme not in ("http", "https") or not name or not name.isascii() or parts.username:
-        raise ValueError(problem)
-    if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError(problem)
-    host = f"[{name}]" if ":" in name else name
-    is_usual = port in (None, {"http": 80, "https": 443}[scheme])
-    return f"{scheme}://{host}" + ("" if is_usual else f":{port}")
-
-
-def _network(proxy: str) -> str:
-    """Normalize an IP address or network."""
-    try:
-        network = ipaddress.ip_network(proxy, strict=False)
-    except ValueError:
-        raise ValueError(
-            f"expected an address or a network, got {proxy!r} | "
-            "such as 127.0.0.1 or 172.18.0.0/16; a name or * is not enough"
-        ) from None
-    return str(network if "/" in proxy else network.network_address)
-
-
-def _has_secret(url: str) -> bool:
-    """Whether a URL, with its environment variables removed, contains a secret."""
-    parts = urlsplit(url)
-    user = parts.netloc.rpartition("@")[0]
-    return bool(user.strip(":")) or any(
-        re.search(SECRET_NAME, name, re.IGNORECASE) for name, _ in parse_qsl(parts.query)
-    )

@@ -11,8 +11,9 @@ from stepvad.intake.playback import open_scene
 from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.settings.tls import server_tls
 from stepvad.stream import Stream
+from stepvad.video.device import device_of
+from stepvad.video.footage import open_footage
 from stepvad.video.models import model_file
-from stepvad.video.source import open_video
 from stepvad.windows.sampling import is_resampled, rate_note
 
 
@@ -27,7 +28,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
         yield f"ok: camera {camera.name}: alerts from a score of {rules.threshold:.3g} on"
         yield from _rate(camera, model)
         yield from _link(camera)
-    if any(camera.kind in ("stream", "video") for camera in settings.cameras):
+    if any(camera.has_pictures for camera in settings.cameras):
         for network in (settings.pose.detector, settings.pose.pose):
             yield f"ok: the network {network} is in {model_file(network)}"
     for reference in _references(settings):
@@ -57,7 +58,9 @@ def _try(camera: CameraSettings) -> None:
         case "stream":
             camera.address()
         case "video":
-            open_video(Path(camera.url))
+            open_footage(Path(camera.url), picture_rate=camera.picture_rate)
+        case "device":
+            device_of(camera.url).check()
         case "poses" | "demo":
             open_scene(camera)
 

@@ -1,4 +1,4 @@
-"""Frames of a network camera, with automatic reconnects."""
+"""Frames of a live camera, with automatic reconnects."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.supervision.backoff import Backoff
+from stepvad.video.device import Device
 from stepvad.video.source import (
     BOUNDED,
     UNDECODED,
@@ -75,7 +76,7 @@ def _ignore(change: StateChange) -> None:
 
 
 class Camera:
-    """The frames of an RTSP or HTTP camera; reconnects whenever the stream is lost.
+    """The frames of a network camera or an attached one; reconnects whenever the stream is lost.
 
     Iterating connects. Iteration continues until `stop` is called, from any thread. A background
     thread decodes and buffers the latest frames: a slow consumer loses frames instead of falling
@@ -85,7 +86,7 @@ class Camera:
     def __init__(
         self,
         name: str,
-        url: Url | str,
+        url: Url | Device | str,
         *,
         on_state: Callable[[StateChange], None] = _ignore,
         stall_s: float = STALL_S,
@@ -93,7 +94,7 @@ class Camera:
     ) -> None:
         pyav()
         self.name = name
-        self.url = url if isinstance(url, Url) else Url(url)
+        self.url = Url(url) if isinstance(url, str) else url
         self._on_state = on_state
         self._stall_s = stall_s
         self._counts = CameraCounts()
@@ -145,7 +146,8 @@ class Camera:
                 f"camera {self.name}: expected one iteration, got a second",
                 hint="create another Camera",
             )
-        warn_if_insecure(self.name, self.url.reveal(), self.url.tls)
+        if isinstance(self.url, Url):
+            warn_if_insecure(self.name, self.url.reveal(), self.url.tls)
         self._offline_since = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"camera-{self.name}", daemon=True)
         self._thread.start()
@@ -212,6 +214,8 @@ class Camera:
     def _opened(self) -> Any:
         """Connect to a server that may receive the password, with read timeouts."""
         limit, first = max(self._stall_s, 0.1), max(self._limit_s(), 0.1)
+        if isinstance(self.url, Device):
+            return self.url.open((first, limit))
         check_server(pyav(), self.url.reveal(), self.url.tls, first)
         options = _options(self.url, first)
         return pyav().open(self.url.reveal(), options=options, timeout=(first, limit))
@@ -282,7 +286,7 @@ class Camera:
 class _CapturedLog:
     """FFmpeg's log messages of this thread, forwarded to our logger without credentials."""
 
-    def __init__(self, url: Url) -> None:
+    def __init__(self, url: Url | Device) -> None:
         self._url = url
         self._logging = pyav().logging
         self._capture = self._logging.Capture()

@@ -36,7 +36,7 @@ class PersonDetector:
         """Reject a network that is not a detector."""
         self.network.expect("yolox", "rtmdet", role="detector")
 
-    def __call__(self, images: Sequence[Image]) -> list[Boxes]:
+    def detect(self, images: Sequence[Image]) -> list[Boxes]:
         """Detect the people in every image: boxes in pixels of the image, best first."""
         sizes = [self._size(image) for image in images]
         found = [no_boxes()] * len(images)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +17,17 @@ from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
 from stepvad.video.following import Follower, Moment, look
+from stepvad.video.footage import Footage, open_footage
 from stepvad.video.parts import FoundPeople, Parts
-from stepvad.video.people import NOBODY
+from stepvad.video.people import NOBODY, People
+from stepvad.video.pictures import PICTURE_RATE
 from stepvad.video.pose import PoseEstimator
-from stepvad.video.source import DecodeStats, Frame, VideoFile, check_file
+from stepvad.video.source import DecodeStats, Frame
 from stepvad.video.thinning import at_rate
 from stepvad.video.tracker import Tracker
 
 MIN_CONFIDENCE = 0.25
 """Mean joint confidence below which most boxes contain no person."""
-EDGE_BYTES = 1 << 20
-"""Bytes hashed at each end of a video to distinguish it from others of the same size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +110,7 @@ class Extraction:
 
 
 def extract_file(
-    video: VideoFile,
+    video: Footage,
     estimator: PoseEstimator,
     parts: Parts,
     options: ExtractionOptions | None = None,
@@ -120,7 +119,7 @@ def extract_file(
 ) -> Extraction | None:
     """Extract the poses of some frames, numbered as in the video, or by a lower rate.
 
-    Frames already in `parts` are decoded but not passed to the networks again. If `stop` is set,
+    Frames already in `parts` are not passed to the networks again. If `stop` is set,
     returns None; `parts` then holds the frames processed so far.
     """
     options = options or ExtractionOptions()
@@ -132,12 +131,11 @@ def extract_file(
 
     def within() -> Iterator[Frame]:
         nonlocal decoded
-        for frame in video:
+        for frame in video.since(first if rate else max(first, known + 1)):
             if stop.is_set() or (end is not None and frame.number >= end):
                 return
-            if frame.number >= first:
-                decoded = frame.number + 1 - first
-                yield frame
+            decoded = frame.number + 1 - first
+            yield frame
 
     def progress(frame: Frame) -> None:
         options.report(Progress(video.camera, decoded, max(total, 0)))
@@ -151,7 +149,8 @@ def extract_file(
         return None
     if parts.latest is None:
         raise DataError(
-            f"{video.path}: expected frames from {first}, got a video of {video.counts.decoded}",
+            f"{video.path}: expected frames from {first}, got a video of "
+            f"{video.counts.decoded or video.n_frames}",
             hint="choose frames that it has",
         )
     tracked = follow(
@@ -159,6 +158,17 @@ def extract_file(
     )
     summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
     return replace(tracked, summary=summary)
+
+
+def extract_clip(
+    path: Path | str, estimator: PoseEstimator, *, picture_rate: float = PICTURE_RATE
+) -> Clip:
+    """Tracked poses of a video or a folder of pictures, in one go: `extract_file` resumes."""
+    with TemporaryDirectory(prefix="stepvad-") as directory, Parts(Path(directory), {}) as parts:
+        found = extract_file(open_footage(path, picture_rate=picture_rate), estimator, parts)
+    if found is None:
+        raise RuntimeError("an extraction without a stop signal was stopped")
+    return found.clip
 
 
 def extract_camera(
@@ -243,16 +253,17 @@ def follow(
     return Extraction(clip, when, summary)
 
 
-def video_digest(path: Path) -> str:
-    """Fingerprint of a video: hash of its size and both ends, without reading the whole file."""
-    check_file(path)
-    size = path.stat().st_size
-    sha = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        sha.update(file.read(EDGE_BYTES))
-        file.seek(max(size - EDGE_BYTES, 0), os.SEEK_SET)
-        sha.update(file.read(EDGE_BYTES))
-    return sha.hexdigest()
+def track_people(
+    frames: Iterable[People], name: str, *, fps: float, min_confidence: float = MIN_CONFIDENCE
+) -> Clip:
+    """Track the people of consecutive frames, found by any estimator; one `People` per frame."""
+    seen = [
+        FoundPeople(number, 0, number / fps, number / fps, (0, 0), people)
+        for number, people in enumerate(frames)
+    ]
+    if not seen:
+        raise DataError(f"{name}: expected frames, got none", hint="give one People per frame")
+    return follow(seen, name, fps=fps, min_confidence=min_confidence).clip
 
 
 def _look(

@@ -30,7 +30,7 @@ class PoseNetwork:
         """Reject a network that is not a pose network."""
         self.network.expect("movenet", "simcc", role="pose network")
 
-    def __call__(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
+    def estimate(self, images: Sequence[Image], boxes: Sequence[Boxes]) -> list[People]:
         """Estimate the people of every image; the crops of all images form one batch."""
         size = self.network.size(self.size)
         pairs = list(zip(images, boxes, strict=True))

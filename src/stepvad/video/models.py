@@ -42,6 +42,8 @@ class ModelCard:
     licence: str
     url: str = ""
     role: Literal["detector", "pose"] = "pose"
+    measured: Literal["yes", "another export", "no"] = "no"
+    """Whether the documented figures are of this file; another export has the same layout."""
 
     @property
     def cached(self) -> Path:
@@ -61,12 +63,14 @@ CARDS: tuple[ModelCard, ...] = (
         "Apache-2.0",
         "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0/yolox_nano.onnx",
         "detector",
+        "another export",
     ),
     ModelCard(
         "movenet-lightning",
         "movenet-lightning.onnx",
         "a3e6f5dd7b7c67c3df71e7b0c19358330f7b72b9b0c63cae4eb7aad9d4fa317f",
         "Apache-2.0",
+        measured="yes",
     ),
     ModelCard(
         "movenet-thunder",
@@ -143,7 +147,12 @@ def write_bundle(cards: Sequence[ModelCard], path: Path) -> None:
 
 
 def read_bundle(path: Path, cards: tuple[ModelCard, ...] = CARDS) -> list[ModelCard]:
-    """Put the known networks of a bundle, or of a directory, into the cache, all checked."""
+    """Put the known networks of a bundle, or of a directory, into the cache, all checked.
+
+    A bundle of a newer version is refused: it may mean something else by the same names.
+    """
+    if not path.is_dir():
+        _check_version(path)
     found = {card: content for card in cards if (content := _content(path, card.file)) is not None}
     if not found:
         raise ModelFileError(
@@ -154,6 +163,22 @@ def read_bundle(path: Path, cards: tuple[ModelCard, ...] = CARDS) -> list[ModelC
         _check(card, content, path / card.file)
         _keep(content, card.cached)
     return [*found]
+
+
+def _check_version(path: Path) -> None:
+    """Raise if the manifest of a bundle is not of a known version; a plain zip file has none."""
+    manifest = _content(path, MANIFEST)
+    if manifest is None:
+        return
+    try:
+        version = json.loads(manifest)["version"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        version = None
+    if not isinstance(version, int) or not 1 <= version <= BUNDLE_VERSION:
+        raise ModelFileError(
+            f"{path}: expected a bundle of version {BUNDLE_VERSION} or older, got {version!r}",
+            hint="update stepvad, or make the bundle with the version you have",
+        )
 
 
 def _content(path: Path, name: str) -> bytes | None:

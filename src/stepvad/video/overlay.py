@@ -15,8 +15,8 @@ from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.video import drawing
 from stepvad.video.drawing import ColourScale, chip, ink_on, paste, track_colours
+from stepvad.video.footage import Footage
 from stepvad.video.pixels import Image
-from stepvad.video.source import VideoFile
 from stepvad.video.timeline import ShownFrames, Spot, Timeline
 
 RED_QUANTILE = 0.999
@@ -190,7 +190,7 @@ class Overlay:
 
 
 def pictures(
-    overlay: Overlay, frames: Collection[int], video: VideoFile | None = None
+    overlay: Overlay, frames: Collection[int], video: Footage | None = None
 ) -> Iterator[tuple[int, Image]]:
     """Yield the given frames of an overlay in order, drawn on the video's frames or on black.
 
@@ -246,7 +246,7 @@ def check_size(size: PixelSize, where: str) -> PixelSize:
     return size
 
 
-def check_video(clip: Clip, video: VideoFile, size: PixelSize) -> None:
+def check_video(clip: Clip, video: Footage, size: PixelSize) -> None:
     """Raise if the poses cannot belong to a video: too short, or too small for the joints."""
     if video.n_frames is not None and video.n_frames < clip.n_frames:
         raise DataError(
@@ -265,7 +265,7 @@ def check_video(clip: Clip, video: VideoFile, size: PixelSize) -> None:
         )
 
 
-def video_size(video: VideoFile) -> PixelSize:
+def video_size(video: Footage) -> PixelSize:
     """Width and height of a video, from its first frame."""
     height, width = next(iter(video)).image.shape[:2]
     return width, height

@@ -12,9 +12,9 @@ from stepvad.errors import StepvadError
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 from stepvad.video import overlay as overlays
+from stepvad.video.footage import Footage
 from stepvad.video.overlay import Overlay, PixelSize
 from stepvad.video.pixels import Image
-from stepvad.video.source import VideoFile
 from stepvad.video.writing import recording, write_png
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def write(
     frames: Sequence[int],
     stills: Sequence[int],
     *,
-    video: VideoFile | None = None,
+    video: Footage | None = None,
     report: Report = silent,
 ) -> None:
     """Draw frames of an overlay into a video, and stills as PNG; of a directory, stills alone."""
@@ -87,7 +87,7 @@ def write(
 
 
 def frame_size(
-    clip: Clip, video: VideoFile | None = None, asked: PixelSize | None = None
+    clip: Clip, video: Footage | None = None, asked: PixelSize | None = None
 ) -> PixelSize:
     """The size of a frame: the video's, the one asked for, or what the poses need."""
     if video is None:

@@ -104,6 +104,10 @@ class VideoFile:
         self._counts = counts = DecodeStats()
         return self._frames(self._epoch, counts)
 
+    def since(self, first: int) -> Iterator[Frame]:
+        """The frames from number `first` on; earlier ones are decoded all the same."""
+        return (frame for frame in self if frame.number >= first)
+
     def _frames(self, epoch: int, counts: DecodeStats) -> Iterator[Frame]:
         """The frames of one pass through the file."""
         decoder = Decoder(counts)

@@ -72,6 +72,6 @@ class PieceSource(FileSource):
         """The file, and the piece of it."""
         return {**FileSource.origin(self), "piece": str(self.piece)}
 
-    def open(self) -> VideoFile:
+    def open(self) -> PieceVideo:
         """The frames of the piece."""
         return PieceVideo(self.path, self.piece, camera=self.name)

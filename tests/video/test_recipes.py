@@ -1,0 +1,217 @@
+"""The examples that bring other people's networks and results."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepvad import DataError, read_clip, video
+from stepvad.skeletons import COCO17
+from stepvad.video import Boxes, Image, People, TopDown, extract_clip, track_people
+from tests.video import graphs
+from tests.video.clips import N_FRAMES, walking_images, write_pictures, write_walker
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+
+pytest.importorskip("av")
+pytest.importorskip("cv2")
+
+
+def recipe(name: str) -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="recipe")
+
+
+def run(name: str, *words: Path | str) -> None:
+    subprocess.run([sys.executable, EXAMPLES / f"{name}.py", *words], check=True)
+
+
+def side(name: str) -> str:
+    """A joint's name in OpenPose's and MediaPipe's manner."""
+    first, _, rest = name.partition("_")
+    return f"{first[0].upper()}{rest.capitalize()}" if rest else name.capitalize()
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+BODY_25 = words(
+    "Nose Neck RShoulder RElbow RWrist LShoulder LElbow LWrist MidHip RHip RKnee RAnkle LHip LKnee "
+    "LAnkle REye LEye REar LEar LBigToe LSmallToe LHeel RBigToe RSmallToe RHeel"
+)
+COCO_18 = words(
+    "Nose Neck RShoulder RElbow RWrist LShoulder LElbow LWrist RHip RKnee RAnkle LHip LKnee LAnkle "
+    "REye LEye REar LEar"
+)
+BLAZEPOSE = words(
+    "Nose LEye_in LEye LEye_out REye_in REye REye_out LEar REar LMouth RMouth LShoulder RShoulder "
+    "LElbow RElbow LWrist RWrist LPinky RPinky LIndex RIndex LThumb RThumb LHip RHip LKnee RKnee "
+    "LAnkle RAnkle LHeel RHeel LFoot RFoot"
+)
+
+
+def test_the_public_names_of_video_are_there_with_words_on_them() -> None:
+    assert video.__all__ == sorted(video.__all__)
+    for name in video.__all__:
+        assert getattr(video, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Wings'"):
+        _ = video.Wings  # type: ignore[attr-defined]  # that is the point
+
+
+def test_every_recipe_is_short_and_in_the_guide() -> None:
+    guide = (ROOT / "docs" / "guides" / "your-pose-network.md").read_text("utf-8")
+    for file in EXAMPLES.glob("*.py"):
+        assert len(file.read_text("utf-8").splitlines()) <= 62, file.name
+        if file.name != "score_onnx.py":
+            assert f"examples/{file.name}" in guide
+
+
+def test_nothing_imports_ultralytics() -> None:
+    imports = re.compile(r"^\s*(import|from) ultralytics", re.MULTILINE)
+    for folder in ("src", "tests", "examples", "scripts", "measuring"):
+        for file in (ROOT / folder).rglob("*.py"):
+            assert not imports.search(file.read_text("utf-8")), file
+
+
+class Still:
+    """Boxes of one person in the middle of every picture."""
+
+    def detect(self, images: Sequence[Image]) -> list[Boxes]:
+        return [
+            Boxes(np.array([[20, 10, 40, 40]], np.float32), np.ones(1, np.float32)) for _ in images
+        ]
+
+
+def test_a_detector_and_a_pose_network_of_different_makers_work_together(tmp_path: Path) -> None:
+    own = recipe("own_estimator")["BrightSpot"]()
+    file = write_walker(tmp_path / "a.mkv")
+    clip = extract_clip(file, TopDown(Still(), own))
+    assert (clip.n_frames, clip.fps, len(clip.tracks)) == (N_FRAMES, 10, 1)
+    folder = write_pictures(tmp_path / "a", walking_images())
+    assert extract_clip(folder, TopDown(Still(), own), picture_rate=10).digest() == clip.digest()
+    (track,) = extract_clip(file, own).tracks
+    assert track.keypoints[:, 0].tolist() == [[10 + i, 10] for i in range(N_FRAMES)]
+
+
+def test_people_without_a_video_are_tracked() -> None:
+    def frame(x: float) -> People:
+        boxes = Boxes(np.array([[x, 0, x + 20, 40]], np.float32), np.ones(1, np.float32))
+        joints = np.full((1, 17, 2), x, np.float32)
+        return People(boxes, joints, np.full((1, 17), 0.9, np.float32))
+
+    clip = track_people([frame(5.0 + i) for i in range(8)], "door", fps=10)
+    assert (clip.name, clip.fps, clip.n_frames) == ("door", 10, 8)
+    assert clip.tracks[0].keypoints[:, 0, 0].tolist() == [5.0 + i for i in range(8)]
+    with pytest.raises(DataError, match="door: expected frames, got none"):
+        track_people([], "door", fps=10)
+
+
+def test_networks_of_rtmlib_see_bgr_and_only_people() -> None:
+    given: list[int] = []
+
+    def detector(image: Image) -> Any:
+        given.append(int(image[0, 0, 2]))
+        return np.array([[1.0, 2, 11, 22]]) if image[0, 0, 2] else np.array([])
+
+    def pose(image: Image, bboxes: Any) -> Any:
+        assert len(bboxes)
+        return np.full((len(bboxes), 17, 2), 7.0), np.full((len(bboxes), 17), 1.2)
+
+    names = recipe("rtmlib_networks")
+    estimator = TopDown(names["RtmlibDetector"](detector), names["RtmlibPose"](pose))
+    red, black = np.zeros((2, 30, 20, 3), np.uint8)
+    red[..., 0] = 9
+    boxes = estimator.detect([red, black])
+    one, nobody = estimator.estimate([red, black], boxes)
+    assert given == [9, 0]
+    assert boxes[0].corners.tolist() == [[1, 2, 11, 22]]
+    assert (len(one), len(nobody)) == (1, 0)
+    assert one.keypoints[0, 3].tolist() == [7, 7]
+    assert one.confidence.max() == 1
+
+
+def test_landmarks_of_mediapipe_become_joints_of_the_picture() -> None:
+    marks = [SimpleNamespace(x=i / 33, y=0.5, visibility=0.8) for i in range(33)]
+    crops: list[tuple[int, ...]] = []
+
+    def find(crop: Image) -> Sequence[Any]:
+        crops.append(crop.shape)
+        return marks if crop.any() else ()
+
+    image = np.zeros((100, 200, 3), np.uint8)
+    image[:50] = 255
+    corners = np.array([[50, 10, 70, 50], [0, 70, 10, 80]], np.float32)
+    boxes = Boxes(corners, np.ones(2, np.float32))
+    (people,) = recipe("mediapipe_pose")["MediaPipePose"](find).estimate([image], [boxes])
+    assert crops == [(52, 32, 3), (12, 11, 3)]
+    for joint, name in enumerate(COCO17.joints):
+        x = BLAZEPOSE.index(side(name)) / 33 * 32 + 44
+        assert people.keypoints[0, joint].tolist() == pytest.approx([x, 0.5 * 52 + 4])
+    assert people.confidence[0].tolist() == pytest.approx([0.8] * 17)
+    assert people.confidence[1].max() == 0
+
+
+@pytest.mark.parametrize("names", [BODY_25, COCO_18], ids=["BODY_25", "COCO"])
+def test_files_of_openpose_become_tracks(names: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "lobby"
+    folder.mkdir()
+    for number in range(6):
+        joints = np.array([[100 + i + number, 50 + 4 * i, 0.9] for i in range(len(names))])
+        joints[names.index("LEar")] = 0  # not found
+        lost = np.zeros((len(names), 3))
+        found = (joints, lost) if number != 3 else ()
+        people = [{"pose_keypoints_2d": some.ravel().tolist()} for some in found]
+        name = f"lobby_{number:012}_keypoints.json"
+        (folder / name).write_text(json.dumps({"version": 1.3, "people": people}))
+    run("openpose_json", folder, tmp_path / "out.json", "25")
+    clip = read_clip(tmp_path / "out.json")
+    (track,) = clip.tracks
+    assert (clip.n_frames, track.frames.tolist()) == (6, [0, 1, 2, 4, 5])
+    for joint, name in enumerate(COCO17.joints):
+        i = names.index(side(name))
+        expected = [0, 0] if name == "left_ear" else [100 + i + 5, 50 + 4 * i]
+        assert track.keypoints[-1, joint].tolist() == expected
+    assert track.confidence[0, 3] == 0
+
+
+def test_a_file_of_openpose_with_other_joints_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a_000000000000_keypoints.json"
+    file.write_text(json.dumps({"people": [{"pose_keypoints_2d": [1.0] * 45}]}))
+    with pytest.raises(DataError, match="expected 25 or 18 joints, got 15"):
+        recipe("openpose_json")["people_of"](file)
+
+
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_arrays_of_ultralytics_become_tracks(has_ids: bool, tmp_path: Path) -> None:
+    for number in range(12):
+        arrays: dict[str, Any] = {
+            "boxes": np.array([[10.0 + number, 10, 30 + number, 60]], np.float32),
+            "joints": np.full((1, 17, 3), 0.9, np.float32),
+        }
+        arrays["joints"][0, :, :2] = [20 + number, 30]
+        if has_ids and number != 4:
+            arrays["ids"] = np.array([7.0], np.float32)
+        np.savez(tmp_path / f"{number:06}", **arrays)
+    run("ultralytics_results", tmp_path, tmp_path / "out.json", "25")
+    (track,) = read_clip(tmp_path / "out.json").tracks
+    assert track.frames.tolist() == [number for number in range(12) if number != 4 or not has_ids]
+    assert (track.id == 7) is has_ids
+    assert track.keypoints[2, 0].tolist() == [22, 30]
+    assert track.confidence.min() == pytest.approx(0.9)
+
+
+def test_a_detector_can_be_opened_alone(tmp_path: Path) -> None:
+    file = graphs.yolox(tmp_path / "d.onnx", {80: [0.5, 0.5, 0.0, 0.0, 1.0, 0.9]})
+    (boxes,) = video.open_detector(file).detect([np.zeros((416, 416, 3), np.uint8)])
+    assert len(boxes) == 1
