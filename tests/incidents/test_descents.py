@@ -57,6 +57,20 @@ def test_a_fall_is_found_once_two_seconds_later(others: int) -> None:
     assert found(scene(others=others)) == [(LAST + 20, Descent(1, FALL, LAST))]
 
 
+def test_joints_that_were_not_found_do_not_count() -> None:
+    frames = [[hidden(one) for one in people] for people in scene()]
+    assert found(frames) == [(LAST + 20, Descent(1, FALL, LAST))]
+    assert not found([[hidden(one) for one in people] for people in scene(drop=20)])
+
+
+def hidden(one: Pose) -> Pose:
+    """The same person without one ankle from slot to slot."""
+    keypoints, confidence = one.keypoints.copy(), one.confidence.copy()
+    at = int(one.keypoints[0, 1]) % 17
+    keypoints[at], confidence[at] = 0, 0
+    return Pose(one.track_id, keypoints, confidence)
+
+
 def test_it_is_found_where_slots_are_missing() -> None:
     ((slot, descent),) = found(scene(drop=100), step=3)
     assert descent.track == 1

@@ -84,7 +84,7 @@ def _newcomers(kept: Sequence[SlotPeople], since: float, later: set[int]) -> lis
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Path:
-    """Slots `(n,)` and joints `(n, V, 2)` of one track."""
+    """Slots `(n,)` and joints `(n, V, 2)` of one track; NaN is a joint that was not found."""
 
     slots: NDArray[np.int64]
     keypoints: NDArray[np.float32]
@@ -92,7 +92,7 @@ class _Path:
     @classmethod
     def of(cls, kept: Sequence[SlotPeople], track: int, rate: float) -> _Path | None:
         """The last seconds of a track; None if it is too short."""
-        rows = [(s.slot, p.keypoints) for s in kept for p in s.poses if p.track_id == track]
+        rows = [(s.slot, _found(p)) for s in kept for p in s.poses if p.track_id == track]
         rows = [row for row in rows if row[0] > rows[-1][0] - HISTORY_S * rate]
         if len(rows) < 3 or rows[-1][0] - rows[0][0] < LEAST_S * rate:
             return None
@@ -101,7 +101,8 @@ class _Path:
     @property
     def height(self) -> float:
         """The height of the body while it was upright, in pixels."""
-        tall = self.keypoints[..., 1].max(axis=1) - self.keypoints[..., 1].min(axis=1)
+        down = self.keypoints[..., 1]
+        tall = np.nanmax(down, axis=1) - np.nanmin(down, axis=1)
         return max(float(np.percentile(tall, 90)), 1.0)
 
     def falls(self, rate: float) -> bool:
@@ -117,16 +118,28 @@ class _Path:
     def ends_inside(self, size: tuple[int, int]) -> bool:
         """Whether the last pose is away from the sides and the bottom of the picture."""
         width, height = size
-        (left, _), (right, bottom) = self.keypoints[-1].min(axis=0), self.keypoints[-1].max(axis=0)
+        left = np.nanmin(self.keypoints[-1, :, 0])
+        right, bottom = np.nanmax(self.keypoints[-1], axis=0)
         return bool(
             left > EDGE * width and right < (1 - EDGE) * width and bottom < (1 - EDGE) * height
         )
 
     def is_near(self, pose: Pose) -> bool:
         """Whether somebody is where the person was last."""
-        apart = pose.keypoints.mean(axis=0) - self.keypoints[-1].mean(axis=0)
+        apart = np.nanmean(_found(pose), axis=0) - np.nanmean(self.keypoints[-1], axis=0)
         return bool(np.linalg.norm(apart) < NEARBY * self.height)
 
     def _lately(self, rate: float) -> NDArray[np.float32]:
         """How far down the middle of the body is, in the time before the end."""
-        return self.keypoints[self.slots > self.slots[-1] - DOWN_S * rate].mean(axis=1)[:, 1]
+        lately = self.slots > self.slots[-1] - DOWN_S * rate
+        return np.asarray(np.nanmean(self.keypoints[lately, :, 1], axis=1), np.float32)
+
+
+def _found(pose: Pose) -> NDArray[np.float32]:
+    """The joints of a pose, NaN where none was found; all of them if that is everywhere."""
+    found = pose.confidence > 0
+    return (
+        np.where(found[:, None], pose.keypoints, np.float32(np.nan))
+        if found.any()
+        else (pose.keypoints)
+    )
