@@ -43,6 +43,18 @@ def test_who_walks_runs_or_falls_is_in_line(step: int) -> None:
         assert good.accepts(falling.astype(np.float32), at / 10)
 
 
+def test_a_new_number_has_no_past() -> None:
+    """Two people who could be swapped get new numbers, and their poses are shown at once."""
+    tracker = Tracker()
+    places = [(60, 140), (60, 140), (70, 130), (80, 120), (90, 110), (98, 102), (100, 100.5)]
+    for at, pair in enumerate(places):
+        bodies = np.stack([standing(x) for x in pair])
+        poses = bodies if at < 6 else np.stack([half(body) for body in bodies])
+        boxes = Boxes(extents(bodies), np.full(2, 0.9))
+        shown = tracker.update(People(boxes, poses, np.full((2, 17), 0.6)), time_s=at / 10)
+    assert {one.track_id for one in shown} == {3, 4}
+
+
 def test_a_clock_that_steps_back_refuses_nothing() -> None:
     good = LastGood(standing(100), 10.0)
     assert good.accepts(standing(300), 5.0)

@@ -95,7 +95,7 @@ class Tracker:
     def _see_all(self, people: People, owner: dict[int, Person], doubted: set[int]) -> None:
         """Update those seen; doubted people get a new id if they were, and are dropped if not."""
         for at in doubted:
-            self._persons[at].track_id = None
+            self._persons[at].track_id = self._persons[at].good = None
         for row, person in owner.items():
             self._see(person, people, row)
         gone = [self._persons[at] for at in doubted if self._persons[at].track_id is None]
