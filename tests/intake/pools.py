@@ -1,13 +1,30 @@
-"""Images in shared buffers for tests, written and read as children do."""
+"""Child processes for tests, and images in shared buffers, written and read as children do."""
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from stepvad.intake.frame_buffers import BufferPool, SharedImage, map_images, place_images
+from stepvad.supervision.process import SupervisedProcess
 from stepvad.video.pixels import Image
+
+
+@contextmanager
+def running(process: SupervisedProcess) -> Iterator[None]:
+    """A supervised process, stopped at the end."""
+    thread = threading.Thread(target=process.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        process.stop(0)
+        thread.join(30)
+    assert not thread.is_alive()
 
 
 def write(pool: BufferPool, number: int, image: Image) -> SharedImage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.process import ChildPipe, SupervisedProcess
 from stepvad.video.people import People, no_boxes
 from stepvad.video.source import Frame as Picture
-from tests.intake.pools import grey, is_open, read
+from tests.intake.pools import grey, is_open, read, running
 from tests.video.servers import wait_until
 
 NOBODY = People(no_boxes(), np.empty((0, 17, 2), np.float32), np.empty((0, 17), np.float32))
@@ -112,14 +111,8 @@ def captured(function: Callable[..., None], *args: object, buffers: int = 8) -> 
     queues = FrameQueues(["a"], status)
     capture = Capture(CAMERA, "text", queues, CameraStates(status, queues), status, buffers=buffers)
     capture.process = SupervisedProcess("capture-a", "text", capture, function, *args)
-    thread = threading.Thread(target=capture.process.run)
-    thread.start()
-    try:
+    with running(capture.process):
         yield Captured(queues, status)
-    finally:
-        capture.process.stop(0)
-        thread.join(30)
-    assert not thread.is_alive()
 
 
 def values(frames: list[QueuedFrame]) -> list[list[int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from stepvad.intake.pose_workers import PoseWorker
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.file import load
 from stepvad.video.people import Boxes, LastPoses, People
-from tests.intake.pools import write
+from tests.intake.pools import running, write
 from tests.site.sites import video_camera, write_networks, write_site
 from tests.video.graphs import yolox_of_bright
 from tests.video.servers import SLOWER
@@ -91,14 +90,8 @@ def working(directory: Path, *, follow: bool) -> Iterator[FrameQueues]:
     followers = CameraFollowers(["left"] if follow else ())
     states = CameraStates(status, queues)
     worker = PoseWorker(0, settings, queues, states, status, ["left"], followers)
-    thread = threading.Thread(target=worker.process.run)
-    thread.start()
-    try:
+    with running(worker.process):
         yield queues
-    finally:
-        worker.process.stop(0)
-        thread.join(30)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("follow", [True, False])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from stepvad.settings.sections import PoseSettings
 from stepvad.supervision.process import ChildPipe, SupervisedProcess
 from stepvad.video.people import Boxes, LastPoses, People
 from stepvad.video.pixels import Image
-from tests.intake.pools import grey, write
+from tests.intake.pools import grey, running, write
 from tests.site.sites import video_camera, write_networks, write_site
 from tests.video.servers import SLOWER, wait_until
 
@@ -87,14 +86,8 @@ def working(directory: Path, how: str) -> Iterator[WatchedQueues]:
         "poses-0", "text", worker, fails_once, settings.pose, how, mark
     )
     queues.worker = worker
-    thread = threading.Thread(target=worker.process.run)
-    thread.start()
-    try:
+    with running(worker.process):
         yield queues
-    finally:
-        worker.process.stop(0)
-        thread.join(30)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("how", ["dies", "hangs"])

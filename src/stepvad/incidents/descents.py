@@ -138,8 +138,6 @@ class _Path:
 def _found(pose: Pose) -> NDArray[np.float32]:
     """The joints of a pose, NaN where none was found; all of them if that is everywhere."""
     found = pose.confidence > 0
-    return (
-        np.where(found[:, None], pose.keypoints, np.float32(np.nan))
-        if found.any()
-        else (pose.keypoints)
-    )
+    if not found.any():
+        return pose.keypoints
+    return np.where(found[:, None], pose.keypoints, np.float32(np.nan))

@@ -127,23 +127,13 @@ def extract_file(
     total = (min(end or video.n_frames, video.n_frames) - first) if video.n_frames else 0
     known = -1 if parts.latest is None else parts.latest.number
     rate = options.rate if options.rate and (not video.fps or options.rate < video.fps) else None
-    decoded = 0
-
-    def within() -> Iterator[Frame]:
-        nonlocal decoded
-        for frame in video.since(first if rate else max(first, known + 1)):
-            if stop.is_set() or (end is not None and frame.number >= end):
-                return
-            decoded = frame.number + 1 - first
-            yield frame
+    reader = _Reader(video, frames, rate, stop)
 
     def progress(frame: Frame) -> None:
-        options.report(Progress(video.camera, decoded, max(total, 0)))
+        options.report(Progress(video.camera, reader.decoded, max(total, 0)))
 
-    sampled = at_rate(within(), rate, video.fps) if rate else within()
-    wanted = (frame for frame in sampled if frame.number > known)
     frames_per_s = _look(
-        wanted, estimator, parts, progress, _follower(parts, follow=options.follow)
+        reader.after(known), estimator, parts, progress, _follower(parts, follow=options.follow)
     )
     if stop.is_set():
         return None
@@ -158,6 +148,33 @@ def extract_file(
     )
     summary = replace(tracked.summary, frames_per_s=frames_per_s, counts=video.counts)
     return replace(tracked, summary=summary)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads some frames of a video, all or at a lower rate, until it is stopped."""
+
+    video: Footage
+    frames: FrameRange
+    rate: float | None
+    stop: threading.Event
+    decoded: int = 0
+    """How far it is, in frames of the video."""
+
+    def after(self, known: int) -> Iterator[Frame]:
+        """The frames whose numbers are above `known`."""
+        if self.rate is None:
+            return self._since(max(self.frames.first, known + 1))
+        sampled = at_rate(self._since(self.frames.first), self.rate, self.video.fps)
+        return (frame for frame in sampled if frame.number > known)
+
+    def _since(self, first: int) -> Iterator[Frame]:
+        end = self.frames.end
+        for frame in self.video.since(first):
+            if self.stop.is_set() or (end is not None and frame.number >= end):
+                return
+            self.decoded = frame.number + 1 - self.frames.first
+            yield frame
 
 
 def extract_clip(

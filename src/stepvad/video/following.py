@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from stepvad.video.neighbours import keep_to_own_body
+from stepvad.video.neighbours import LEAST_CONFIDENCE, keep_to_own_body
 from stepvad.video.people import NOBODY, Boxes, Float32s, LastPoses, People, extents, iou, join
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
@@ -17,8 +17,6 @@ REACH = 1.2
 """Sides of the box in which a person is looked for, relative to those of the last pose."""
 WIDENING = 0.5
 """How much wider the box gets per second unseen."""
-LEAST_CONFIDENCE = 0.25
-"""Mean joint confidence of a pose to start from and to accept."""
 FIRST_SCORE = 0.5
 """Detection score from which a person is followed; a tracker starts no track below."""
 FIRST_DETECTIONS = 2
