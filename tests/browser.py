@@ -35,6 +35,8 @@ class Page:
         self._number, self._session = 0, ""
         self.complaints: list[str] = []
         self.requests: list[str] = []
+        self.workers: dict[str, str] = {}
+        """Registrations of service workers by scope, once `ServiceWorker.enable` was called."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -65,6 +67,9 @@ class Page:
                 self.complaints.append(json.dumps(said["params"]))
             case "Network.requestWillBeSent":
                 self.requests.append(said["params"]["request"]["url"])
+            case "ServiceWorker.workerRegistrationUpdated":
+                for one in said["params"]["registrations"]:
+                    self.workers[one["scopeURL"]] = one["registrationId"]
         return said
 
     def _text(self) -> bytes:

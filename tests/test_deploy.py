@@ -65,7 +65,7 @@ def test_the_image_is_small_and_has_no_root() -> None:
     last = lines[lines.index(stages[-1]) :]
     assert "USER 10001:10001" in last
     assert any(line.startswith("HEALTHCHECK ") and "/healthz" in line for line in last)
-    assert "ARG EXTRAS=live,web,video" in lines
+    assert "ARG EXTRAS=live,web,video,notify" in lines
     assert any(".[${EXTRAS}]" in line for line in lines)
     assert not any("torch" in line for line in lines if not line.startswith("#"))
     for name in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):

@@ -18,13 +18,22 @@ from stepvad.calibration import (
     RULES,
     Calibration,
     Counted,
+    Marked,
     NormalClip,
     calibrate_cameras,
     file,
     from_counts,
 )
 from stepvad.calibration.counting import levels_of, upper_rate
-from stepvad.calibration.promise import hours_to_count, strictest, threshold_for
+from stepvad.calibration.marks import Marks, recalibrate
+from stepvad.calibration.promise import (
+    duration,
+    hours_for_promise,
+    hours_to_count,
+    strictest,
+    threshold_for,
+    threshold_or_guess,
+)
 from stepvad.calibration.tail import PEAKS, Tails, base_level
 from stepvad.errors import ConfigError, DataError
 from stepvad.incidents.events import Rules, find
@@ -136,6 +145,47 @@ def test_groups_of_events_make_it_more_careful() -> None:
     assert spread.dispersion(0) == 1.0
     assert grouped.dispersion(0) > 5
     assert alone.dispersion(0) < 1.5
+
+
+def test_little_footage_gives_a_guess_above_all_that_it_shows() -> None:
+    counted = drawn(np.random.default_rng(0), 3.0)
+    for fewer, hours in ((30, 3.0), (4, 0.3)):
+        some = replace(counted, events=counted.events[:fewer], hours=np.full(fewer, hours / fewer))
+        found = threshold_or_guess(some, 0.01)
+        assert (found.how, found.is_promised, found.events) == ("provisional", False, 0)
+        highest = some.levels[np.flatnonzero(some.totals)[-1]]
+        assert highest <= found.value < 4 * highest
+        assert "no promise yet" in found.words
+    assert hours_for_promise(counted, 0.01, 0.95) == pytest.approx(10.0)
+    assert threshold_or_guess(counted, 0.5).how == "tail"
+
+
+def test_footage_without_events_gives_a_guess_above_its_highest_score() -> None:
+    nothing = Counted(LEVELS, np.zeros((1, len(LEVELS)), np.int64), np.full(1, 0.01))
+    found = threshold_or_guess(nothing, 0.1)
+    assert found.value == pytest.approx(1.25 * LEVELS[-1])
+    assert found.rate == pytest.approx((0.0, 369), rel=0.01)
+    assert hours_for_promise(nothing, 0.1, 0.95) == pytest.approx(1.0)  # by counting: 30
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"), [(0.01, "36 s"), (0.2, "12 min"), (3.5, "3.5 h"), (100, "4.2 days")]
+)
+def test_hours_are_said_as_people_say_them(hours: float, words: str) -> None:
+    assert duration(hours) == words
+
+
+def test_a_mark_moves_a_provisional_threshold_above_it() -> None:
+    counted = drawn(np.random.default_rng(0), 0.3)
+    before = from_counts(
+        {"yard": counted}, model_sha256="x", alerts_per_hour=0.01, confidence=0.95, rules=RULES
+    )
+    peak = 1.5 * before.threshold.value
+    marks = Marks(normal={"a": Marked(camera="yard", peak=peak)})
+    after = recalibrate(before, marks)
+    assert after.threshold.value >= peak > before.threshold.value
+    back = recalibrate(after, Marks(not_normal=["a"]))
+    assert back.threshold.value == before.threshold.value
 
 
 def test_no_promise_without_grounds() -> None:

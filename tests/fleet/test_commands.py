@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.fleet.events import service
 from stepvad.fleet.events.postgres import Wanted, connect
+from stepvad.fleet.settings import FleetSettings
 from stepvad.incidents.record import Record
 from tests.fleet.messages import change, event, over
 from tests.fleet.postgres import needs_postgres
@@ -43,13 +45,13 @@ async def left(dsn: str) -> list[str]:
 
 async def marked(dsn: str) -> list[str]:
     async with connect(dsn) as kept:
-        return [*await kept.marked()]
+        return [id for id, one in (await kept.reviews()).items() if one.mark == "normal"]
 
 
 def filled(dsn: str, run: FleetCommand) -> list[Record]:
     """The database with three events that are over and one that goes on."""
     code, words = run(dsn, "events", "--migrate")
-    assert (code, "after 2 steps" in words) == (0, True), words
+    assert (code, "after 4 steps" in words) == (0, True), words
     events = [over(event(1)), over(event(2, "north/gate")), over(event(3, "south/yard")), event(9)]
     asyncio.run(fill(dsn, *events))
     return events
@@ -116,3 +118,20 @@ def test_no_error_shows_the_password(run: FleetCommand) -> None:
     ):
         code, told = run(address, "events", "--migrate")
         assert (code, CANARY in told, "Traceback" in told) == (1, False, False), told
+
+
+def test_marks_of_a_fleet_reach_the_thresholds_of_their_model(
+    dsn: str, run: FleetCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = filled(dsn, run)
+    for one in events[:2]:
+        assert run(dsn, "mark", one.id)[0] == 0
+    assert run(dsn, "mark", events[2].id, "--right")[0] == 0
+    monkeypatch.setenv("STEPVAD_TEST_DSN", dsn)
+    settings = FleetSettings.model_validate({"events": {"dsn": "env:STEPVAD_TEST_DSN"}})
+    marks = asyncio.run(service.marks_of(settings, events[0].model_sha256))
+    assert {id: one.peak for id, one in marks.normal.items()} == {
+        one.id: one.top_score for one in events[:2]
+    }
+    assert {*marks.not_normal} == {one.id for one in events[2:]}
+    assert not asyncio.run(service.marks_of(settings, "f" * 64)).normal

@@ -84,7 +84,7 @@ def test_an_edge_sends_poses_and_its_page_shows_people(tmp_path: Path, server: B
         with pytest.raises(DataError, match="got poses alone"):
             shown.explain("x")
         with pytest.raises(DataError, match="got poses alone"):
-            shown.mark("x", True)
+            shown.mark("x", "normal", "")
         opened.append("open")
         return Page()
 

@@ -74,3 +74,13 @@ def test_a_dsn_is_a_reference_and_is_not_shown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"line 2: events.dsn: expected env:NAME") as told:
         load(tmp_path / "fleet.toml")
     assert "canary" not in f"{told.value}"
+
+
+def test_hours_are_refused_where_poses_leave_the_site(tmp_path: Path) -> None:
+    file = tmp_path / "edge.toml"
+    text = '[[cameras]]\nname = "a"\nurl = "demo:"\nhours = ["08:00-18:00"]\n'
+    file.write_text(text)
+    with pytest.raises(ConfigError, match='expected hours with publish = "events"'):
+        load_edge(file)
+    file.write_text(f'{text}[fleet]\npublish = "events"\n')
+    assert load_edge(file).cameras[0].hours == ["08:00-18:00"]

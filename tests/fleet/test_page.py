@@ -30,8 +30,12 @@ from tests.video.servers import free_port, wait_until
 from tests.web.sites import BEARER, HERE, TOKEN
 
 pytestmark = needs_postgres
-OPEN = {("GET", "/login"), ("POST", "/login"), ("GET", "/healthz")}
-YARD, GATE, FAR = event(1), over(event(2, "north/gate")), over(event(3, "south/yard"))
+OPEN = {
+    *(("GET", "/login"), ("POST", "/login"), ("GET", "/healthz")),
+    *(("GET", "/first"), ("POST", "/first")),
+}
+YARD, GATE = event(1, why="Left arm raised"), over(event(2, "north/gate", why="an arm raised"))
+FAR = over(event(3, "south/yard", why="left arm raised"))
 
 
 @pytest.fixture
@@ -80,6 +84,27 @@ def test_events_are_listed_by_site_and_camera(client: TestClient) -> None:
     answer = client.get("/api/events", params={"limit": 2}).json()
     assert ids(client, before=answer["next"]) == [YARD.id]
     assert client.get("/api/events", params={"before": "nobody"}).status_code == 404
+
+
+def test_events_are_searched_as_those_of_a_site(client: TestClient) -> None:
+    assert ids(client, zone="gate") == [FAR.id, GATE.id, YARD.id]
+    assert ids(client, zone="gat") == []
+    assert ids(client, words="ARM south") == [FAR.id]
+    assert ids(client, words="arm nothing") == []
+    assert ids(client, words="north/gate") == [GATE.id]
+    assert ids(client, min_score=YARD.top_score) == [FAR.id, GATE.id, YARD.id]
+    assert ids(client, min_score=YARD.top_score + 0.1) == []
+    times = YARD.top_score / YARD.threshold
+    assert ids(client, min_times=times - 0.01, limit=2) == [FAR.id, GATE.id]
+    assert ids(client, min_times=times + 0.01) == []
+    client.put(f"/api/events/{GATE.id}/review")
+    client.put(f"/api/events/{FAR.id}/mark", json={"mark": "normal"})
+    assert ids(client, review="to_review") == [YARD.id]
+    assert ids(client, review="reviewed") == [FAR.id, GATE.id]
+    assert ids(client, review="reviewed", limit=1, before=FAR.id) == [GATE.id]
+    assert ids(client, review="normal") == [FAR.id]
+    assert ids(client, review="right") == []
+    assert client.get("/api/events").json()["to_review"] == 1
 
 
 def test_the_fleet_tells_its_cameras_and_what_is_stored(client: TestClient) -> None:

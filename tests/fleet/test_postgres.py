@@ -13,6 +13,7 @@ from stepvad.fleet.events import migrations
 from stepvad.fleet.events.postgres import (
     _CAMERAS,
     _TOTALS,
+    _UNSEEN,
     FleetEvents,
     NoDatabaseError,
     Wanted,
@@ -54,17 +55,17 @@ def test_tables_are_made_once_by_whoever_comes_first(dsn: str) -> None:
     async def many(events: FleetEvents) -> list[int]:
         return await asyncio.gather(*(events.migrate() for _ in range(4)))
 
-    assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 2]
+    assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 4]
     run(dsn, lambda events: events.check(), migrated=False)
 
 
 def test_a_database_of_another_version_is_refused(dsn: str) -> None:
-    with pytest.raises(ConfigError, match="expected tables of version 2, got none"):
+    with pytest.raises(ConfigError, match="expected tables of version 4, got none"):
         run(dsn, lambda events: events.check(), migrated=False)
     run(dsn, lambda events: events.check())
     asyncio.run(sql(dsn, "INSERT INTO stepvad.schema_version VALUES (9)"))
     for use in (FleetEvents.check, FleetEvents.migrate):
-        with pytest.raises(ConfigError, match="version 2 or older, got 9"):
+        with pytest.raises(ConfigError, match="version 4 or older, got 9"):
             run(dsn, use, migrated=False)
 
 
@@ -74,7 +75,7 @@ def test_a_migration_that_fails_leaves_nothing(dsn: str, monkeypatch: pytest.Mon
     with pytest.raises(Exception, match="nothing"):
         run(dsn, lambda events: events.migrate(), migrated=False)
     monkeypatch.undo()
-    assert run(dsn, lambda events: events.migrate(), migrated=False) == 2
+    assert run(dsn, lambda events: events.migrate(), migrated=False) == len(migrations.MIGRATIONS)
 
 
 def test_a_change_that_comes_twice_is_one_row(dsn: str) -> None:
@@ -191,14 +192,20 @@ def test_marks_stay_when_an_event_goes_on_and_are_taken_back(dsn: str) -> None:
 
     async def scenario(events: FleetEvents) -> None:
         await events.write([change("new", one)])
-        await events.mark(one.id, True)
+        await events.see(one.id, "ada")
+        (seen,) = (await events.reviews()).values()
+        assert (seen.mark, seen.by) == (None, "ada")
+        await events.mark(one.id, "right", "bob")
+        await events.see(one.id, "cy")  # the first look counts
         await events.write([change("end", over(one), sequence=2)])
-        assert [*await events.marked()] == [one.id]
-        assert await events.marked([]) == {}
-        await events.mark(one.id, False)
-        assert await events.marked() == {}
-        with pytest.raises(DataError, match="expected the id of a stored event"):
-            await events.mark("nobody", True)
+        ((id, said),) = (await events.reviews()).items()
+        assert (id, said.mark, said.by) == (one.id, "right", "bob")
+        assert await events.reviews([]) == {}
+        await events.mark(one.id, None)
+        assert [review.mark for review in (await events.reviews()).values()] == [None]
+        for judge in (events.mark("nobody", "normal"), events.see("nobody")):
+            with pytest.raises(DataError, match="expected the id of a stored event"):
+                await judge
 
     run(dsn, scenario)
 
@@ -297,7 +304,8 @@ def test_roles_may_do_what_they_must_and_no_more(dsn: str, postgres: PostgresSer
     async def reads(events: FleetEvents) -> None:
         await events.check()
         assert len(await events.events(ALL)) == 2
-        await events.mark(one.id, True)
+        await events.mark(one.id, "normal")
+        await events.see(one.id)
         for forbidden in (
             events.write([change("new", event(3))]),
             events.delete(ALL),
@@ -322,6 +330,7 @@ SELECT 'e' || i, 'site' || i % 50, 'cam' || i % 4, 'anomaly', 'alert',
 def test_what_the_page_asks_for_does_not_read_the_whole_table(dsn: str) -> None:
     async def scenario(events: FleetEvents) -> None:
         await sql(dsn, MANY)
+        await sql(dsn, "UPDATE stepvad.events SET reviewed = now()")
         await sql(dsn, "VACUUM ANALYZE stepvad.events")
         counted = await events.totals(stale_s=60.0)
         assert (counted.events, counted.open, len(counted.cameras)) == (40_000, 0, 100)
@@ -336,6 +345,7 @@ def test_what_the_page_asks_for_does_not_read_the_whole_table(dsn: str) -> None:
             (_TOTALS.replace("$1", "60"), "using events_open"),
             (_TOTALS.replace("$1", "60"), "Index Only Scan using events_by_time"),
             (latest.replace("$1", "'site7'") + " LIMIT 100", "using events_by_site"),
+            (_UNSEEN.replace("$1", "9"), "using events_to_review"),
         ):
             plan = "\n".join(row[0] for row in await sql(dsn, f"EXPLAIN {words}"))
             assert (index in plan, "Seq Scan" in plan) == (True, False), plan

@@ -15,6 +15,7 @@ from stepvad.errors import DataError
 from stepvad.formats import eventtable, normal_set
 from stepvad.formats.collection import read_all, read_people
 from stepvad.formats.contents import PoseSummary
+from stepvad.incidents.review import Review
 from stepvad.poses import Clip, Track
 from stepvad.progress import Progress
 from tests.site.records import record
@@ -71,8 +72,10 @@ def test_what_pose_files_hold_is_counted() -> None:
 
 def test_a_spreadsheet_takes_no_text_for_a_formula() -> None:
     file = io.StringIO()
-    eventtable.write([eventtable.facts(record("=1+1"), 5.0)], "csv", file)
+    said = Review("right", 5.0, "@ada")
+    eventtable.write([eventtable.facts(record("=1+1"), said)], "csv", file)
     assert "'=1+1" in file.getvalue()
+    assert file.getvalue().endswith(",right,5.0,5.0,'@ada\n")
     file = io.StringIO()
     eventtable.write([eventtable.facts(record("=1+1"), None)], "jsonl", file)
     facts = json.loads(file.getvalue())

@@ -306,3 +306,23 @@ def test_a_box_leaves_out_joints_that_were_not_found(walkers: list[Clip]) -> Non
     keypoints, confidence = track.keypoints[0].copy(), track.confidence[0].copy()
     keypoints[3], confidence[3] = 0, 0
     assert min(box_of(Pose(1, keypoints, confidence))) > 0
+
+
+def test_other_rules_wait_until_the_event_is_over(small_model: Detector) -> None:
+    live = watcher(small_model, 3.0)
+
+    def see(slot: int, score: float) -> list[str]:
+        A, sure = np.full(1, score, np.float32), np.ones(1, np.float32)
+        windows = WindowScores(np.array([1]), np.array([slot]), sure, A[:, None], A)
+        return [kind for kind, _ in live.events.see(slot, SIZE, (), windows)]
+
+    assert [see(slot, 4.0) for slot in range(8)].count(["new"]) == 1
+    live.events.use(Rules(threshold=5.0, min_s=0.2, gap_s=1.0))
+    assert live.profile.rules.threshold == 3.0
+    changes = [kind for slot in range(8, 60) for kind in see(slot, 0.0)]
+    assert (changes[-1], live.profile.rules.threshold) == ("end", 5.0)
+    assert not any(see(slot, 4.0) for slot in range(60, 80))
+    assert ["new"] in [see(slot, 6.0) for slot in range(80, 100)]
+    live.events.lose("stopped")
+    live.events.use(Rules(threshold=2.0, min_s=0.2, gap_s=1.0))
+    assert live.profile.rules.threshold == 2.0  # nothing to wait for

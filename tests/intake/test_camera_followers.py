@@ -14,6 +14,7 @@ from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.frame_buffers import BufferPool
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.pose_workers import PoseWorker
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.file import load
@@ -89,7 +90,8 @@ def working(directory: Path, *, follow: bool) -> Iterator[FrameQueues]:
     queues = FrameQueues(["left"], status)
     followers = CameraFollowers(["left"] if follow else ())
     states = CameraStates(status, queues)
-    worker = PoseWorker(0, settings, queues, states, status, ["left"], followers)
+    shared = followers, PlaceDrawings(settings, status)
+    worker = PoseWorker(0, settings, queues, states, status, ["left"], *shared)
     with running(worker.process):
         yield queues
 

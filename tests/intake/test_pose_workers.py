@@ -17,6 +17,7 @@ from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.frame_buffers import BufferPool
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.pose_workers import PoseWorker
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.file import load
@@ -80,7 +81,8 @@ def working(directory: Path, how: str) -> Iterator[WatchedQueues]:
     status.camera("left", rate=10.0, threshold=1.0, model="m", zones={})
     queues = WatchedQueues(status)
     states = CameraStates(status, queues)
-    worker = PoseWorker(0, settings, queues, states, status, ["left"], CameraFollowers(()))
+    shared = CameraFollowers(()), PlaceDrawings(settings, status)
+    worker = PoseWorker(0, settings, queues, states, status, ["left"], *shared)
     mark = str(directory / "mark")
     worker.process = SupervisedProcess(
         "poses-0", "text", worker, fails_once, settings.pose, how, mark

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.intake.status import BUCKETS_S, HOUR_S, CameraView, LiveStatus
+from stepvad.intake.delays import BUCKETS_S
+from stepvad.intake.status import HOUR_S, CameraView, LiveStatus
 from stepvad.poses import Pose
 
 SIZE = (640, 360)

@@ -248,6 +248,13 @@ def test_the_whole_configuration_is_told_in_words(good: SiteSettings) -> None:
         assert part in words
 
 
+def test_a_site_without_a_model_says_that_it_learns_its_limit(good: SiteSettings) -> None:
+    words = describe(good.model_copy(update={"model": None}))
+    assert "scored by a model that it learns itself" in words
+    assert "An alert is a score above the limit that the site learns." in words
+    assert "calibration" not in words
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

@@ -96,6 +96,17 @@ def test_an_https_url_needs_a_proxy_or_a_certificate(tmp_path: Path) -> None:
             ["The page is at https://127.0.0.1:8080/", "It speaks TLS with the certificate"],
         ),
         ("enabled = false\n", ["There is no page."]),
+        (
+            'trusted_proxies = ["127.0.0.1"]\nuser_header = "Remote-User"\n',
+            [
+                "It listens on 127.0.0.1 port 8080 without TLS, for the proxy",
+                "That proxy says who somebody is (Remote-User); whoever has no account may look.",
+            ],
+        ),
+        (
+            'trusted_proxies = ["127.0.0.1"]\nuser_header = "Remote-User"\nsso_role = "none"\n',
+            ["without TLS", "whoever has no account is refused."],
+        ),
     ],
 )
 def test_the_page_is_told_in_words(tmp_path: Path, web: str, words: list[str]) -> None:
@@ -103,6 +114,28 @@ def test_the_page_is_told_in_words(tmp_path: Path, web: str, words: list[str]) -
     for part in words:
         assert part in told
     assert ("without TLS" in told) == any("without TLS" in part for part in words)
+
+
+@pytest.mark.parametrize(
+    ("web", "problem"),
+    [
+        ('user_header = "Remote-User"\n', "expected trusted_proxies with user_header, got none"),
+        (
+            'trusted_proxies = ["127.0.0.1"]\ngroup_header = "Remote-Groups"\n',
+            "expected user_header with group_header, got none",
+        ),
+        (
+            'trusted_proxies = ["127.0.0.1"]\nuser_header = "Remote-User"\nadmin_groups = ["it"]\n',
+            "expected group_header with judge_groups or admin_groups, got none",
+        ),
+        ('user_header = "Remote User"\n', "expected the form"),
+        ('sso_role = "boss"\n', "sso_role"),
+        ("idle_hours = 0\n", "idle_hours: expected greater than 0"),
+    ],
+)
+def test_single_sign_on_is_whole_or_refused(tmp_path: Path, web: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        read(tmp_path, web)
 
 
 def test_check_tries_the_certificate(tmp_path: Path) -> None:

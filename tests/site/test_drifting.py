@@ -53,7 +53,8 @@ def test_a_short_calibration_cannot_tell_a_change() -> None:
     one.tell()
     view = status.snapshot().cameras[0]
     assert not view.drifted
-    assert "expected at least 8 hours with people, got 0.2" in view.drift
+    assert "less than 8 hours with people" in view.drift
+    assert "expected at least 8 hours with people, got 0.2" in view.drift_numbers
     drifting(status, {}).tell()
     assert "does not tell how it looked" in status.snapshot().cameras[0].drift
 
@@ -67,24 +68,31 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
     monitor = one.monitor
     assert monitor is not None
     one.tell()
-    assert "too early to tell: 0 of 60 looks" in status.snapshot().cameras[0].drift
+    assert (
+        "too early to tell: people were compared 0 of 60 times"
+        in status.snapshot().cameras[0].drift
+    )
     monitor.add(BlockStats(known.names, known.values[rng.integers(len(known), size=SPAN_LOOKS)]))
     one.tell()
-    assert status.snapshot().cameras[0].drift == "looks as it did at its calibration"
+    assert status.snapshot().cameras[0].drift.startswith("people move as they did when")
     upside_down = walk(upside_down=True)
     for span in range(monitor.needed):
         one.tell()
         view = status.snapshot().cameras[0]
         assert not view.drifted
-        assert span == 0 or f"{span} of {monitor.needed} spans" in view.drift
+        assert (
+            span == 0 or f"for {2 * span} hours; it counts after {2 * monitor.needed}" in view.drift
+        )
         for _ in range(SPAN_LOOKS):
             one.add(upside_down)
     one.tell()
     one.tell()
     view = status.snapshot().cameras[0]
     assert view.drifted
-    assert "calibrate again" in view.drift
-    assert caplog.text.count("has changed since its calibration") == 1
+    assert "set the threshold again" in view.drift
+    assert not any(jargon in view.drift for jargon in ("component", "energy", "spread", "σ"))
+    assert " then and " in view.drift_numbers
+    assert caplog.text.count("people move differently than when the threshold was set") == 1
 
 
 def test_a_block_is_the_last_half_minute() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from stepvad.incidents.record import message
+from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
 from stepvad.settings import file as settings
 from stepvad.site.delivery import SinkDelivery
@@ -65,6 +66,9 @@ class Listener:
     def all(self, topic: str) -> list[Any]:
         return [json.loads(text) for name, text, _ in self.got if name == topic]
 
+    def say(self, topic: str, text: str) -> None:
+        self._client.publish(topic, text, 1).wait_for_publish(5.0)
+
     def close(self) -> None:
         self._client.disconnect()
         self._client.loop_stop()
@@ -112,7 +116,10 @@ def test_whoever_comes_later_knows_how_things_are(broker: Broker, listener: List
     sink.send("new", TOLD)
     sink.status("yard", "online")
     sink.status("gate", "failed")
+    sink.load("gate", "not watching")
     wanted = {
+        "vad/yard/load": "ok",
+        "vad/gate/load": "not watching",
         "vad/available": "online",
         "vad/yard/status": "online",
         "vad/gate/status": "failed",
@@ -130,14 +137,32 @@ def test_whoever_comes_later_knows_how_things_are(broker: Broker, listener: List
     later.close()
 
 
+def test_marks_arrive_if_the_settings_accept_them(
+    broker: Broker, listener: Listener, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[MarkMessage] = []
+    deaf, sink = connect(broker.port), connect(broker.port, marks=True)
+    for one in (deaf, sink):
+        one.on_mark = taken.append
+        one.send("new", TOLD)
+    texts = ("{", "[]", '{"id": "a"}', '{"id": "a", "mark": "odd"}', '{"id": 3, "mark": null}')
+    for text in (*texts, '{"id": "a", "mark": "normal"}', '{"id": "b", "mark": null}'):
+        listener.say("vad/marks", text)
+    wait_until(lambda: len(taken) == 2)
+    sink.close()
+    deaf.close()
+    assert taken == [MarkMessage("a", "normal"), MarkMessage("b", None)]
+    assert caplog.text.count("a message on vad/marks is ignored") == 1  # not one line for each
+
+
 def test_home_assistant_is_told_of_every_camera(broker: Broker) -> None:
     sink = connect(broker.port)
     sink.send("new", TOLD)
     later = Listener(broker.port)
-    wait_until(lambda: sum(topic.startswith("homeassistant/") for topic, *_ in later.got) == 4)
+    wait_until(lambda: sum(topic.startswith("homeassistant/") for topic, *_ in later.got) == 6)
     told = {topic: text for topic, text, kept in later.got if topic.startswith("homeassistant/")}
     configs = [json.loads(text) for text in told.values()]
-    assert len({config["unique_id"] for config in configs}) == 4
+    assert len({config["unique_id"] for config in configs}) == 6
     anomaly = json.loads(told["homeassistant/binary_sensor/stepvad_home_yard/anomaly/config"])
     assert anomaly["state_topic"] == "vad/yard/anomaly"
     assert (anomaly["payload_on"], anomaly["payload_off"]) == ("ON", "OFF")

@@ -116,6 +116,24 @@ def test_overload_is_shown_and_makes_no_events_of_interpolated_poses(tmp_path: P
     assert all(0.15 < seen < 0.3 for seen in unsure.values())
 
 
+def test_the_poses_of_an_event_are_those_of_everybody_in_view(tmp_path: Path) -> None:
+    pushed, calm = Pushed(two_cameras(tmp_path)), [*one_person(20.0, for_s=0.0).by_frame()]
+    for slot, poses in one_person(20.0).by_frame():
+        other = calm[slot][1][0]
+        second = Pose(7, other.keypoints + np.float32(300.0), other.confidence)
+        pushed.put("a", slot, slot, [*poses, second])
+    pushed._supervisor.stop([pushed.pipeline.scorer], 20)
+    seen = []
+    while (change := pushed.pipeline.changes.first(0)) is not None:
+        pushed.pipeline.changes.done()
+        if change.kind == "end" and change.poses is not None:
+            assert change.record.tracks == (1,)
+            seen.append({track.id for track in change.poses.clip.tracks})
+    pushed.finish()
+    assert seen
+    assert all(people == {1, 7} for people in seen)
+
+
 def test_a_clock_that_is_moved_changes_no_score_and_no_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

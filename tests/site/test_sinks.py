@@ -7,7 +7,8 @@ import pytest
 
 from stepvad.errors import MissingExtraError
 from stepvad.settings import file as settings
-from stepvad.site.sinks import connect, names
+from stepvad.site.sinks import connect, names, to_people
+from stepvad.site.store.eventstore import Store
 from tests.video.servers import free_port
 
 
@@ -22,7 +23,9 @@ def whole_site(sinks: settings.Sinks) -> settings.SiteSettings:
     return settings.SiteSettings(model=Path("model"), cameras=[camera], sinks=sinks)
 
 
-def test_the_store_is_told_the_names_that_the_sinks_have(tmp_path: Path) -> None:
+def test_the_store_is_told_the_names_that_the_sinks_have(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sinks = site(
         f"""
         [mqtt]
@@ -36,13 +39,21 @@ def test_the_store_is_told_the_names_that_the_sinks_have(tmp_path: Path) -> None
         url = "http://127.0.0.1/b"
         [file]
         path = "{tmp_path}/events.jsonl"
+        [[notify]]
+        name = "guards"
+        to = ["browsers", "env:ADDRESS"]
+        [[notify]]
+        name = "boss"
+        to = ["env:ADDRESS"]
         """
     )
-    made = [*connect(whole_site(sinks))]
+    monkeypatch.setenv("ADDRESS", "ntfy://ntfy.sh/x")
+    made = [*connect(whole_site(sinks)), *to_people(whole_site(sinks), store)]
     found = [sink.name for sink in made]
     for sink in made:
         sink.close()
-    assert found == [*names(sinks)] == ["mqtt", "webhook:mqtt", "webhook:file", "file"]
+    people = ["notify:guards", "notify:guards:2", "notify:boss"]
+    assert found == [*names(sinks)] == ["mqtt", "webhook:mqtt", "webhook:file", "file", *people]
 
 
 def test_a_site_may_have_no_sinks() -> None:

@@ -65,6 +65,16 @@ def test_a_site_that_worked_once_is_not_given_up_when_it_is_refused_later(runs: 
     assert len(runs.read_text()) == 4
 
 
+def test_a_site_with_new_settings_is_started_again_at_once(
+    runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    began = time.monotonic()
+    assert run("sys.exit(4 if n < 8 else 0)", runs) == 0
+    assert len(runs.read_text()) == 8
+    assert "exited with code" not in caplog.text
+    assert time.monotonic() - began < 8 * SLOWER  # without the delays of a crash
+
+
 def test_a_site_that_hangs_is_killed_and_started_again(
     runs: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

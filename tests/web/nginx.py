@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,19 +39,32 @@ http {{
 """
 
 
-def example() -> str:
-    """The configuration that the guide shows."""
-    guide = (ROOT / "docs/guides/run-a-site.md").read_text("utf-8")
-    (shown,) = re.findall(r"```nginx\n(.*?)```", guide, re.DOTALL)
+GUIDE = "run-a-site"
+SIGN_ON_GUIDE = "who-may-see-what"
+
+
+def example(guide: str = GUIDE) -> str:
+    """The configuration that a guide shows."""
+    text = (ROOT / f"docs/guides/{guide}.md").read_text("utf-8")
+    (shown,) = re.findall(r"```nginx\n(.*?)```", text, re.DOTALL)
     return str(shown)
 
 
 @contextmanager
-def nginx(directory: Path, port: int, page_port: int, certificate: Certificate) -> Iterator[None]:
-    """The guide's proxy with other ports and another certificate, until the block ends."""
+def nginx(
+    directory: Path,
+    port: int,
+    page_port: int,
+    certificate: Certificate,
+    *,
+    guide: str = GUIDE,
+    more: Sequence[tuple[str, str]] = (),
+) -> Iterator[None]:
+    """A guide's proxy with other ports and another certificate, until the block ends."""
     assert NGINX is not None
-    shown = example()
+    shown = example(guide)
     for old, new in (
+        *more,
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
         ("http://127.0.0.1:8080", f"http://127.0.0.1:{page_port}"),
         (f"/etc/letsencrypt/live/{NAME}/fullchain.pem", str(certificate.chain)),

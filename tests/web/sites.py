@@ -15,9 +15,13 @@ from fastapi import FastAPI
 from stepvad.errors import DataError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record, event_id
+from stepvad.incidents.review import Mark
+from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.status import LiveStatus
 from stepvad.poses import Pose
 from stepvad.settings.file import CameraSettings, SiteSettings, Web
+from stepvad.site.editor import SettingsEditor
+from stepvad.site.replay import Replays
 from stepvad.site.store.eventstore import Store
 from stepvad.web import Running, create_app
 
@@ -28,6 +32,7 @@ THRESHOLD = 3.0
 SIZE = (640, 360)
 NOW = 1_700_000_000.0
 ZONES = {"door": [(0.1, 0.1), (0.3, 0.1), (0.3, 0.9), (0.1, 0.9)]}
+RECORDER = "http://frigate:5000/api/{camera}/start/{start}/end/{end}/clip.mp4?id={id}"
 CAMERAS = ("yard", "gate")
 EXPLANATION: dict[str, Any] = {
     "motion": {
@@ -62,17 +67,28 @@ class Site:
     store: Store
     status: LiveStatus
     explanations: dict[str, EventExplanation] = field(default_factory=dict)
+    editor: SettingsEditor | None = None
+    drawings: PlaceDrawings | None = None
 
     def explain(self, id: str) -> EventExplanation:
         if id not in self.explanations:
             raise DataError(f"event {id}: expected its poses, got none", hint="they were deleted")
         return self.explanations[id]
 
-    def mark(self, id: str, normal: bool) -> None:
-        self.store.mark(id, "normal" if normal else None, time.time())
+    def mark(self, id: str, mark: Mark | None, by: str) -> None:
+        self.store.mark(id, mark, time.time(), by)
 
     def app(self, token: str = TOKEN, **options: Any) -> FastAPI:
-        site = Running(self.settings, self.store, self.status, self.explain, self.mark)
+        parts = self.settings, self.store, self.status, self.explain, self.mark
+        replays = Replays(self.store, self.status, self.settings.data / "poses")
+        recorders = {one.name: one.recorder for one in self.settings.cameras if one.recorder}
+        site = Running(
+            *parts,
+            editor=self.editor,
+            replays=replays,
+            drawings=self.drawings,
+            recorders=recorders,
+        )
         return create_app(site, token, **options)
 
 
@@ -85,7 +101,10 @@ def site(
         name="mill",
         data=directory,
         model=directory / "model.safetensors",
-        cameras=[CameraSettings(name=name, url="demo:", zones=ZONES) for name in cameras],
+        cameras=[
+            CameraSettings(name=name, url="demo:", zones=ZONES, recorder=RECORDER)
+            for name in cameras
+        ],
         web=web or Web(),
     )
     store = Store(directory / "events.db", ["mqtt"])

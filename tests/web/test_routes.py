@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from stepvad.explain.eventexplanation import EventExplanation
-from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person
+from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person, record
 
 
 def test_cameras_tell_their_health_counts_and_drift(mill: Site, client: TestClient) -> None:
@@ -17,6 +17,7 @@ def test_cameras_tell_their_health_counts_and_drift(mill: Site, client: TestClie
     mill.status.drift("yard", "people are larger", True)
     yard, gate = client.get("/api/cameras").json()
     assert (yard["state"], yard["people"], yard["counts"]["shed"]) == ("online", 2, 5)
+    assert yard["load"] == {"state": "ok", "left_out": 0.0, "words": ""}
     assert (yard["drift"], yard["drifted"], yard["threshold"]) == ("people are larger", True, 3.0)
     assert yard["zones"]["door"][0] == [0.1, 0.1]
     assert [0, 5, 6] in yard["bones"]
@@ -49,6 +50,63 @@ def test_events_are_filtered(mill: Site, client: TestClient) -> None:
     assert ids(until=second.start_time) == [first.id]
 
 
+def test_events_are_searched_by_zone_words_score_and_review(mill: Site, client: TestClient) -> None:
+    made = [
+        record(1, why="Left arm raised", zones=("door",), top_score=4.0),
+        record(2, camera="gate", why="whole body crouched", zones=("lane", "door"), top_score=9.0),
+        record(3, why=None, zones=(), top_score=3.5, threshold=1.0),
+    ]
+    for one in made:
+        mill.store.change("new", one)
+    arm, body, quiet = (one.id for one in made)
+
+    def ids(**query: str | float) -> list[str]:
+        answer = client.get("/api/events", params=query)
+        assert answer.status_code == 200, answer.text
+        return [one["id"] for one in answer.json()["events"]]
+
+    assert ids(zone="door") == [body, arm]
+    assert ids(zone="lane") == [body]
+    assert ids(zone="doo") == []
+    assert ids(words="ARM left") == [arm]
+    assert ids(words="arm crouched") == []
+    assert ids(words="gate") == [body]
+    assert ids(words="%") == []
+    assert ids(min_score=4.0) == [body, arm]
+    assert ids(min_times=2.0) == [quiet, body]
+    assert ids(zone="door", words="raised", min_score=3.9, camera="yard") == [arm]
+    client.put(f"/api/events/{arm}/review")
+    client.put(f"/api/events/{body}/mark", json={"mark": "right"})
+    assert ids(review="to_review") == [quiet]
+    assert ids(review="reviewed") == [body, arm]
+    assert ids(review="right") == [body]
+    assert ids(review="normal") == []
+    assert client.get("/api/events", params={"review": "maybe"}).status_code == 422
+    assert client.get("/api/events").json()["to_review"] == 1
+
+
+def test_a_search_comes_page_by_page(mill: Site, client: TestClient) -> None:
+    for number in range(7):
+        mill.store.change("new", record(number, zones=("door",) if number % 2 else ()))
+    seen, query = [], {"limit": "2", "zone": "door"}
+    while True:
+        answer = client.get("/api/events", params=query).json()
+        seen += [one["track_id"] for one in answer["events"]]
+        if answer["next"] is None:
+            break
+        query["before"] = answer["next"]
+    assert seen == [5, 3, 1]
+
+
+def test_an_event_links_to_its_recording_with_a_margin(mill: Site, client: TestClient) -> None:
+    one = happen(mill, 1)
+    start, end = int(one.start_time) - 10, int(one.end_time or 0) + 11
+    linked = f"http://frigate:5000/api/yard/start/{start}/end/{end}/clip.mp4?id={one.id}"
+    assert client.get(f"/api/events/{one.id}").json()["recording"] == linked
+    (listed,) = client.get("/api/events").json()["events"]
+    assert listed["recording"] == linked
+
+
 def test_events_come_page_by_page(mill: Site, client: TestClient) -> None:
     made = [happen(mill, number).id for number in range(5)]
     seen, query = [], {"limit": "2"}
@@ -72,6 +130,20 @@ def test_an_event_is_marked_as_normal_and_that_is_taken_back(
     client.put(f"/api/events/{one.id}/mark", json={"normal": False})
     assert client.get(f"/api/events/{one.id}").json()["normal"] is False
     assert client.put("/api/events/nobody/mark", json={"normal": True}).status_code == 404
+    for wrong in ({}, {"normal": None}, {"mark": "odd"}, {"mark": "right", "normal": True}):
+        assert client.put(f"/api/events/{one.id}/mark", json=wrong).status_code == 422
+    right = client.put(f"/api/events/{one.id}/mark", json={"mark": "right"}).json()
+    assert (right["mark"], right["normal"]) == ("right", False)
+    assert client.put(f"/api/events/{one.id}/mark", json={"mark": None}).json()["mark"] is None
+
+
+def test_an_event_is_reviewed_by_a_look(client: TestClient, mill: Site) -> None:
+    one = happen(mill, 7)
+    assert client.get(f"/api/events/{one.id}").json()["reviewed"] is None
+    assert client.put(f"/api/events/{one.id}/review").json()["reviewed"] > 1e9
+    (listed,) = client.get("/api/events").json()["events"]
+    assert (listed["reviewed"] > 1e9, listed["mark"]) == (True, None)
+    assert client.put("/api/events/nobody/review").status_code == 404
 
 
 def test_an_explanation_is_made_when_it_is_asked_for(mill: Site, client: TestClient) -> None:
@@ -161,6 +233,7 @@ def test_metrics_are_those_of_the_live_status(mill: Site, client: TestClient) ->
     assert 'stepvad_sink_lag{sink="mqtt"} 3.0' in lines
     assert 'stepvad_camera_up{camera="yard"} 1.0' in lines
     assert 'stepvad_camera_up{camera="gate"} 0.0' in lines
+    assert 'stepvad_camera_left_out_ratio{camera="yard"} 0.0' in lines
     assert 'stepvad_latency_seconds_bucket{camera="yard",le="0.02"} 0.0' in lines
     assert 'stepvad_latency_seconds_bucket{camera="yard",le="0.05"} 1.0' in lines
     assert 'stepvad_latency_seconds_bucket{camera="yard",le="60"} 1.0' in lines

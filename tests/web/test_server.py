@@ -96,7 +96,7 @@ def test_a_score_of_interpolated_poses_says_that_it_does_not_count() -> None:
     first, second, third = sent["people"]
     assert "doubt" not in first
     assert "doubt" not in third
-    assert second["doubt"] == "not sure: 70 % of the poses were interpolated"
+    assert second["doubt"] == "not judged: seen in 3 of 10 frames"
     assert (second["score"], second["of"]) == (9.0, 3.0)
 
 

@@ -1,4 +1,4 @@
-"""Log-ins end on the server: by logging out, by age, by number, by another token."""
+"""Log-ins end on the server: by logging out, by age, unused, by number, by another token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.web.sessions import MAX_FILE, MOST_SESSIONS, SESSION_S, Sessions
+from stepvad.web.sessions import (
+    IDLE_S,
+    MAX_FILE,
+    MOST_SESSIONS,
+    SAVE_S,
+    SESSION_S,
+    TOKEN_OWNER,
+    Owner,
+    Sessions,
+)
 from tests.fleet.disks import small_disk
 
 TOKEN = "a-token-of-this-test-0123456789"
@@ -32,11 +41,43 @@ def test_a_log_in_ends_by_the_monotonic_clock() -> None:
     now = 500.0
     sessions = Sessions(TOKEN, clock=lambda: now)
     id = sessions.begin()
-    now += SESSION_S - 1
-    assert sessions.holds(id)
-    now += 1
+    for _ in range(int(2 * SESSION_S / IDLE_S) - 1):
+        now += IDLE_S / 2
+        assert sessions.holds(id)
+    now += IDLE_S / 2
     assert not sessions.holds(id)
     assert len(sessions) == 0
+
+
+def test_a_log_in_that_nobody_uses_ends_sooner() -> None:
+    now = 500.0
+    sessions = Sessions(TOKEN, clock=lambda: now)
+    id = sessions.begin()
+    now += IDLE_S - 1
+    assert sessions.holds(id)
+    now += IDLE_S - 1  # it was used in between
+    assert sessions.holds(id)
+    now += IDLE_S
+    assert not sessions.holds(id)
+
+
+def test_a_log_in_belongs_to_somebody(tmp_path: Path) -> None:
+    file, anna = tmp_path / "sessions", Owner("anna", "ab12")
+    sessions = Sessions(TOKEN, file)
+    ids = sessions.begin(anna), sessions.begin()
+    for known in (sessions, Sessions(TOKEN, file)):
+        assert [known.owner(id) for id in ids] == [anna, TOKEN_OWNER]
+
+
+def test_the_last_use_is_known_after_a_restart(tmp_path: Path) -> None:
+    file, passed = tmp_path / "sessions", 0.0
+    before = Sessions(TOKEN, file, clock=lambda: passed, wall=lambda: NOW + passed)
+    id = before.begin()
+    passed = IDLE_S / 2
+    assert passed > SAVE_S
+    assert before.holds(id)
+    after = Sessions(TOKEN, file, clock=lambda: 7.0, wall=lambda: NOW + 1.4 * IDLE_S)
+    assert after.holds(id)
 
 
 def test_the_oldest_log_in_ends_when_there_are_too_many() -> None:
@@ -58,7 +99,7 @@ def test_log_ins_survive_a_restart_and_the_file_opens_nothing(tmp_path: Path) ->
     after = Sessions(TOKEN, file)
     assert after.holds(id)
     assert not after.holds(ended)
-    for hash in json.loads(file.read_text())["ends"]:
+    for hash in json.loads(file.read_text())["sessions"]:
         assert not after.holds(hash)
 
 
@@ -70,9 +111,11 @@ def test_another_token_ends_all_log_ins(tmp_path: Path) -> None:
 def test_time_that_passes_between_two_runs_counts(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
     id = Sessions(TOKEN, file, clock=lambda: 9e9, wall=lambda: NOW).begin()
-    later = Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + SESSION_S - 60)
+    later = Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + IDLE_S - 60)
     assert later.holds(id)
-    assert not Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + SESSION_S).holds(id)
+    assert not Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + IDLE_S).holds(id)
+    long = Sessions(TOKEN, file, clock=lambda: 5.0, wall=lambda: NOW + SESSION_S, idle_s=1e9)
+    assert not long.holds(id)
 
 
 def test_a_clock_that_was_set_back_makes_no_log_in_longer(tmp_path: Path) -> None:
@@ -91,9 +134,9 @@ def test_a_clock_that_was_set_back_makes_no_log_in_longer(tmp_path: Path) -> Non
         "{",
         "[]",
         "null",
-        '{"version": 1, "ends": []}',
-        '{"version": 1, "ends": {"a": "b"}}',
-        '{"version": 2, "ends": {}}',
+        '{"version": 2, "sessions": []}',
+        '{"version": 2, "sessions": {"a": "b"}}',
+        '{"version": 1, "ends": {}}',
         "[" * 50_000,
         "x" * MAX_FILE + "x",
     ],
@@ -113,8 +156,10 @@ def test_a_damaged_file_logs_everybody_out_and_is_said_so(
 
 def test_a_file_holds_at_most_as_many_as_the_site(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
-    many = {f"{n:x}": NOW + n + 1 for n in range(2 * MOST_SESSIONS)}
-    file.write_text(json.dumps({"version": 1, "ends": many | {"nan": float("nan")}}))
+    one = {"user": "anna", "stamp": "", "used": NOW}
+    many = {f"{n:x}": one | {"ends": NOW + n + 1} for n in range(2 * MOST_SESSIONS)}
+    nan = {"nan": one | {"ends": float("nan")}}
+    file.write_text(json.dumps({"version": 2, "sessions": many | nan}))
     assert len(Sessions(TOKEN, file, wall=lambda: NOW)) <= MOST_SESSIONS
     assert file.stat().st_size < MAX_FILE
 

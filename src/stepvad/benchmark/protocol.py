@@ -264,7 +264,7 @@ class FrameView:
 def frame_scores(
     clips: Sequence[ScoredClip],
     dataset: Dataset,
-    view: FrameView = FrameView(),  # noqa: B008  frozen
+    view: FrameView = FrameView(),
     *,
     method: ScorerName = "detector",
 ) -> FrameScores:

@@ -10,7 +10,7 @@ from itertools import chain
 from stepvad.calibration.counting import Counted, NormalClip, levels_of
 from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked, with_marked
-from stepvad.calibration.promise import Threshold, threshold_for
+from stepvad.calibration.promise import Threshold, threshold_for, threshold_or_guess
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
@@ -110,7 +110,8 @@ def calibrate_cameras(
 ) -> Calibration:
     """Find thresholds for all cameras together and for each, with everything a site stores.
 
-    `footage` holds scored normal clips of each camera that the model was not fitted on.
+    `footage` holds scored normal clips of each camera that the model was not fitted on. If it is
+    too little for the promise, the threshold is provisional and promises nothing.
     """
     every = [clip.windows for clips in footage.values() for clip in clips]
     levels = levels_of([without_muted(windows, rules).A for windows in every])
@@ -135,9 +136,12 @@ def from_counts(
     rules: Rules,
     marked: Mapping[str, Marked] | None = None,
 ) -> Calibration:
-    """Like `calibrate`, from events already counted and alerts marked as normal."""
+    """Thresholds from events already counted and alerts marked as normal.
+
+    If all footage together is too little for the promise, the threshold is provisional.
+    """
     first, *others = (all_counted := with_marked(counted, marked or {})).values()
-    threshold = threshold_for(first.joined(others), alerts_per_hour, confidence=confidence)
+    threshold = threshold_or_guess(first.joined(others), alerts_per_hour, confidence=confidence)
     own: dict[str, Threshold] = {}
     for camera, events in all_counted.items() if others else ():
         try:

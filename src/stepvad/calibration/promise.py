@@ -14,13 +14,18 @@ from stepvad.calibration.counting import Counted, upper_rate
 from stepvad.calibration.tail import FEWEST, Tails, base_level
 from stepvad.errors import ConfigError, DataError
 
-How = Literal["counted", "tail"]
+How = Literal["counted", "tail", "provisional"]
 HOW: Mapping[How, str] = {
     "counted": "the footage itself shows it",
     "tail": "the footage is too short to show it: its tail is continued",
+    "provisional": "the footage is too short for any promise",
 }
 BEYOND = 10.0
 """The tail supports rates down to one event in this many times the hours of footage."""
+GUESSED = 5
+"""Minimum number of events for a guess at the tail; a promise takes `FEWEST`."""
+MARGIN = 1.25
+"""Without a tail, a provisional threshold is this many times the highest score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +34,14 @@ class Threshold:
 
     value: float
     alerts_per_hour: float
-    """Promised: the expected number of false events per camera-hour is at most this."""
+    """Promised: the expected number of false events per camera-hour is at most this.
+
+    Of a provisional threshold: the promise that was asked for.
+    """
     confidence: float
     """Confidence level of the promise."""
     how: How
-    """Whether the footage itself supports the promise, or its tail was extrapolated."""
+    """Whether the footage itself supports the promise, its tail was extrapolated, or neither."""
     hours: float
     """Hours of footage behind it."""
     events: int
@@ -42,8 +50,15 @@ class Threshold:
     """95 % confidence interval of the true number of events per hour."""
 
     @property
+    def is_promised(self) -> bool:
+        """Whether it carries a promise."""
+        return self.how != "provisional"
+
+    @property
     def words(self) -> str:
         """The promise and its evidence, as text."""
+        if not self.is_promised:
+            return f"provisional, no promise yet; {HOW[self.how]} ({duration(self.hours)})"
         return (
             f"at most {self.alerts_per_hour:g} false events per hour of a camera, with "
             f"{100 * self.confidence:g} % confidence; {HOW[self.how]}"
@@ -70,6 +85,59 @@ def threshold_for(
         events=counted.at(value),
         rate=_interval(counted, value, base, seed),
     )
+
+
+def threshold_or_guess(
+    counted: Counted, alerts_per_hour: float, *, confidence: float = 0.95, seed: int = 0
+) -> Threshold:
+    """The promised threshold, or a provisional one from however little footage there is."""
+    try:
+        return threshold_for(counted, alerts_per_hour, confidence=confidence, seed=seed)
+    except DataError:
+        return provisional(counted, alerts_per_hour, confidence=confidence, seed=seed)
+
+
+def provisional(
+    counted: Counted, alerts_per_hour: float, *, confidence: float = 0.95, seed: int = 0
+) -> Threshold:
+    """The best guess at a threshold, without a promise.
+
+    The median of the tails at the rate asked for, or at the strictest that so many hours say
+    anything about. It is never below the highest event of the footage; with hardly any events it
+    is `MARGIN` times the highest score.
+    """
+    base, levels, totals = base_level(counted), counted.levels, counted.totals
+    value = MARGIN * float(levels[-1])
+    if totals[base] >= GUESSED:
+        rate = max(alerts_per_hour, strictest(counted.total_hours))
+        guess = float(np.median(Tails.of(counted, base, seed=seed).thresholds(rate)))
+        value = max(guess, float(levels[np.flatnonzero(totals)[-1]]))
+    return Threshold(
+        value=value,
+        alerts_per_hour=alerts_per_hour,
+        confidence=confidence,
+        how="provisional",
+        hours=counted.total_hours,
+        events=counted.at(value),
+        rate=_interval(counted, value, base, seed),
+    )
+
+
+def hours_for_promise(counted: Counted, alerts_per_hour: float, confidence: float) -> float:
+    """Hours of footage like this, in all, that would support a promise."""
+    hours, events = counted.total_hours, int(counted.totals[0])
+    by_events = hours * FEWEST / max(events, 1)
+    by_tail = max(1 / (BEYOND * alerts_per_hour), by_events if events < FEWEST else 0.0)
+    return min(by_tail, hours_to_count(alerts_per_hour, confidence))
+
+
+def duration(hours: float) -> str:
+    """Hours of footage as people say them: 40 s, 12 min, 3.5 h, 4 days."""
+    if hours < 1 / 60:
+        return f"{3600 * hours:.0f} s"
+    if hours < 1:
+        return f"{60 * hours:.0f} min"
+    return f"{hours:.2g} h" if hours < 72 else f"{hours / 24:.2g} days"
 
 
 def hours_to_count(alerts_per_hour: float, confidence: float) -> float:
@@ -141,7 +209,7 @@ def _check_reach(counted: Counted, alerts_per_hour: float, base: int) -> None:
 
 def _interval(counted: Counted, value: float, base: int, seed: int) -> tuple[float, float]:
     """Confidence interval of the rate: by counting or, above the base, by the tail."""
-    if value > counted.levels[base]:
+    if value > counted.levels[base] and counted.totals[base]:
         tails = Tails.of(counted, base, seed=seed)
         low, high = np.quantile(tails.rates(np.array([value])), (0.025, 0.975))
         return float(low), float(high)

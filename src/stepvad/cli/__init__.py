@@ -21,12 +21,15 @@ from stepvad.cli.fit import fit
 from stepvad.cli.fleet import fleet
 from stepvad.cli.former import former
 from stepvad.cli.inspect import inspect
+from stepvad.cli.learning import learning
 from stepvad.cli.models import models
+from stepvad.cli.notify import notify
 from stepvad.cli.overlay import overlay
 from stepvad.cli.recalibrate import recalibrate
 from stepvad.cli.report import report
 from stepvad.cli.score import score
 from stepvad.cli.terminal import say_error
+from stepvad.cli.users import users
 from stepvad.cli.watch import watch
 from stepvad.errors import StepvadError
 
@@ -74,6 +77,9 @@ for verb in VERBS:
 app.command(hidden=True)(former(recalibrate, "feedback", "recalibrate"))
 app.add_typer(models, name="models")
 app.add_typer(events, name="events")
+app.add_typer(learning, name="learning")
+app.add_typer(users, name="users")
+app.add_typer(notify, name="notify")
 app.add_typer(archive, name="archive")
 app.add_typer(benchmark, name="benchmark")
 app.add_typer(fleet, name="fleet")

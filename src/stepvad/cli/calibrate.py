@@ -80,7 +80,8 @@ def calibrate(
 
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
 
-    If there is too little footage for the promise, the command says how much more it needs.
+    With too little footage for the promise, the threshold is provisional: a guess that promises
+    nothing. The command always says what more footage would buy.
     """
     from stepvad.calibration import RULES, file
     from stepvad.calibration.footage import ScoredFootage
@@ -126,24 +127,37 @@ def _facts(calibration: Calibration) -> dict[str, object]:
 
 
 def _sentences(calibration: Calibration) -> Iterator[str]:
-    from stepvad.calibration.promise import hours_to_count, strictest
+    from stepvad.calibration.promise import duration
 
     threshold = calibration.threshold
-    yield f"{threshold.hours:.3g} hours of normal footage, cameras: {len(calibration.counted)}"
+    yield f"{duration(threshold.hours)} of normal footage, cameras: {len(calibration.counted)}"
     yield _promise_words(threshold)
     low, high = threshold.rate
     yield (
         f"the true rate there is {low:.2g} to {high:.2g} per hour (95 %); "
         f"events left in the footage: {threshold.events}"
     )
-    needed = hours_to_count(threshold.alerts_per_hour, threshold.confidence)
-    if threshold.how == "tail":
-        yield f"to see it with one's own eyes takes {needed:.3g} hours without an event"
-    yield f"the strictest promise from so much footage: {strictest(threshold.hours):.2g} per hour"
+    yield from _more_footage(calibration)
     for camera in calibration.counted if len(calibration.counted) > 1 else ():
         own = calibration.cameras.get(camera)
         words = "too little footage, takes the threshold for all"
         yield f"{camera}: {_promise_words(own) if own is not None else words}"
+
+
+def _more_footage(calibration: Calibration) -> Iterator[str]:
+    """What more footage would buy."""
+    from stepvad.calibration.promise import duration, hours_for_promise, hours_to_count, strictest
+
+    threshold, (first, *others) = calibration.threshold, calibration.counted.values()
+    rate, confidence, hours = threshold.alerts_per_hour, threshold.confidence, threshold.hours
+    if not threshold.is_promised:
+        needed = hours_for_promise(first.joined(others), rate, confidence)
+        yield f"the promise of at most {rate:g} per hour takes about {duration(needed)} in all"
+    if threshold.how != "counted":
+        needed = hours_to_count(rate, confidence)
+        yield f"to see it in the footage itself takes {duration(needed)} without an event"
+    now, later = strictest(hours), strictest(10 * hours)
+    yield f"strictest promise: {now:.2g} per hour from this much, {later:.2g} from ten times that"
 
 
 def _promise_words(threshold: Threshold) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from stepvad.cli.audited import note
 from stepvad.cli.event_options import (
     AnyCamera,
     Fleet,
@@ -73,6 +74,7 @@ def delete(
     asked = yes or as_json
     if fleet is None:
         done = _delete_from_site(data, chosen, asked=asked)
+        note(data, "deleted events", f"{done.events} events")
     else:
         done = _delete_from_fleet(fleet, chosen, scrub=scrub, asked=asked)
     if as_json:

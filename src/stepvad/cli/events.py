@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from stepvad.cli.audited import note
 from stepvad.cli.event_deletion import delete
 from stepvad.cli.event_options import (
     CameraOption,
@@ -27,6 +28,10 @@ from stepvad.cli.event_options import (
 from stepvad.cli.terminal import AsJson, check_fleet, check_output, print_json, print_table, say
 from stepvad.cli.undelivered import resend, undelivered
 from stepvad.errors import DataError
+from stepvad.incidents.review import Mark, Review
+
+COMMAND = "command line"
+"""Who marks an event with a command."""
 
 events = typer.Typer(
     no_args_is_help=True, help="Manage the events of a site: list, export, delete."
@@ -66,18 +71,19 @@ def list_(
             open=True if open else None,
             limit=limit,
         )
-        marked = store.marked()
+        said = store.reviews()
+    note(data, "looked at the list of events")
     if as_json:
-        print_json([facts(one, marked.get(one.id)) for one in found])
+        print_json([facts(one, said.get(one.id)) for one in found])
         return
-    columns = ("start", "lasts", "camera", "top score", "marked", "id", "why")
+    columns = ("start", "lasts", "camera", "top score", "said", "id", "why")
     rows = [
         (
             _clock(one.start_time),
             "goes on" if one.end_time is None else f"{one.end_time - one.start_time:.1f} s",
             one.camera,
             f"{one.top_score:.2f}",
-            "normal" if one.id in marked else "",
+            _said(said.get(one.id)),
             one.id,
             _shortened(one.why or ""),
         )
@@ -99,12 +105,13 @@ def show(id: EventIdArgument, *, data: SiteDataOption = Here, as_json: AsJson = 
                 f"event {id}: expected the id of a stored event, got an unknown id",
                 hint="run stepvad events list to see the ids",
             )
-        facts = eventtable.facts(record, store.marked().get(id))
+        facts = eventtable.facts(record, store.reviews([id]).get(id))
         poses, explanation = store.poses(id), store.explained(id)
+    note(data, "looked at event", id)
     if as_json:
         print_json(facts | {"explanation": None if explanation is None else explanation.to_json()})
         return
-    for name in ("start_time", "end_time", "marked"):
+    for name in ("start_time", "end_time", "marked", "reviewed"):
         facts[name] = facts[name] and _clock(facts[name])
     facts["poses"] = f"{len(poses)} bytes" if poses else None
     facts["explanation"] = None if explanation is None else explanation.summary
@@ -143,8 +150,9 @@ def export(
     begin, end = time_of(since, "--since"), time_of(until, "--until")
     with open_store(data) as store:
         found = store.events(camera=camera, since=begin, until=end, limit=None)
-        marked = store.marked()
-    facts = [eventtable.facts(one, marked.get(one.id)) for one in reversed(found)]
+        said = store.reviews()
+    note(data, "exported events", f"{len(found)} events")
+    facts = [eventtable.facts(one, said.get(one.id)) for one in reversed(found)]
     if output is None:
         eventtable.write(facts, format, sys.stdout)
         return
@@ -158,7 +166,11 @@ events.command()(delete)
 
 @events.command()
 def stored(*, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
-    """List everything the site stores about people, with sizes. It stores no pixels."""
+    """List everything the site stores about people, with sizes.
+
+    It stores no pixels; a camera with `draw_place` has one drawing of edges, made when nobody was
+    in view.
+    """
     from stepvad.site.store.access import file_sizes, open_store
 
     with open_store(data) as store:
@@ -171,7 +183,8 @@ def stored(*, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
             for one in found.kept
         ]
         sizes = {str(path): size for path, size in files.items()}
-        print_json({"kept": kept, "cameras": found.cameras, "files": sizes, "pixels": False})
+        facts = {"kept": kept, "cameras": found.cameras, "files": sizes}
+        print_json(facts | {"pixels": found.has_drawings})
         return
     rows = [
         (one.what, f"{one.count}", _day(one.first), _day(one.last), f"{one.bytes}", one.holds)
@@ -183,7 +196,8 @@ def stored(*, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
     print_table("\nCameras", ("camera", "events"), cameras)
     rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
     print_table("\nFiles", ("file", "bytes"), rows_of_files)
-    typer.echo("\nNo pixels are stored. Joint coordinates can identify people: they are not")
+    but = " but edges, in the drawings of places" if found.has_drawings else ""
+    typer.echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
     typer.echo("anonymous, and are deleted after the days in the settings.")
 
 
@@ -204,6 +218,7 @@ def backup(
     check_output(file)
     with open_store(data) as store:
         store.backup(file)
+    note(data, "backed up events")
     say(f"{file.stat().st_size} bytes written to {file}")
 
 
@@ -226,6 +241,7 @@ def restore(
     if (data / FILE_NAME).exists() and not yes:
         ask(f"Replace all events in {data} with those of {file}?")
     before = put_back(file, data / FILE_NAME)
+    note(data, "restored events")
     say(f"restored {data} from {file}")
     if before is not None:
         say(f"the previous store is kept as {before}; delete it when you no longer need it")
@@ -238,33 +254,48 @@ def mark(
     normal: Annotated[
         bool, typer.Option("--normal/--not-normal", help="Mark as normal, or remove the mark.")
     ] = True,
+    right: Annotated[
+        bool, typer.Option("--right", help="Mark as a right alert instead: never learn from it.")
+    ] = False,
     data: SiteDataOption = Here,
     fleet: Fleet = None,
 ) -> None:
-    """Mark an event as normal, or remove the mark; `stepvad recalibrate` uses it.
+    """Mark an event as normal or as a right alert, or remove the mark.
+
+    A running site raises its threshold after marks of false alerts, and learns from them at its
+    next fit; `stepvad recalibrate` does so for pose files and fleets.
 
     At a site, and in the database of a fleet:
 
         stepvad events mark yard-1777644000-4
 
+        stepvad events mark yard-1777644000-4 --right
+
         stepvad events mark yard-1777644000-4 --not-normal --fleet fleet.toml
     """
+    judged: Mark | None = "right" if right else "normal" if normal else None
     if fleet is None:
         from stepvad.site.store.access import open_store
 
         with open_store(data) as store:
-            store.mark(id, "normal" if normal else None, time.time())
+            store.mark(id, judged, time.time(), COMMAND)
+        note(data, "marked event", f"{id}: {judged or 'taken back'}")
     else:
         check_fleet()
         from stepvad.fleet.events import service
         from stepvad.fleet.settings import load
 
-        asyncio.run(service.mark(load(fleet), id, normal=normal))
-    say(f"{id} is {'' if normal else 'no longer '}marked as normal")
+        asyncio.run(service.mark(load(fleet), id, judged, COMMAND))
+    words = {"normal": "marked as normal", "right": "marked as a right alert"}
+    say(f"{id} is {'no longer marked' if judged is None else words[judged]}")
 
 
 for verb in (undelivered, resend):
     events.command(no_args_is_help=True)(verb)
+
+
+def _said(review: Review | None) -> str:
+    return "" if review is None else review.mark or "seen"
 
 
 def _clock(seconds: float) -> str:

@@ -11,7 +11,7 @@ import typer
 from stepvad.cli.calibrated import calibration_of
 from stepvad.cli.engine import load_detector
 from stepvad.cli.poses import read_poses, read_training_poses
-from stepvad.cli.terminal import check_output, notes_of, progress_bars, say
+from stepvad.cli.terminal import check_fleet, check_output, notes_of, progress_bars, say
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ RecalibratedSite = Annotated[
     ),
 ]
 
+RecalibratedFleet = Annotated[
+    Path | None,
+    typer.Option("--fleet", metavar="FLEET.toml", help="Use the marks of a fleet."),
+]
+
 
 def recalibrate(
     events: Annotated[
@@ -43,6 +48,7 @@ def recalibrate(
     ],
     *,
     site: RecalibratedSite = None,
+    fleet: RecalibratedFleet = None,
     normal: Ids = None,
     not_normal: Unmarked = None,
     model: Annotated[Path | None, typer.Option(help="Model file, if it has moved.")] = None,
@@ -63,6 +69,10 @@ def recalibrate(
 
         stepvad recalibrate model.safetensors --site site.toml
 
+    Events of a fleet; its workers take the new thresholds when they are restarted, one by one:
+
+        stepvad recalibrate model.safetensors --fleet fleet.toml
+
     Events of pose files, by their ids in the event file:
 
         stepvad score model.safetensors tuesday/ --events events.jsonl
@@ -81,28 +91,39 @@ def recalibrate(
             "--refit: expected training poses and -o MODEL, got one of the two",
             hint="stepvad recalibrate events.jsonl --refit TRAINING_POSES -o better.safetensors",
         )
-    if site is None:
+    if site is None and fleet is None:
         where, detector, marks = _of_file(events, model, poses, normal or (), not_normal or ())
-    elif normal or not_normal or poses or model:
+    elif normal or not_normal or poses or model or (site and fleet):
         raise StepvadError(
-            "--site: expected no other marks or poses with it, got some",
+            "--site, --fleet: expected one of them and no other marks or poses, got more",
             hint="mark events with: stepvad events mark ID, or on the page",
         )
     else:
         where, detector = events, load_detector(events)
-        marks = _of_site(site, detector.model.sha256)
+        sha256 = detector.model.sha256
+        marks = _of_fleet(fleet, sha256) if fleet is not None else _of_site(site, sha256)
     kept = _keep(where, marks)
     _follow(where, detector.model.sha256, marks)
     if refit is not None and output is not None:
         _refit(detector, refit, kept, output)
 
 
-def _of_site(site: Path, sha256: str) -> Marks:
+def _of_fleet(fleet: Path, sha256: str) -> Marks:
+    check_fleet()
+    import asyncio
+
+    from stepvad.fleet.events import service
+    from stepvad.fleet.settings import load
+
+    return asyncio.run(service.marks_of(load(fleet), sha256))
+
+
+def _of_site(site: Path | None, sha256: str) -> Marks:
     from stepvad.settings.file import data_of
     from stepvad.site.marks import marks_of
 
     with notes_of("stepvad.site"):
-        return marks_of(data_of(site), sha256)
+        return marks_of(data_of(site or Path()), sha256)
 
 
 def _of_file(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from stepvad.cli.audited import note
 from stepvad.cli.terminal import AsJson, print_json, print_table, say
 from stepvad.errors import ConfigError, DataError
 
@@ -78,7 +79,8 @@ def resend(
             "resend: expected ids of messages or --all, got " + ("both" if all else "neither"),
             hint="run stepvad events undelivered to see the ids",
         )
-    with open_store(data_of(site)) as store:
+    data = data_of(site)
+    with open_store(data) as store:
         known = {one.seq for one in store.dead_letters(sink)}
         for id in ids or ():
             if id not in known:
@@ -87,6 +89,7 @@ def resend(
                     hint="run stepvad events undelivered to see the ids",
                 )
         count = store.outbox.resend(sink=sink, seqs=ids or None)
+    note(data, "sent messages again", f"{count} messages")
     say(f"messages requeued: {count}")
 
 

@@ -12,7 +12,8 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.subjects import SHARDS, Subjects
 from stepvad.settings import sections
 from stepvad.settings.file import read
-from stepvad.settings.sections import NAME, Beside, Reference, Section
+from stepvad.settings.section import NAME, Beside, Reference, Section
+from stepvad.settings.web import Web
 
 HINT = "the guide on running a fleet has an example"
 
@@ -177,6 +178,15 @@ class EdgeSite(sections.SiteSettings):
     )
     fleet: EdgeSettings = Field(default_factory=EdgeSettings, description="The fleet.")
 
+    @model_validator(mode="after")
+    def _hours(self) -> Self:
+        if self.fleet.publish == "poses" and any(c.hours or c.zone_hours for c in self.cameras):
+            raise ValueError(
+                'expected hours with publish = "events", got them with poses | '
+                "workers score at any hour: remove the hours, or score here"
+            )
+        return self
+
 
 class FleetSettings(Section):
     """Settings of a fleet for one of its roles."""
@@ -189,9 +199,7 @@ class FleetSettings(Section):
     )
     name: str = Field("fleet", pattern=NAME, description="Name of the fleet, on its page.")
     events: EventsSettings = Field(default_factory=EventsSettings, description="The database.")
-    web: sections.Web = Field(
-        default_factory=sections.Web, description="The page; it needs a token."
-    )
+    web: Web = Field(default_factory=Web, description="The page; it needs a token.")
 
 
 def load(path: Path | str) -> FleetSettings:

@@ -9,13 +9,21 @@ from dataclasses import fields
 from typing import Any, Literal, TextIO
 
 from stepvad.incidents.record import Record
+from stepvad.incidents.review import Review
 
 TableFormat = Literal["jsonl", "csv"]
 
 
-def facts(record: Record, marked_at: float | None) -> dict[str, Any]:
-    """All fields of an event, and the time at which it was marked as normal."""
-    return record.to_json() | {"marked": marked_at}
+REVIEWED = ("mark", "marked", "reviewed", "reviewed_by")
+"""What was said of an event; `marked` is the time at which it was judged."""
+
+
+def facts(record: Record, review: Review | None) -> dict[str, Any]:
+    """All fields of an event, and what was said of it."""
+    said: tuple[object, ...] = (None, None, None, None)
+    if review is not None:
+        said = review.mark, review.at if review.mark else None, review.at, review.by
+    return record.to_json() | dict(zip(REVIEWED, said, strict=True))
 
 
 def write(events: Iterable[dict[str, Any]], format: TableFormat, file: TextIO) -> None:
@@ -24,7 +32,7 @@ def write(events: Iterable[dict[str, Any]], format: TableFormat, file: TextIO) -
         file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in events)
         return
     names = [field.name for field in fields(Record)]
-    writer = csv.DictWriter(file, [*names, "doubt", "marked"], lineterminator="\n")
+    writer = csv.DictWriter(file, [*names, "doubt", *REVIEWED], lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in one.items()} for one in events)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from stepvad.incidents.events import (
     Rules,
     blank_muted,
 )
+from stepvad.incidents.hours import WatchHours
 from stepvad.incidents.record import Box, EndedBy, Record, event_id
 from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Pose, tracks_of
@@ -56,6 +57,10 @@ class CameraProfile:
     min_confidence: float = 0.25
     went_down: bool = False
     """Whether people who go down fast and are not seen again raise an event."""
+    hours: WatchHours | None = None
+    """When events are raised; None: always."""
+    zone_hours: Mapping[str, WatchHours] = field(default_factory=dict)
+    """When people in a zone raise events; in a zone without hours: whenever the camera does."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +105,18 @@ class CameraEvents:
         self._size = (0, 0)
         self._peaks: dict[tuple[int, int], _Peak] = {}
         self._detector = EventDetector(profile.rules)
+        self._next_rules: Rules | None = None
+
+    def use(self, rules: Rules) -> None:
+        """Switch to other rules as soon as no event is open and nobody is above the threshold."""
+        self._next_rules = rules
+        self._switch_rules()
+
+    def _switch_rules(self) -> None:
+        if self._next_rules is not None and self.is_idle:
+            self.profile = replace(self.profile, rules=self._next_rules)
+            self._detector = EventDetector(self._next_rules)
+            self._next_rules = None
 
     def begin(self, wall0: float) -> None:
         """Start a connection whose slot 0 is at this wall-clock time."""
@@ -157,11 +174,16 @@ class CameraEvents:
     def see(
         self, slot: int, size: tuple[int, int], poses: Sequence[Pose], windows: WindowScores
     ) -> list[RecordChange]:
-        """Process the scores of a slot and return the changes; muted windows change nothing."""
+        """Process the scores of a slot and return the changes.
+
+        Muted windows and those outside the hours change nothing.
+        """
+        self._switch_rules()
         windows = blank_muted(windows, self.profile.rules)
         self._size = size
         self.kept.append(SlotPeople(slot, tuple(poses)))
         self._forget(slot)
+        windows = self._blank_off_hours(windows)
         self._note(windows)
         rate = self.profile.rate
         found: list[RecordChange] = []
@@ -169,7 +191,8 @@ class CameraEvents:
             found += self._changed(change, slot, windows)
         if self.profile.went_down:
             for descent in went_down(self.kept, rate, size):
-                found.append(self._went_down(descent, slot))
+                if self.is_watched(descent.track, descent.last):
+                    found.append(self._went_down(descent, slot))
         if (
             self.open is not None
             and not self._is_reported
@@ -177,6 +200,16 @@ class CameraEvents:
         ):
             found.append(self._tell("update", self.open, slot))
         return found
+
+    def is_watched(self, track: int, slot: int) -> bool:
+        """Whether a person could raise an event in a slot: by the hours, and where they stand."""
+        profile, wall = self.profile, self.wall(slot)
+        if profile.hours is not None and not profile.hours.include(wall):
+            return False
+        if not profile.zone_hours:
+            return True
+        closed = {zone for zone, hours in profile.zone_hours.items() if not hours.include(wall)}
+        return not closed or closed.isdisjoint(self._zones_of(self._box(track, slot)))
 
     def explained(self, event: str, why: str) -> list[RecordChange]:
         """Add the explanation to the event if it is still open."""
@@ -310,6 +343,14 @@ class CameraEvents:
             c, seen = float(windows.c[row]), float(windows.seen[row])
             box = self._box(track, slot)
             self._peaks[track, slot] = _Peak(slot, windows.E[row].copy(), c, box, seen)
+
+    def _blank_off_hours(self, windows: WindowScores) -> WindowScores:
+        """The windows; scores outside the hours are NaN, as those of muted windows."""
+        if self.profile.hours is None and not self.profile.zone_hours:
+            return windows
+        at = zip(windows.track_id.tolist(), windows.frame.tolist(), strict=True)
+        watched = np.array([self.is_watched(track, slot) for track, slot in at], np.bool_)
+        return replace(windows, A=np.where(watched, windows.A, np.float32(np.nan)))
 
     def _box(self, track: int, slot: int) -> Box | None:
         """Box of a person in a slot, or in the next one with a pose if the slot was missed."""

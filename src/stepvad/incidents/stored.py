@@ -32,16 +32,23 @@ class Inventory:
     cameras: dict[str, int]
     """Events of each camera."""
 
+    @property
+    def has_drawings(self) -> bool:
+        """Whether something made of pixels is stored."""
+        return any(one.what == DRAWINGS for one in self.kept)
+
 
 _EVENTS = "camera, times, scores, track numbers, a box, names of zones, words"
 KINDS = {
     "events": _EVENTS,
-    "poses": "joint coordinates of the people in an event, frame by frame",
+    "poses": "joint coordinates of everybody in view at an event, frame by frame",
     "explanations": "joint coordinates of the windows explained, what each joint contributes",
     "outbox": f"messages that wait for a sink: {_EVENTS}",
     "dead_letters": f"messages that a sink refused: {_EVENTS}",
 }
 """The tables and their contents."""
+DRAWINGS = "drawings of places"
+"""What is kept beside them of cameras with `draw_place`; all else has nothing of pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.capture import Capture
 from stepvad.intake.child_messages import StatusMessage
 from stepvad.intake.frame_queues import WAITING, FrameQueues
+from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.playback import PlayedScene, Player, open_scene
 from stepvad.intake.pose_workers import PoseWorker
 from stepvad.intake.status import LiveStatus
@@ -75,8 +76,18 @@ class Intake:
         pictures = [capture.camera.name for capture in self.captures]
         self.states.need_poses(pictures)
         followers = CameraFollowers(pictures if settings.pose.follow else ())
+        self.drawings = PlaceDrawings(settings, status)
         self.workers = [
-            PoseWorker(n, settings, self.frames, self.states, status, pictures, followers)
+            PoseWorker(
+                n,
+                settings,
+                self.frames,
+                self.states,
+                status,
+                pictures,
+                followers,
+                self.drawings,
+            )
             for n in range(settings.pose.workers if pictures else 0)
         ]
 

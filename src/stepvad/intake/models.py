@@ -71,6 +71,22 @@ class Models:
             self._loaded[path] = Loaded(path, detector, sha256, _calibration(path, sha256))
         return self._loaded[path]
 
+    def loaded(self) -> list[Loaded]:
+        """The models loaded so far."""
+        return [*self._loaded.values()]
+
+    def reload(self, path: Path) -> Loaded:
+        """Read the calibration of a loaded model again."""
+        model = self.load(path)
+        found = _calibration(model.path, model.sha256)
+        self._loaded[model.path] = replace(model, calibration=found)
+        return self._loaded[model.path]
+
+    def calibrated(self, path: Path, calibration: Calibration) -> None:
+        """Use another calibration of a loaded model from now on."""
+        path = path.resolve()
+        self._loaded[path] = replace(self._loaded[path], calibration=calibration)
+
 
 def _calibration(model: Path, sha256: str) -> Calibration | None:
     path = file.beside(model)

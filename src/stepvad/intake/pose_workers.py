@@ -11,10 +11,12 @@ from stepvad.errors import DataError, StepvadError
 from stepvad.intake.camera_followers import CameraFollowers
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.child_messages import (
+    ImagePlace,
     ImagesHeader,
     PeopleHeader,
     Ready,
     decode,
+    decode_drawings,
     decode_last_poses,
     decode_people,
     encode,
@@ -23,6 +25,7 @@ from stepvad.intake.child_messages import (
 )
 from stepvad.intake.frame_buffers import map_images, place_images
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
+from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import PoseSettings, SiteSettings
 from stepvad.supervision.backoff import Backoff
@@ -32,6 +35,7 @@ from stepvad.video.engine import choose_engine
 from stepvad.video.following import look
 from stepvad.video.people import LastPoses, People
 from stepvad.video.pixels import Image
+from stepvad.video.place_drawing import draw_place
 from stepvad.video.pose import PoseEstimator, open_estimator
 
 logger = logging.getLogger(__name__)
@@ -61,17 +65,27 @@ def find_people(site: ChildPipe, settings: PoseSettings) -> None:
     site.send(encode(Ready()))
     lines = Repeats()
     while True:
-        _answer(site, estimator, lines)
+        _answer(site, estimator, settings.min_confidence, lines)
 
 
-def _answer(site: ChildPipe, estimator: PoseEstimator, lines: Repeats) -> None:
-    """Find the people in one batch; its images are unmapped on return."""
+def _answer(
+    site: ChildPipe, estimator: PoseEstimator, min_confidence: float, lines: Repeats
+) -> None:
+    """Find the people in one batch, and draw the images that are wanted and show nobody.
+
+    Its images are unmapped on return.
+    """
     header = decode(site.receive())
     if not isinstance(header, ImagesHeader):
         raise DataError(f"site: expected images, got {header.type}")
     last = decode_last_poses(header, site.receive())
     images = map_images(header.images, site.receive_fds(header.files))
-    site.send(*encode_people(_look(estimator, images, last, lines)))
+    found = _look(estimator, images, last, lines)
+    drawings = [
+        draw_place(image, people, min_confidence) if draw and people is not None else None
+        for image, people, draw in zip(images, found, header.draw, strict=True)
+    ]
+    site.send(*encode_people(found, drawings))
 
 
 def _look(
@@ -113,15 +127,16 @@ class PoseWorker:
         status: LiveStatus,
         cameras: Sequence[str],
         followers: CameraFollowers,
+        drawings: PlaceDrawings,
     ) -> None:
-        """`cameras` are those whose images it processes; all workers share the followers."""
+        """`cameras` are those whose images it processes; workers share followers and drawings."""
         self.number = number
         self.process = SupervisedProcess(
             f"poses-{number}", settings.logs, self, find_people, settings.pose
         )
         self._settings, self._frames = settings.pose, frames
         self._states, self._status, self._cameras = states, status, cameras
-        self._followers = followers
+        self._followers, self._drawings = followers, drawings
         self._refusals = Backoff(FIRST_REFUSAL_S, LONGEST_REFUSAL_S)
 
     def died(self, reason: str) -> None:
@@ -169,29 +184,38 @@ class PoseWorker:
         try:
             images = [frame.image for frame in frames if frame.image is not None]
             last = [self._followers.last_poses(frame) for frame in frames]
+            draw = [self._drawings.wants(frame) for frame in frames]
             places, fds = place_images(images)
-            child.send(*encode_last_poses(places, last), fds=fds)
-            found = self._people(child, len(images), stopping)
+            child.send(*encode_last_poses(places, last, draw), fds=fds)
+            found = self._people(child, places, draw, stopping)
         except BaseException as error:
             _end(child, error)
             self._frames.give_back(frames)
             raise
-        for frame, people in zip(frames, found, strict=True):
+        for frame, (people, drawing) in zip(frames, found, strict=True):
             if people is not None:
                 self._followers.update(frame, people)
+                self._drawings.update(frame, people, drawing)
             self._frames.finish(frame, people)
 
     def _people(
-        self, child: ChildProcess, n: int, stopping: threading.Event
-    ) -> Sequence[People | None]:
+        self,
+        child: ChildProcess,
+        images: Sequence[ImagePlace],
+        draw: Sequence[bool],
+        stopping: threading.Event,
+    ) -> list[tuple[People | None, bytes | None]]:
+        """The people in every image, and its drawing if there is one."""
         answer = self._answer(child, ANSWER_S, stopping)
         if answer is None:  # stopping: the result is not needed
             child.kill()
-            return [None] * n
+            return [(None, None)] * len(images)
         header = decode(answer)
-        if not isinstance(header, PeopleHeader) or len(header.people) != n:
+        if not isinstance(header, PeopleHeader) or len(header.people) != len(images):
             raise HungError("answered something else")
-        return decode_people(header, child.body())
+        people = decode_people(header, child.body())
+        drawings = decode_drawings(header, child.body(), images, draw)
+        return [*zip(people, drawings, strict=True)]
 
     def _answer(
         self, child: ChildProcess, within_s: float, stopping: threading.Event

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from stepvad.errors import ConfigError
+from stepvad.intake.delays import DelayHistogram, Delays
+from stepvad.intake.load import FrameLoad, Load
+from stepvad.intake.recent import RecentFrames
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, Skeleton
 
@@ -33,13 +35,6 @@ Zones = Mapping[str, Sequence[tuple[float, float]]]
 
 HOUR_S = 3600
 """Length of a timeline."""
-BUCKETS_S = (
-    *(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75),
-    *(1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
-)
-"""Upper bounds of the histogram buckets for delays."""
-RECENT = 1000
-"""Number of latest delays used for quantiles."""
 RATE_OVER = 50
 """Number of latest frames used to measure the frame rate."""
 
@@ -58,34 +53,14 @@ class ScoredFrame:
     """Share of seen poses of people whose score does not count for events, by track."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """Histogram of delays: counts by `BUCKETS_S` plus overflow, and the latest delays."""
-
-    counts: tuple[int, ...]
-    total_s: float
-    recent: tuple[float, ...]
-
-    @property
-    def n(self) -> int:
-        """Number of delays observed."""
-        return sum(self.counts)
-
-    def quantiles(self, *shares: float) -> list[float | None]:
-        """Quantiles of the latest delays; None before the first."""
-        ranked = sorted(self.recent)
-        if not ranked:
-            return [None for _ in shares]
-        return [ranked[min(int(share * len(ranked)), len(ranked) - 1)] for share in shares]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CameraView:
     """Current status of one camera."""
 
     name: str
     rate: float
-    threshold: float
+    threshold: float | None
+    """None while the site has no model of the camera yet."""
     model: str
     zones: Zones
     skeleton: Skeleton
@@ -102,10 +77,20 @@ class CameraView:
     """Unix time of the latest frame."""
     drift: str
     drifted: bool
+    limit: str
+    """What the threshold promises, in words."""
+    is_provisional: bool
+    """Whether the threshold promises nothing yet."""
     latency: Delays
     """Delay from the arrival of a frame to its scores."""
     alerts: Delays
     """Delay from the arrival of a frame to the event it starts."""
+    load: Load = field(default_factory=Load)
+    drift_numbers: str = ""
+    max_interpolated: float = 0.5
+    """Share of interpolated poses above which nobody is judged."""
+    place: int | None = None
+    """Changes with the drawing of the place; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +106,20 @@ class SinkView:
 
 
 @dataclass(frozen=True, slots=True)
+class LearningView:
+    """How far a site has learned its own model."""
+
+    words: str
+    hours: float
+    """Hours of recorded motion."""
+    people: int
+    doing: str = ""
+    """fit or calibrate while it does so."""
+    problem: str = ""
+    """Why the latest round failed; empty if it did not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Status of the whole site at one moment."""
 
@@ -129,23 +128,8 @@ class Snapshot:
     uptime_s: float
     dropped_tasks: Mapping[str, int] = field(default_factory=dict)
     """Background tasks dropped because the queue was full, by kind."""
-
-
-class _Delays:
-    """Mutable histogram behind `Delays`."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.total_s = 0.0
-        self.recent: deque[float] = deque(maxlen=RECENT)
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
-        self.total_s += seconds
-        self.recent.append(seconds)
-
-    def view(self) -> Delays:
-        return Delays(tuple(self.counts), self.total_s, tuple(self.recent))
+    learning: LearningView | None = None
+    """None if the site has a model that others made."""
 
 
 class _Timeline:
@@ -171,9 +155,10 @@ class _Camera:
 
     view: CameraView
     counts: dict[Field, int] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
-    latency: _Delays = field(default_factory=_Delays)
-    alerts: _Delays = field(default_factory=_Delays)
+    latency: DelayHistogram = field(default_factory=DelayHistogram)
+    alerts: DelayHistogram = field(default_factory=DelayHistogram)
     timeline: _Timeline = field(default_factory=_Timeline)
+    load: FrameLoad = field(default_factory=FrameLoad)
     arrivals: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OVER))
     frame: ScoredFrame | None = None
     n_frames: int = 0
@@ -189,7 +174,14 @@ class _Camera:
             last_wall=None if frame is None else frame.wall,
             latency=self.latency.view(),
             alerts=self.alerts.view(),
+            load=self._load(now),
         )
+
+    def _load(self, now: float) -> Load:
+        view = self.view
+        if view.state != "online":
+            return Load()
+        return self.load.view(now, rate=view.rate, blind=view.max_interpolated)
 
     def _fps(self, now: float) -> float | None:
         """Recent frame rate; it decays when frames stop arriving."""
@@ -207,28 +199,33 @@ class LiveStatus:
         self._began = clock()
         self._lock = threading.Lock()
         self._cameras: dict[str, _Camera] = {}
+        self.recent = RecentFrames()
+        """The people of the last minutes."""
         self._sinks: dict[str, SinkView] = {}
         self._dropped_tasks: dict[str, int] = {}
+        self._learning: LearningView | None = None
 
     def camera(
         self,
         name: str,
         *,
         rate: float,
-        threshold: float,
+        threshold: float | None,
         model: str,
         zones: Zones,
         skeleton: Skeleton = COCO17,
+        max_interpolated: float = 0.5,
     ) -> None:
         """Add a camera or update its settings; counters are kept."""
         with self._lock:
             known = self._cameras.get(name)
-            nothing = _Delays().view()
+            nothing = DelayHistogram().view()
             view = CameraView(
                 name=name, rate=rate, threshold=threshold, model=model, zones=zones,
                 skeleton=skeleton, state="offline", reason="not connected yet", since=None,
                 counts={}, fps=None, people=0, last_wall=None, drift="", drifted=False,
-                latency=nothing, alerts=nothing,
+                limit="", is_provisional=False, latency=nothing, alerts=nothing,
+                max_interpolated=max_interpolated,
             )  # fmt: skip
             if known is None:
                 self._cameras[name] = _Camera(view)
@@ -240,6 +237,7 @@ class LiveStatus:
                 model=model,
                 zones=zones,
                 skeleton=skeleton,
+                max_interpolated=max_interpolated,
             )
 
     def state(self, name: str, state: CaptureState, reason: str, wall: float) -> None:
@@ -247,7 +245,14 @@ class LiveStatus:
         with self._lock:
             camera = self._of(name)
             since = wall if camera.view.state != state else camera.view.since or wall
+            if camera.view.state != state:
+                camera.load.clear()
             camera.view = replace(camera.view, state=state, reason=reason, since=since)
+
+    def place(self, name: str, version: int | None) -> None:
+        """Set the version of the drawing of a camera's place."""
+        with self._lock:
+            self._of(name).view = replace(self._of(name).view, place=version)
 
     def frame(
         self,
@@ -269,14 +274,19 @@ class LiveStatus:
             counted = [score for track, score in scores.items() if track not in frame.muted]
             if counted:
                 camera.timeline.add(wall, max(counted))
+        self.recent.add(name, frame)
 
     def count(self, name: str, field: Field, n: int = 1) -> None:
         """Add `n` to a counter of a camera."""
         with self._lock:
-            counts = self._of(name).counts
-            if field not in counts:
+            camera = self._of(name)
+            if field not in camera.counts:
                 raise ConfigError(f"count: expected one of {', '.join(FIELDS)}, got {field!r}")
-            counts[field] += n
+            camera.counts[field] += n
+            if field == "scored":
+                camera.load.add(self._clock(), scored=n)
+            elif field == "shed" and n:
+                camera.load.add(self._clock(), shed=n)
 
     def observe_latency(self, name: str, seconds: float) -> None:
         """Record the delay from a frame's arrival to its scores."""
@@ -288,16 +298,29 @@ class LiveStatus:
         with self._lock:
             self._of(name).alerts.add(seconds)
 
-    def drift(self, name: str, words: str, changed: bool) -> None:
+    def drift(self, name: str, words: str, changed: bool, numbers: str = "") -> None:
         """Set whether a camera has drifted from its calibration."""
         with self._lock:
             camera = self._of(name)
-            camera.view = replace(camera.view, drift=words, drifted=changed)
+            camera.view = replace(camera.view, drift=words, drifted=changed, drift_numbers=numbers)
+
+    def limit(self, name: str, threshold: float, words: str, is_provisional: bool) -> None:
+        """Set the threshold of a camera and what it promises."""
+        with self._lock:
+            camera = self._of(name)
+            camera.view = replace(
+                camera.view, threshold=threshold, limit=words, is_provisional=is_provisional
+            )
 
     def sink(self, name: str, lag: int, failures: int, last_error: str, refused: int = 0) -> None:
         """Set the status of a sink."""
         with self._lock:
             self._sinks[name] = SinkView(name, lag, failures, last_error, refused)
+
+    def learning(self, view: LearningView) -> None:
+        """Set how far the site has learned."""
+        with self._lock:
+            self._learning = view
 
     def dropped_tasks(self, by_kind: Mapping[str, int]) -> None:
         """Set the number of background tasks dropped since the start, by kind."""
@@ -313,6 +336,7 @@ class LiveStatus:
                 tuple(self._sinks.values()),
                 now - self._began,
                 dict(self._dropped_tasks),
+                self._learning,
             )
 
     def names(self) -> list[str]:
@@ -320,8 +344,8 @@ class LiveStatus:
         with self._lock:
             return [*self._cameras]
 
-    def thresholds(self) -> dict[str, float]:
-        """The event threshold of each camera."""
+    def thresholds(self) -> dict[str, float | None]:
+        """The event threshold of each camera; None before it has a model."""
         with self._lock:
             return {name: camera.view.threshold for name, camera in self._cameras.items()}
 

@@ -36,8 +36,9 @@ const Player = (() => {
     return `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}:${rest}`;
   };
 
-  // Fills a box; what it gives back stops the motion for good.
-  const play = (box, data) => {
+  // Fills a box; what it gives back stops the motion for good. One that is `driven` has no time
+  // of its own: it shows the frame that `show` of what it gives back is called with.
+  const play = (box, data, { driven = false } = {}) => {
     box.append(document.getElementById("player").content.cloneNode(true));
     const part = (kind) => box.querySelector(`.${kind}`);
     const stage = part("stage");
@@ -127,6 +128,15 @@ const Player = (() => {
       box.classList.toggle("no-ghost", !change.target.checked);
     });
     draw();
+    if (driven) {
+      box.classList.add("driven");
+      const leave = () => stop();
+      leave.show = (n) => {
+        frame = Math.min(Math.max(n, 0), data.observed.length - 1);
+        draw();
+      };
+      return leave;
+    }
 
     // once through when it is first seen, unless less motion is wanted
     const watch = new IntersectionObserver((seen) => {

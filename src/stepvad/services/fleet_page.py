@@ -9,6 +9,7 @@ from stepvad.files.secrets import secret
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.settings import FleetSettings
 from stepvad.intake.status import LiveStatus
+from stepvad.services.accounts import open_accounts, tell_first_link
 from stepvad.services.process import stop_on_signals
 from stepvad.supervision.limits import raise_file_limit
 from stepvad.supervision.stages import Supervisor
@@ -28,8 +29,10 @@ def serve(settings: FleetSettings, on_open: Callable[[str], None]) -> None:
     try:
         shelf.check()
         site = Running(settings, shelf, LiveStatus(), shelf.explanation, shelf.mark)
-        app = create_app(site, secret(settings.web.token), health=supervisor)
+        accounts = open_accounts(web, None)
+        app = create_app(site, secret(settings.web.token), health=supervisor, accounts=accounts)
         page = bind(app, web.host, web.port, certificate=web.certificate, key=web.key)
+        tell_first_link(accounts, web, page.url)
         supervisor.start(page)
         on_open(page.url)
         while not stop.wait(1.0):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from stepvad.services.page import serve_page
 from stepvad.services.process import run_process
 from stepvad.settings.file import load
 from stepvad.supervision.logs import set_up
-from stepvad.supervision.parent_process import HeartbeatPipe, supervise
+from stepvad.supervision.parent_process import RELOAD, HeartbeatPipe, supervise
 
 
 def watch(settings: Path) -> int:
@@ -45,12 +46,30 @@ def _run(
 ) -> list[str]:
     from stepvad.intake import demo
     from stepvad.site.app import Site, alone
+    from stepvad.site.editor import SettingsEditor
+    from stepvad.site.learning.learner import start_process
 
     settings = demo.settings(options.place, options.port) if options.demo else load(options.place)
     set_up(settings.logs)
+    is_changed = threading.Event()
+
+    def reload() -> None:
+        is_changed.set()
+        stop.set()
+
+    editor = None if options.demo else SettingsEditor(options.place, settings, reload)
     with alone(settings.data):
-        site = Site(settings, serve=serve_page if settings.web.enabled else None)
-        return site.run(stop, parent)
+        serve = partial(serve_page, editor=editor)
+        site = Site(
+            settings,
+            serve=serve if settings.web.enabled else None,
+            rounds=None if options.demo else start_process(options.place),
+            reload=reload,
+        )
+        left = site.run(stop, parent)
+    if is_changed.is_set() and not left:
+        sys.exit(RELOAD)
+    return left
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from string import Formatter
 from urllib.parse import parse_qsl, urlsplit
 
 from stepvad.errors import DataError
@@ -51,6 +52,43 @@ def network_of(proxy: str) -> str:
             "such as 127.0.0.1 or 172.18.0.0/16; a name or * is not enough"
         ) from None
     return str(network if "/" in proxy else network.network_address)
+
+
+RECORDING_FIELDS = ("camera", "start", "end", "start_iso", "end_iso", "id")
+"""What the address of a recording may name in braces."""
+
+
+def recording_address(url: str) -> str:
+    """Validate the address of a recorder's clips."""
+    try:
+        parsed = [*Formatter().parse(url)]
+        named = [field for _, field, _, _ in parsed if field is not None]
+        plain = not any(spec or conversion for _, _, spec, conversion in parsed)
+    except ValueError:
+        named, plain = [""], False
+    if not plain or not set(named) <= set(RECORDING_FIELDS):
+        known = ", ".join(f"{{{name}}}" for name in RECORDING_FIELDS)
+        raise ValueError(
+            f"expected only {known} in braces, got another name | "
+            "such as http://frigate:5000/api/{camera}/start/{start}/end/{end}/clip.mp4"
+        )
+    bare = url.format_map(dict.fromkeys(RECORDING_FIELDS, "x"))
+    try:
+        parts = urlsplit(bare)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        sound = False
+    if not sound or urlsplit(url).netloc != parts.netloc:
+        raise ValueError(
+            "expected http:// or https:// and a fixed host, got another address | "
+            "names in braces belong into the path or the query"
+        )
+    if has_secret(bare):
+        raise ValueError(
+            "expected an address without credentials, got some in it | "
+            "whoever sees an event sees this address; log in to the recorder in the browser"
+        )
+    return url
 
 
 def has_secret(url: str) -> bool:

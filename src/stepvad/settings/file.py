@@ -15,6 +15,7 @@ from stepvad.errors import ConfigError
 from stepvad.files.redaction import redact
 from stepvad.files.secrets import secret
 from stepvad.settings import tomltext
+from stepvad.settings.notify import NotifySettings, of_people
 from stepvad.settings.sections import (
     CameraSettings,
     JsonLinesSettings,
@@ -23,16 +24,18 @@ from stepvad.settings.sections import (
     RetentionSettings,
     Sinks,
     SiteSettings,
-    Web,
     WebhookSettings,
 )
+from stepvad.settings.web import Web
 
 __all__ = [
     "CameraSettings",
     "JsonLinesSettings",
     "MqttSettings",
+    "NotifySettings",
     "PoseSettings",
     "RetentionSettings",
+    "SettingsError",
     "Sinks",
     "SiteSettings",
     "Web",
@@ -41,6 +44,7 @@ __all__ = [
     "load",
     "read",
     "secret",
+    "validate",
 ]
 
 KeyPath = tuple[str | int, ...]
@@ -48,13 +52,21 @@ Model = TypeVar("Model", bound=BaseModel)
 
 GUIDE = "the guide on watching cameras has an example"
 
-SECRET_FIELDS = ("url", "credentials", "password", "secret", "token")
+SECRET_FIELDS = ("url", "credentials", "password", "secret", "token", "to")
 """Fields that may hold a secret by mistake; error messages never show their values."""
 MAX_BYTES = 1 << 20
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _KEYS = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*=(.*)")
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*\]")
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'')
+
+
+class SettingsError(ConfigError):
+    """Settings that are refused: `what` is wrong, in which line of the file."""
+
+    def __init__(self, problem: str, *, hint: str = "", what: str = "", line: int = 1) -> None:
+        super().__init__(problem, hint=hint)
+        self.what, self.line = what or problem, line
 
 
 def load(path: Path | str) -> SiteSettings:
@@ -70,13 +82,20 @@ def data_of(site: Path) -> Path:
 def read(path: Path | str, model: type[Model], hint: str) -> Model:
     """Load settings of any kind from a TOML file; `hint` says where to find an example."""
     path = Path(path)
-    text = _text(path, hint)
+    return validate(_text(path, hint), path, model, hint)
+
+
+def validate(text: str, path: Path, model: type[Model], hint: str = GUIDE) -> Model:
+    """The settings in the text of a file at `path`, which need not have that text yet."""
     try:
         facts = tomltext.parse(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(
-            f"{path}: expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}",
+        what = f"expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}"
+        raise SettingsError(
+            f"{path}: {what}",
             hint=f"strings need quotes; {hint.rpartition('; ')[2]}",
+            what=what,
+            line=_torn_line(str(error), text),
         ) from None
     try:
         return model.model_validate(facts, context={"directory": path.absolute().parent})
@@ -88,7 +107,14 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
     place = first["loc"]
     if first["type"] == "missing":
         place = place[:-1]
-    raise ConfigError(f"{path}, line {_line(lines, place)}: {problem}{more}", hint=remedy)
+    line, what = _line(lines, place), f"{problem}{more}"
+    raise SettingsError(f"{path}, line {line}: {what}", hint=remedy, what=what, line=line)
+
+
+def _torn_line(problem: str, text: str) -> int:
+    """The line that the parser names, or the last one."""
+    found = re.search(r"\(at line (\d+)", problem)
+    return int(found[1]) if found else max(len(text.splitlines()), 1)
 
 
 def describe(settings: SiteSettings) -> str:
@@ -96,22 +122,25 @@ def describe(settings: SiteSettings) -> str:
     cameras = settings.cameras
     lines = [
         f"Site {settings.name}: {len(cameras)} {'camera' if len(cameras) == 1 else 'cameras'}, "
-        f"scored by {settings.model}."
+        f"scored by {settings.model or 'a model that it learns itself'}."
     ]
     for camera in cameras:
-        lines += [f"  {line}" for line in _of_camera(camera)]
+        learns = settings.model is None and camera.model is None
+        lines += [f"  {line}" for line in _of_camera(camera, learns=learns)]
     if any(camera.has_pictures for camera in cameras):
         lines.append(_of_pose(settings.pose))
     lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
     kept = settings.retention
+    drawn = ", ".join(camera.name for camera in cameras if camera.draw_place)
+    but = f" but one drawing each of the places that these cameras see: {drawn}" if drawn else ""
     lines.append(
         f"All that is kept is in {settings.data}: events for {kept.events_days:g} days, poses "
-        f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels."
+        f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels{but}."
     )
     return "\n".join([*lines, _of_web(settings)])
 
 
-def _of_camera(camera: CameraSettings) -> list[str]:
+def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
     looks = {"stream": redact(camera.url), "demo": "the bundled scene"}
     with_words = f" with the credentials of {camera.credentials}" if camera.credentials else ""
     again = ", again and again" if camera.loop else ""
@@ -123,16 +152,16 @@ def _of_camera(camera: CameraSettings) -> list[str]:
         lines.append(f"  {_of_tls(camera)}")
     if camera.model:
         lines.append(f"  It has a model of its own: {camera.model}.")
-    lines.append(
-        "  An alert is a score "
-        + (
-            "above what its calibration says."
-            if camera.threshold is None
-            else f"from {camera.threshold:g} on."
-        )
-    )
+    of_model = "the limit that the site learns" if learns else "what its calibration says"
+    above = f"above {of_model}" if camera.threshold is None else f"from {camera.threshold:g} on"
+    lines.append(f"  An alert is a score {above}.")
     if camera.zones:
         lines.append(f"  Its zones: {', '.join(camera.zones)}.")
+    if camera.hours:
+        lines.append(f"  Events are raised at {', '.join(camera.hours)}.")
+    for zone, hours in camera.zone_hours.items():
+        when = f"at {', '.join(hours)} only" if hours else "never"
+        lines.append(f"  People in its zone {zone} raise events {when}.")
     if camera.record:
         lines.append("  Its poses are recorded.")
     return lines
@@ -172,7 +201,7 @@ def _of_sinks(sinks: Sinks) -> list[str]:
         lines.append(f"to {redact(webhook.url)} ({webhook.name}), {signed}")
     if sinks.file:
         lines.append(f"to the file {sinks.file.path}")
-    return lines
+    return [*lines, *(line for people in sinks.notify for line in of_people(people))]
 
 
 def _of_web(settings: SiteSettings) -> str:
@@ -190,6 +219,11 @@ def _of_web(settings: SiteSettings) -> str:
         )
     elif not _is_loopback(web.host):
         lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
+    if web.user_header is not None:
+        others = "is refused" if web.sso_role == "none" else f"may {web.sso_role}"
+        lines.append(
+            f"That proxy says who somebody is ({web.user_header}); whoever has no account {others}."
+        )
     return "\n".join(lines)
 
 

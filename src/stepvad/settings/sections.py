@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from stepvad.config import PoseDevice, PoseRuntime, Precision
-from stepvad.files.secrets import is_reference
-from stepvad.settings.addresses import device_address, has_secret, network_of, origin_of
+from stepvad.settings.addresses import device_address, has_secret
+from stepvad.settings.learning import CURRENT, MODEL_NAME, LearningSettings
+from stepvad.settings.learning import DIRECTORY as LEARNED
+from stepvad.settings.notify import NotifySettings
+from stepvad.settings.section import (
+    NAME,
+    Beside,
+    Hours,
+    RecordingAddress,
+    Reference,
+    Section,
+    beside,
+    check_distinct,
+)
+from stepvad.settings.web import Web
 from stepvad.video.device import Device, device_of, is_device
 from stepvad.video.models import DETECTOR, POSE
 from stepvad.video.pictures import PICTURE_RATE
@@ -30,38 +33,11 @@ from stepvad.video.url import SCHEMES, Url
 
 SourceKind = Literal["stream", "device", "video", "poses", "demo"]
 Zone = list[tuple[float, float]]
+Named = TypeVar("Named", "WebhookSettings", NotifySettings)
 
 DEMO = "demo:"
 POSE_SUFFIXES = (".parquet", ".json")
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 _PLACEHOLDER = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
-
-
-def _beside(path: Path, info: ValidationInfo) -> Path:
-    """Resolve a path relative to the settings file."""
-    directory = (info.context or {}).get("directory")
-    return path if directory is None else directory / path.expanduser()
-
-
-def _reference(text: str, info: ValidationInfo) -> str:
-    """Validate a reference to a secret; file paths are relative to the settings file."""
-    if not is_reference(text):
-        raise ValueError(
-            "expected env:NAME or file:PATH, got something else | "
-            "put the secret into an environment variable or a file and name that here"
-        )
-    kind, _, rest = text.partition(":")
-    return text if kind == "env" else f"file:{_beside(Path(rest), info)}"
-
-
-Beside = Annotated[Path, AfterValidator(_beside)]
-Reference = Annotated[str, AfterValidator(_reference)]
-
-
-class Section(BaseModel):
-    """A table of settings: unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class CameraSettings(Section):
@@ -109,8 +85,29 @@ class CameraSettings(Section):
         default_factory=dict,
         description="Named polygons whose corners are fractions of the picture, from 0 to 1.",
     )
+    hours: Hours | None = Field(
+        None,
+        min_length=1,
+        description='When events are raised, such as ["08:00-18:00"], in the time zone of the '
+        "machine; else always. Scores are shown at any time.",
+    )
+    zone_hours: dict[str, Hours] = Field(
+        default_factory=dict,
+        description="When people in a zone raise events, within the hours of the camera; []: "
+        "never. In a zone without an entry: always.",
+    )
     loop: bool = Field(False, description="Play a file again and again.")
     record: bool = Field(False, description="Keep the poses seen, to fit and calibrate on them.")
+    draw_place: bool = Field(
+        False,
+        description="Keep one drawing of the edges in the picture, made when nobody is in view, "
+        "to show behind the skeletons; the only thing made of pixels that is kept.",
+    )
+    recorder: RecordingAddress | None = Field(
+        None,
+        description="Address of an event's clip in a video recorder, such as "
+        "http://frigate:5000/api/{camera}/start/{start}/end/{end}/clip.mp4; {id} too.",
+    )
 
     @property
     def kind(self) -> SourceKind:
@@ -158,7 +155,7 @@ class CameraSettings(Section):
         if is_device(url):
             return device_address(url)
         if "://" not in url:
-            return url if url == DEMO else str(_beside(Path(url), info))
+            return url if url == DEMO else str(beside(Path(url), info))
         bare = _PLACEHOLDER.sub("", url)
         if bare.partition("://")[0] not in SCHEMES:
             raise ValueError(
@@ -184,6 +181,16 @@ class CameraSettings(Section):
                     f"{corners} | divide pixels by the width and height of the picture"
                 )
         return zones
+
+    @model_validator(mode="after")
+    def _zone_hours(self) -> Self:
+        unknown = [zone for zone in self.zone_hours if zone not in self.zones]
+        if unknown:
+            raise ValueError(
+                f"expected zone_hours of its zones, got {unknown[0]!r} | "
+                f"its zones: {', '.join(self.zones) or 'none'}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _credentials(self) -> Self:
@@ -241,7 +248,7 @@ class PoseSettings(Section):
     @field_validator("detector", "pose")
     @classmethod
     def _file(cls, model: str, info: ValidationInfo) -> str:
-        return str(_beside(Path(model), info)) if Path(model).suffix else model
+        return str(beside(Path(model), info)) if Path(model).suffix else model
 
 
 class MqttSettings(Section):
@@ -257,6 +264,11 @@ class MqttSettings(Section):
         "homeassistant",
         pattern=r"^[^#+\s]*$",
         description="Where Home Assistant looks for new devices; empty: tell it nothing.",
+    )
+    marks: bool = Field(
+        False,
+        description="Take judgements of events from PREFIX/marks: whoever may publish there can "
+        "raise thresholds.",
     )
 
 
@@ -285,12 +297,15 @@ class Sinks(Section):
         default_factory=list, description="Addresses to post to."
     )
     file: JsonLinesSettings | None = Field(None, description="A file of JSON lines.")
+    notify: list[NotifySettings] = Field(
+        default_factory=list, description="People who get a message."
+    )
 
-    @field_validator("webhooks")
+    @field_validator("webhooks", "notify")
     @classmethod
-    def _distinct(cls, webhooks: list[WebhookSettings]) -> list[WebhookSettings]:
-        _check_distinct(webhook.name for webhook in webhooks)
-        return webhooks
+    def _distinct(cls, sinks: list[Named]) -> list[Named]:
+        check_distinct(sink.name for sink in sinks)
+        return sinks
 
 
 class RetentionSettings(Section):
@@ -301,67 +316,19 @@ class RetentionSettings(Section):
     poses_mb: float = Field(2000.0, gt=0, description="Recorded poses at most; the oldest go.")
 
 
-class Web(Section):
-    """The page to look at."""
-
-    enabled: bool = Field(True, description="Whether there is one.")
-    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 is all of them.")
-    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free one.")
-    token: Reference | None = Field(
-        None, description="env:NAME or file:PATH; else one is made and kept beside the data."
-    )
-    public_url: str | None = Field(
-        None,
-        description="The address that browsers use when a proxy is in front of the page, such as "
-        "https://cameras.example.org.",
-    )
-    trusted_proxies: list[str] = Field(
-        default_factory=list,
-        description="Addresses or networks of proxies whose X-Forwarded-For and "
-        "X-Forwarded-Proto are believed.",
-    )
-    certificate: Beside | None = Field(
-        None, description="PEM file with the certificate chain: the page itself speaks TLS."
-    )
-    key: Beside | None = Field(None, description="PEM file with the key of the certificate.")
-
-    @property
-    def url(self) -> str:
-        """The URL of the page for browsers."""
-        scheme = "https" if self.certificate else "http"
-        return self.public_url or f"{scheme}://{self.host}:{self.port}"
-
-    @field_validator("public_url")
-    @classmethod
-    def _public_url(cls, url: str | None) -> str | None:
-        return None if url is None else origin_of(url)
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _trusted_proxies(cls, proxies: list[str]) -> list[str]:
-        return [network_of(proxy) for proxy in proxies]
-
-    @model_validator(mode="after")
-    def _tls(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError(
-                "expected certificate and key, got one of them | name both files, or none of them"
-            )
-        is_https = (self.public_url or "").startswith("https:")
-        if is_https and self.certificate is None and not self.trusted_proxies:
-            raise ValueError(
-                "expected trusted_proxies with an https public_url, got none | name the address of "
-                "the proxy, 127.0.0.1 if it runs on this machine"
-            )
-        return self
-
-
 class SiteSettings(Section):
     """A site: everything that `stepvad watch` is told."""
 
     name: str = Field("site", pattern=NAME, description="Name of the site.")
     data: Beside = Field(Path("site-data"), description="Directory for all that is kept.")
-    model: Beside = Field(description="The model that scores, made with stepvad fit.")
+    model: Beside | None = Field(
+        None,
+        description="The model that scores, made with stepvad fit; without one the site learns "
+        "its own from what its cameras see.",
+    )
+    learning: LearningSettings = Field(
+        default_factory=LearningSettings, description="How a site without a model learns its own."
+    )
     logs: Literal["text", "json"] = Field("text", description="Form of the lines on stderr.")
     cameras: list[CameraSettings] = Field(min_length=1, description="The cameras.")
     pose: PoseSettings = Field(default_factory=PoseSettings, description="The networks.")
@@ -374,19 +341,31 @@ class SiteSettings(Section):
     @field_validator("cameras")
     @classmethod
     def _distinct(cls, cameras: list[CameraSettings]) -> list[CameraSettings]:
-        _check_distinct(camera.name for camera in cameras)
+        check_distinct(camera.name for camera in cameras)
         return cameras
+
+    @model_validator(mode="after")
+    def _notified(self) -> Self:
+        for people in self.sinks.notify:
+            people.check_names(
+                [camera.name for camera in self.cameras],
+                [zone for camera in self.cameras for zone in camera.zones],
+            )
+        return self
 
     def camera(self, name: str) -> CameraSettings:
         """The camera of this name."""
         return next(camera for camera in self.cameras if camera.name == name)
 
     def model_of(self, camera: CameraSettings) -> Path:
-        """The model that scores a camera."""
-        return camera.model or self.model
+        """The model that scores a camera; that of a site that learns may not be there yet."""
+        return camera.model or self.model or self.data / LEARNED / CURRENT / MODEL_NAME
 
+    def learns(self, camera: CameraSettings) -> bool:
+        """Whether the site learns the model of a camera."""
+        return camera.model is None and self.model is None
 
-def _check_distinct(names: Iterable[str]) -> None:
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"expected distinct names, got {twice[0]!r} twice | rename one of them")
+    @property
+    def is_learning(self) -> bool:
+        """Whether the site learns the model of some camera."""
+        return any(self.learns(camera) for camera in self.cameras)

@@ -14,7 +14,7 @@ MAX_PARTS = 16
 MAX_DEPTH = 16
 """Maximum nesting of brackets."""
 
-_TOKENS = re.compile(
+TOKENS = re.compile(
     r"""
     (?P<text> \"\"\"(?:\\.|[^\\])*?\"\"\""{0,2} | '''.*?''''{0,2}
             | (?!\"\"\")"(?:\\.|[^"\\\n])*" | (?!''')'[^'\n]*' )
@@ -46,7 +46,7 @@ def _too_deep(text: str) -> str:
     """Describe what is nested too deeply; empty if nothing is."""
     depth = parts = 0
     is_joined = False
-    for token in _TOKENS.finditer(text):
+    for token in TOKENS.finditer(text):
         match token.lastgroup:
             case "torn":
                 return ""  # the parser fails here too

@@ -10,19 +10,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from stepvad.errors import ConfigError
+from stepvad.incidents.review import Mark, MarkMessage
 from stepvad.incidents.sink import Sink
 from stepvad.intake.camera_states import CameraListener
+from stepvad.intake.load import LoadListener
 from stepvad.intake.models import Models
+from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import SiteSettings
 from stepvad.settings.token import TOKEN, token_of
 from stepvad.site.delivery import SinkDelivery
 from stepvad.site.housekeeping import DeleteOldData, Housekeeping
+from stepvad.site.learning.learner import Learner, StartRound
+from stepvad.site.mark_follower import MarkStoredEvent, ReloadCalibration
 from stepvad.site.pipeline import Pipeline
-from stepvad.site.sinks import connect, names
+from stepvad.site.replay import Replays
+from stepvad.site.sinks import connect, names, to_people
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from stepvad.supervision.stages import PAGE_S, Page, Parent, Stage, Supervisor, watch_over
 
@@ -37,7 +43,7 @@ DELIVER_S = 3.0
 DELIVERIES_S = 3.0
 
 Explain: TypeAlias = "Callable[[str], EventExplanation]"
-MarkEvent = Callable[[str, bool], None]
+MarkEvent = Callable[[str, Mark | None, str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +55,10 @@ class PageParts:
     status: LiveStatus
     explain: Explain
     mark: MarkEvent
+    learner: Learner | None = None
+    """Learns the model of the site; None if it has one."""
+    replays: Replays | None = None
+    drawings: PlaceDrawings | None = None
 
 
 class Serve(Protocol):
@@ -57,6 +67,13 @@ class Serve(Protocol):
     def __call__(self, shown: PageParts, token: str, supervisor: Supervisor) -> Page:
         """Return a page that is already listening, to be run as a stage."""
         ...
+
+
+@runtime_checkable
+class MarkSource(Protocol):
+    """A sink through which people also judge events."""
+
+    on_mark: Callable[[MarkMessage], None]
 
 
 class Site:
@@ -69,8 +86,14 @@ class Site:
         serve: Serve | None = None,
         more: Sequence[Sink] = (),
         supervisor: Supervisor | None = None,
+        rounds: StartRound | None = None,
+        reload: Callable[[], None] = lambda: None,
     ) -> None:
-        """Events go to the sinks in the settings and to `more`."""
+        """Events go to the sinks in the settings and to `more`.
+
+        A site without a model learns its own in processes that `rounds` starts; `reload` restarts
+        the site with a new one.
+        """
         self.settings = settings
         self.status = LiveStatus()
         self._more = more
@@ -79,6 +102,14 @@ class Site:
         self._serve = serve
         self._supervisor = supervisor or Supervisor()
         self.pipeline = Pipeline(settings, Models(), self.status, self.store)
+        self._marks = self.pipeline.mark_follower()
+        self.learner = None
+        if rounds is not None and settings.is_learning:
+            self.learner = Learner(
+                *(settings, self.store, self.status, rounds),
+                on_fit=reload,
+                on_calibrated=self._recalibrated,
+            )
 
     def run(self, stop: threading.Event, parent: Parent | None = None) -> list[str]:
         """Run until stopped; return the stages that failed to stop, usually none.
@@ -87,12 +118,18 @@ class Site:
         """
         for record in self.store.end_open("interrupted", time.time()):
             logger.warning("event %s was interrupted", record.id)
-        sinks = [*connect(self.settings), *self._more]
+        sinks = [*connect(self.settings), *to_people(self.settings, self.store), *self._more]
         deliveries = [SinkDelivery(self.store, sink) for sink in sinks]
         listeners = self.pipeline.intake.states.listeners
         listeners += [sink for sink in sinks if isinstance(sink, CameraListener)]
+        for sink in sinks:
+            if isinstance(sink, MarkSource):
+                sink.on_mark = self._mark_later
         page = self._page()
-        stages = [*deliveries, *([page] if page else []), self._housekeeping(deliveries)]
+        hearing = [sink for sink in sinks if isinstance(sink, LoadListener)]
+        stages: list[Stage] = [*deliveries, *([page] if page else [])]
+        stages += [self._housekeeping(deliveries, hearing)]
+        stages += [self.learner] if self.learner else []
         try:
             for stage in stages:
                 self._supervisor.start(stage)
@@ -120,22 +157,42 @@ class Site:
         if self._serve is None or not self.settings.web.enabled:
             return None
         explain = self.pipeline.explainer.explanation
-        shown = PageParts(self.settings, self.store, self.status, explain, self.mark)
+        replays = Replays(self.store, self.status, self.pipeline.recordings)
+        parts = self.settings, self.store, self.status, explain, self.mark
+        shown = PageParts(*parts, self.learner, replays, self.pipeline.intake.drawings)
         page = self._serve(shown, token_of(self.settings), self._supervisor)
         where = self.settings.web.token or self.settings.data / TOKEN
         logger.info("the page is at %s and asks for the token in %s", page.url, where)
         return page
 
-    def _housekeeping(self, deliveries: Sequence[SinkDelivery]) -> Housekeeping:
+    def _housekeeping(
+        self, deliveries: Sequence[SinkDelivery], listeners: Sequence[LoadListener]
+    ) -> Housekeeping:
         pipeline = self.pipeline
         retain = DeleteOldData(self.store, pipeline.recordings, self.settings.retention)
         return Housekeeping(
-            self.status, pipeline.tasks, self.store, deliveries, retain, pipeline.drifting
+            self.status,
+            pipeline.tasks,
+            self.store,
+            deliveries,
+            retain,
+            pipeline.drifting,
+            self._marks,
+            listeners,
         )
 
-    def mark(self, id: str, normal: bool) -> None:
-        """Mark an event as normal, or unmark it."""
-        self.store.mark(id, "normal" if normal else None, time.time())
+    def _recalibrated(self, model: Path) -> None:
+        """Put a new calibration of the learned model into use."""
+        self.pipeline.tasks.put(ReloadCalibration(self._marks, model))
+
+    def _mark_later(self, message: MarkMessage) -> None:
+        """Queue a mark from outside the page."""
+        task = MarkStoredEvent(self.store, message.id, message.mark, "mqtt")
+        self.pipeline.tasks.put(task)
+
+    def mark(self, id: str, mark: Mark | None, by: str) -> None:
+        """Judge an event, or take the judgement back."""
+        self.store.mark(id, mark, time.time(), by)
 
 
 @contextmanager

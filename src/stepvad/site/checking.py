@@ -8,8 +8,11 @@ from pathlib import Path
 from stepvad.files.secrets import secret
 from stepvad.intake.models import Loaded, Models
 from stepvad.intake.playback import open_scene
+from stepvad.settings.notify import BROWSERS
 from stepvad.settings.sections import CameraSettings, SiteSettings
 from stepvad.settings.tls import server_tls
+from stepvad.site.notifications.people import target_of
+from stepvad.site.notifications.words import opens_here_only, page_address
 from stepvad.stream import Stream
 from stepvad.video.device import device_of
 from stepvad.video.footage import open_footage
@@ -21,6 +24,11 @@ def check(settings: SiteSettings) -> Iterator[str]:
     """Yield a line for each check that passes; the first failure raises."""
     models = Models()
     for camera in settings.cameras:
+        if settings.learns(camera) and not settings.model_of(camera).exists():
+            _try(camera)
+            yield f"ok: camera {camera.name}: no alerts until the site has learned a first model"
+            yield from _link(camera)
+            continue
         model = models.load(settings.model_of(camera))
         rules = model.rules_of(camera)
         Stream(model.detector, fps=camera.rate)
@@ -34,10 +42,24 @@ def check(settings: SiteSettings) -> Iterator[str]:
     for reference in _references(settings):
         secret(reference)
         yield f"ok: there is a secret in {reference}"
+    yield from _people(settings)
     web = settings.web
     if web.enabled and web.certificate and web.key:
         server_tls(web.certificate, web.key)
         yield f"ok: the page can use the certificate {web.certificate}"
+
+
+def _people(settings: SiteSettings) -> Iterator[str]:
+    """Check the targets of messages to people; connects to nobody."""
+    for people in settings.sinks.notify:
+        for to in people.to:
+            yield f"ok: people {people.name}: {to}: {target_of(to, settings).check()}"
+    page = page_address(settings.web)
+    if settings.sinks.notify and opens_here_only(page):
+        yield (
+            f"warning: messages link to {page}, which opens on this machine only; "
+            "set public_url under [web]"
+        )
 
 
 def _rate(camera: CameraSettings, model: Loaded) -> Iterator[str]:
@@ -93,4 +115,5 @@ def _references(settings: SiteSettings) -> list[str]:
     sinks = settings.sinks
     found = [webhook.secret for webhook in sinks.webhooks]
     found += [sinks.mqtt.password if sinks.mqtt else None, settings.web.token]
+    found += [to for people in sinks.notify for to in people.to if to != BROWSERS]
     return [reference for reference in found if reference is not None]

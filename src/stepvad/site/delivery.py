@@ -23,6 +23,8 @@ FIRST_S = 0.5
 LONGEST_S = 60.0
 IDLE_S = 5.0
 """Polling interval for messages added without a notification."""
+TICK_S = 1.0
+"""The same for a sink whose messages become due by the clock."""
 BATCH = 50
 HEARTBEAT_S = 180.0
 """More than one send (at most 60 s), the longest back-off and the wait for the store's lock."""
@@ -41,6 +43,19 @@ class Reconnecting(Protocol):
 
     def status(self, camera: str, state: CaptureState) -> None:
         """Publish the state of a camera; must not block."""
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A sink that takes changes down and sends messages of its own when they are due."""
+
+    def send_due(self) -> bool:
+        """Send what is due; return whether anything was. Raise `DeliveryError` if it failed."""
+        ...
+
+    def cancel(self) -> None:
+        """Give up a running send; thread-safe."""
         ...
 
 
@@ -75,6 +90,7 @@ class SinkDelivery:
         """Back-off for errors of the store, not of the sink."""
         self._stopping = threading.Event()
         self._called = threading.Event()
+        self._timed = sink if isinstance(sink, Timed) else None
         if isinstance(sink, Reconnecting):
             sink.on_connected = self.wake
 
@@ -89,6 +105,8 @@ class SinkDelivery:
     def stop(self, deadline: float) -> None:
         """Finish the current message; the rest stays in the store until the next start."""
         self._stopping.set()
+        if self._timed is not None:
+            self._timed.cancel()
         self.wake()
 
     def wake(self) -> None:
@@ -108,13 +126,25 @@ class SinkDelivery:
         try:
             pending = self._store.pending(self.name, BATCH)
             done = all(self._is_done(message) for message in pending)
+            self._send_due()
         except Exception as error:  # the store's disk may be full: keep running
             self._fail(f"{type(error).__name__}: {error}")
             self._rest(self._troubles.next_s())
             return
         self._troubles.reset()
         if done and not pending:
-            self._store.outbox.wait(seen, IDLE_S)
+            self._store.outbox.wait(seen, IDLE_S if self._timed is None else TICK_S)
+
+    def _send_due(self) -> None:
+        """Let a sink send what became due; it waits after failures by itself."""
+        if self._timed is None or self._stopping.is_set():
+            return
+        self.heartbeat.beat()
+        try:
+            if self._timed.send_due():
+                self._succeed()
+        except DeliveryError as error:
+            self._fail(str(error))
 
     def _is_done(self, message: OutboxMessage) -> bool:
         """Whether a message was delivered or refused; otherwise returns after the back-off."""
@@ -138,8 +168,8 @@ class SinkDelivery:
             return False
         self._misconfigured_at = None
         self._store.delivered(self.name, message.seq)
-        self.sent += 1
-        self.last_error = None
+        if self._timed is None:
+            self._succeed()
         return True
 
     def _is_given_up(self, message: OutboxMessage, error: DeliveryError) -> bool:
@@ -163,6 +193,10 @@ class SinkDelivery:
     def _rest(self, seconds: float) -> None:
         """Wait until the time has passed or `wake` is called."""
         self._called.wait(seconds)
+
+    def _succeed(self) -> None:
+        self.sent += 1
+        self.last_error = None
 
     def _fail(self, words: str) -> None:
         self.failures += 1

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from stepvad.calibration import Calibration
-from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, BlockStats, look
+from stepvad.calibration.drift import BLOCK_S, FEWEST_BLOCKS, BlockStats, Shift, look
 from stepvad.calibration.drift_monitor import LOOK_EVERY_S, SPAN_LOOKS, DriftMonitor
 from stepvad.errors import DataError
 from stepvad.incidents.camera_events import CameraProfile
@@ -22,6 +22,11 @@ EVERY_S = LOOK_EVERY_S
 """Interval between blocks: cheap, and far enough from the previous block."""
 TOLD = 3
 """Number of largest changes to report."""
+UNKNOWN = "not compared: its calibration does not tell how it looked"
+TOO_SHORT = (
+    "not compared: the threshold was set on less than 8 hours with people, too few to tell a change"
+)
+REMEDY = "Check that the camera still looks at the same place, then set the threshold again"
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +37,8 @@ class CameraDrift:
     calibration: Calibration
     status: LiveStatus
     monitor: DriftMonitor | None = field(init=False, default=None)
-    _reason: str = field(init=False, default="its calibration does not tell how it looked")
+    _reason: str = field(init=False, default=UNKNOWN)
+    _numbers: str = field(init=False, default="")
     _was_changed: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -42,7 +48,8 @@ class CameraDrift:
         try:
             self.monitor = DriftMonitor(before)
         except DataError as error:
-            self._reason = f"cannot tell whether it has changed: {error}"
+            self._reason = TOO_SHORT
+            self._numbers = str(error)
 
     @property
     def before(self) -> BlockStats | None:
@@ -62,13 +69,13 @@ class CameraDrift:
         """Update the live status; log a warning when drift starts."""
         camera = self.profile.camera
         if self.monitor is None:
-            self.status.drift(camera, self._reason, False)
+            self.status.drift(camera, self._reason, False, self._numbers)
             return
         changed, text = self.monitor.has_changed, words(self.monitor)
         if changed and not self._was_changed:
-            logger.warning("camera %s: %s", camera, text)
+            logger.warning("camera %s: %s (%s)", camera, text, numbers(self.monitor))
         self._was_changed = changed
-        self.status.drift(camera, text, changed)
+        self.status.drift(camera, text, changed, numbers(self.monitor))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,18 +111,49 @@ def latest_block(clip: Clip) -> Clip:
 
 
 def words(monitor: DriftMonitor) -> str:
-    """Describe the drift of a camera from its two-hour spans."""
+    """Describe the drift of a camera from its two-hour spans, for a guard."""
     if not monitor.spans_seen:
-        return f"too early to tell: {SPAN_LOOKS - monitor.missing} of {SPAN_LOOKS} looks"
+        looked = SPAN_LOOKS - monitor.missing
+        return f"too early to tell: people were compared {looked} of {SPAN_LOOKS} times"
     if not monitor.in_a_row:
-        return "looks as it did at its calibration"
+        return "people move as they did when the threshold was set"
     if not monitor.has_changed:
         return (
-            f"{monitor.in_a_row} of {monitor.needed} spans of two hours in a row are unlike its "
-            "calibration"
+            f"people have moved differently for {2 * monitor.in_a_row} hours; it counts after "
+            f"{2 * monitor.needed}"
         )
-    changes = ", ".join(
+    return f"people move differently than when the threshold was set: {_kinds(monitor)}. {REMEDY}"
+
+
+def numbers(monitor: DriftMonitor) -> str:
+    """The largest changes, for experts."""
+    return ", ".join(
         f"{change.name} {change.before:.3g} then and {change.now:.3g} now"
         for change in monitor.changes()[:TOLD]
     )
-    return f"has changed since its calibration, calibrate again: {changes}"
+
+
+def _kinds(monitor: DriftMonitor) -> str:
+    """What the largest changes mean, each once."""
+    found = [_meaning(change) for change in monitor.changes()[:TOLD]]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _meaning(change: Shift) -> str:
+    """What a changed statistic means to somebody who looks at the camera."""
+    more = change.now > change.before
+    match change.name:
+        case "score":
+            return "more unusual movement" if more else "less unusual movement"
+        case "confidence":
+            return "people seen more clearly" if more else "people seen less clearly"
+        case "jitter of joints":
+            return "joints shake more" if more else "joints shake less"
+        case "motion":
+            return "other speeds"
+        case "place":
+            return "other places in the picture"
+        case name if name.startswith("spread"):
+            return "more varied movement" if more else "less varied movement"
+        case _:
+            return "other postures"

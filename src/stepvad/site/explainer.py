@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import threading
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +17,10 @@ from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
+from stepvad.site.mailbox import Mailbox
 from stepvad.site.store.eventstore import Store
 
 logger = logging.getLogger(__name__)
-
-MOST_WORDS = 200
-"""Maximum queued explanations; the oldest belong to events that have ended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,24 +42,8 @@ class Explained:
     why: str
 
 
-class ExplainedQueue:
-    """Queue of explanations back to scoring, which owns the open events."""
-
-    def __init__(self, most: int = MOST_WORDS) -> None:
-        self._waiting: deque[Explained] = deque(maxlen=most)
-        self._lock = threading.Lock()
-
-    def put(self, explained: Explained) -> None:
-        """Add an explanation; thread-safe."""
-        with self._lock:
-            self._waiting.append(explained)
-
-    def take_all(self) -> list[Explained]:
-        """Take all queued explanations."""
-        with self._lock:
-            taken = [*self._waiting]
-            self._waiting.clear()
-            return taken
+ExplainedQueue = Mailbox[Explained]
+"""Explanations on their way back to scoring, which owns the open events."""
 
 
 class Explainer:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from stepvad.intake.load import REMEDY, LoadListener, LoadState
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import RetentionSettings
 from stepvad.site import recorder
 from stepvad.site.background import TaskQueue
 from stepvad.site.delivery import SinkDelivery
 from stepvad.site.drifting import CameraDrift
+from stepvad.site.mark_follower import FollowMarks, MarkFollower
 from stepvad.site.store.eventstore import Store
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat
@@ -24,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 DEADLINE_S = 60.0
 WAIT_S = 0.25
-OVERLOAD_S, OVERLOADED = 60.0, 0.8
-"""A camera is overloaded if more than this share of its frames was dropped in a minute."""
-STATUS_S, RETAIN_S, DRIFT_S = 1.0, 600.0, 600.0
+STATUS_S, LOAD_S, MARKS_S, RETAIN_S, DRIFT_S = 1.0, 2.0, 3.0, 600.0, 600.0
+CALM_LOOKS = 5
+"""How many looks in a row without overload end one: a camera at the limit does not flicker."""
 
 
 class Housekeeping:
@@ -42,12 +44,15 @@ class Housekeeping:
         deliveries: Sequence[SinkDelivery],
         retain: DeleteOldData,
         drifting: Sequence[CameraDrift],
+        marks: MarkFollower,
+        listeners: Sequence[LoadListener] = (),
     ) -> None:
+        """`listeners` hear of cameras that become overloaded."""
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._status, self._tasks, self._store = status, tasks, store
         self._deliveries, self._drifting = deliveries, drifting
-        self._retain = retain
-        self._load: dict[str, tuple[int, int]] = {}
+        self._retain, self._marks = retain, marks
+        self._load = LoadWatch(status, listeners)
         self._clock_doubt = ""
         self._stopping = threading.Event()
 
@@ -56,7 +61,8 @@ class Housekeeping:
         jobs = [
             _Every(STATUS_S, self._show_status),
             _Every(RETAIN_S, lambda: self._tasks.put(self._retain)),
-            _Every(OVERLOAD_S, self._warn_of_overload, at_once=False),
+            _Every(MARKS_S, lambda: self._tasks.put(FollowMarks(self._marks))),
+            _Every(LOAD_S, self._load.look),
             _Every(DRIFT_S, self._compare_drift, at_once=False),
         ]
         while not self._stopping.wait(WAIT_S):
@@ -80,23 +86,34 @@ class Housekeeping:
                 refused=delivery.refused,
             )
 
-    def _warn_of_overload(self) -> None:
-        """Warn when too many frames are dropped to track people."""
-        for view in self._status.snapshot().cameras:
-            came, shed = view.counts["frames_in"], view.counts["shed"]
-            before = self._load.get(view.name, (0, 0))
-            self._load[view.name] = came, shed
-            share = (shed - before[1]) / max(came - before[0], 1)
-            if share > OVERLOADED:
-                logger.warning(
-                    "camera %s: %.0f %% of its frames are dropped; lower its rate, choose smaller "
-                    "networks, or give more workers and cores",
-                    *(view.name, 100 * share),
-                )
-
     def _compare_drift(self) -> None:
         for one in self._drifting:
             self._tasks.put(CompareDrift(one))
+
+
+class LoadWatch:
+    """Tells the log and the listeners when a camera becomes overloaded and when that ends."""
+
+    def __init__(self, status: LiveStatus, listeners: Sequence[LoadListener] = ()) -> None:
+        self._status, self._listeners = status, listeners
+        self._told: dict[str, LoadState] = {}
+        self._calm: dict[str, int] = {}
+
+    def look(self) -> None:
+        """Tell what changed since the last look; an overload has to be over for a while."""
+        for view in self._status.snapshot().cameras:
+            before, now = self._told.get(view.name, "ok"), view.load.state
+            self._calm[view.name] = self._calm.get(view.name, 0) + 1 if now == "ok" else 0
+            is_over = now == "ok" and self._calm[view.name] >= CALM_LOOKS
+            if now == before or (now == "ok" and not is_over):
+                continue
+            self._told[view.name] = now
+            if now == "ok":
+                logger.info("camera %s is no longer overloaded", view.name)
+            else:
+                logger.warning("camera %s is %s; %s", view.name, view.load.words, REMEDY)
+            for listener in self._listeners:
+                listener.load(view.name, now)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Events that operators of a site marked as normal, for the model that found them."""
+"""Events that operators judged: marks for the model that found them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks
@@ -17,14 +18,35 @@ from stepvad.site.store.access import open_store
 logger = logging.getLogger(__name__)
 
 
+class MarkedEvents(Protocol):
+    """The stored events of a site, what was said of them, and their poses."""
+
+    def events(self, *, limit: int | None) -> list[Record]:
+        """Stored events."""
+        ...
+
+    def marked(self) -> Mapping[str, float]:
+        """The ids of events marked as normal."""
+        ...
+
+    def poses(self, id: str) -> bytes | None:
+        """The poses around an event."""
+        ...
+
+
 def marks_of(data: Path, model_sha256: str) -> Marks:
-    """Marks on events found by this model, with their poses if still stored."""
+    """Marks on events of a data directory that this model found."""
     with open_store(data) as store:
-        found = [one for one in store.events(limit=None) if one.model_sha256 == model_sha256]
-        records = {one.id: one for one in found}
-        every = store.marked()
-        marked = [id for id in every if id in records]
-        bodies = {id: body for id in marked if (body := store.poses(id)) is not None}
+        return marks_in(store, model_sha256)
+
+
+def marks_in(store: MarkedEvents, model_sha256: str) -> Marks:
+    """Marks on events that this model found, with their poses if still stored."""
+    found = [one for one in store.events(limit=None) if one.model_sha256 == model_sha256]
+    records = {one.id: one for one in found}
+    every = store.marked()
+    marked = [id for id in every if id in records]
+    bodies = {id: body for id in marked if (body := store.poses(id)) is not None}
     if len(every) > len(marked):
         logger.info("marked events of other models, left alone: %d", len(every) - len(marked))
     if len(bodies) < len(marked):

@@ -25,7 +25,9 @@ import logging
 from functools import partial
 from pathlib import Path
 
+from stepvad.errors import StepvadError
 from stepvad.incidents.camera_events import CameraProfile
+from stepvad.incidents.hours import WatchHours
 from stepvad.intake.intake import POSES_S, SOURCES_S, Intake
 from stepvad.intake.models import Models
 from stepvad.intake.playback import PlayedScene
@@ -35,10 +37,12 @@ from stepvad.site.background import BackgroundTasks, TaskQueue
 from stepvad.site.drifting import CameraDrift
 from stepvad.site.event_writer import ChangeQueue, EventWriter
 from stepvad.site.explainer import ExplainedQueue, Explainer
-from stepvad.site.recorder import Recorder
+from stepvad.site.limits import LimitQueue, limit_of
+from stepvad.site.mark_follower import MarkFollower
+from stepvad.site.recorder import FIRST_PART_S, PART_S, RECORDINGS, Recorder
 from stepvad.site.scoring import ScoringQueues, ScoringStage
 from stepvad.site.store.eventstore import Store
-from stepvad.site.watcher import Watcher
+from stepvad.site.watcher import CameraPeople, Watcher
 from stepvad.skeletons import COCO17
 from stepvad.stream import Stream
 from stepvad.supervision.stages import Stage, Supervisor
@@ -57,17 +61,20 @@ class Pipeline:
     ) -> None:
         self._settings, self._models, self._status, self._store = settings, models, status, store
         self.watchers: dict[str, Watcher] = {}
-        for camera in settings.cameras:  # fail on a missing model before any camera is opened
-            models.load(settings.model_of(camera))
+        self.unscored: dict[str, CameraPeople] = {}
+        """Cameras whose model the site has yet to learn."""
+        # fail on a missing model before any camera is opened
+        self._learning = {c.name for c in settings.cameras if not self._has_model(c)}
         self.changes, self.tasks = ChangeQueue(), TaskQueue()
-        explained = ExplainedQueue()
+        explained, self.limits = ExplainedQueue(), LimitQueue()
         self.intake = Intake(settings, status, self)
         self.frames = self.intake.frames
         self.drifting = self._all_drifting()
         self.scorer = ScoringStage(
-            ScoringQueues(self.frames, self.changes, self.tasks, explained),
+            ScoringQueues(self.frames, self.changes, self.tasks, explained, self.limits),
             self.watchers,
             status,
+            unscored=self.unscored,
             recorders=self._recorders(),
             drifting=self.drifting,
         )
@@ -78,10 +85,14 @@ class Pipeline:
         )
         self.background = BackgroundTasks(self.tasks)
 
+    def mark_follower(self) -> MarkFollower:
+        """Applies marks on events to the thresholds of the cameras."""
+        return MarkFollower(self._settings, self._store, self._models, self.limits)
+
     @property
     def recordings(self) -> Path:
         """Directory of recorded poses, with one subdirectory per camera."""
-        return self._settings.data / "poses"
+        return self._settings.data / RECORDINGS
 
     def start(self, supervisor: Supervisor) -> None:
         """Start the stages, consumers before producers."""
@@ -104,14 +115,19 @@ class Pipeline:
 
     def check(self, camera: CameraSettings, scene: PlayedScene) -> None:
         """Raise if the model cannot score the poses of a scene."""
+        if camera.name in self._learning:
+            return
         detector = self._models.load(self._settings.model_of(camera)).detector
         stream = Stream(detector, skeleton=scene.clip.skeleton, fps=camera.rate)
         stream.update(0, scene.first())
 
     def register(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
         """Create the watcher of a camera with its model."""
+        if camera.name in self._learning:
+            self._register_unscored(camera, scene)
+            return
         model = self._models.load(self._settings.model_of(camera))
-        rules = model.rules_of(camera)
+        limit = limit_of(model, camera.name, camera.threshold)
         note = model.calibration_note(camera.name, camera.rate, camera.threshold)
         if note is not None:
             logger.warning("camera %s: %s", camera.name, note)
@@ -119,37 +135,74 @@ class Pipeline:
         self._status.camera(
             camera.name,
             rate=camera.rate,
-            threshold=rules.threshold,
+            threshold=limit.rules.threshold,
             model=model.name,
             zones=camera.zones,
             skeleton=skeleton,
+            max_interpolated=limit.rules.max_interpolated,
         )
+        self._status.limit(camera.name, limit.rules.threshold, limit.words, limit.is_provisional)
         profile = CameraProfile(
             camera=camera.name,
             rate=camera.rate,
-            rules=rules,
+            rules=limit.rules,
             detector=model.detector,
             model_id=model.name,
             model_sha256=model.sha256,
             zones=camera.zones,
             min_confidence=self._settings.pose.min_confidence,
             went_down=camera.went_down,
+            hours=None if camera.hours is None else WatchHours.parse(camera.hours),
+            zone_hours={zone: WatchHours.parse(h) for zone, h in camera.zone_hours.items()},
         )
         epochs = partial(self._store.next_epoch, camera.name)
         self.watchers[camera.name] = Watcher(profile, epochs, skeleton)
 
+    def _register_unscored(self, camera: CameraSettings, scene: PlayedScene | None) -> None:
+        """Watch a camera without a model: its people are shown and recorded."""
+        skeleton = COCO17 if scene is None else scene.clip.skeleton
+        self._status.camera(
+            camera.name,
+            rate=camera.rate,
+            threshold=None,
+            model="",
+            zones=camera.zones,
+            skeleton=skeleton,
+        )
+        self.unscored[camera.name] = CameraPeople(
+            camera.name, camera.rate, self._settings.pose.min_confidence, skeleton
+        )
+
+    def _has_model(self, camera: CameraSettings) -> bool:
+        """Load the model of a camera; False if the site has yet to learn one that works."""
+        try:
+            model = self._models.load(self._settings.model_of(camera))
+            model.rules_of(camera)
+        except StepvadError as error:
+            if not self._settings.learns(camera):
+                raise
+            if self._settings.model_of(camera).exists():
+                logger.error("the learned model cannot be used, a new one is learned: %s", error)
+            return False
+        return True
+
     def _recorders(self) -> dict[str, Recorder]:
-        return {
-            camera.name: Recorder(
-                self.recordings, camera.name, camera.rate, self.watchers[camera.name].skeleton
-            )
-            for camera in self._settings.cameras
-            if camera.record
-        }
+        """Recorders of cameras that are recorded; learning needs the first footage soon."""
+        made = {}
+        for camera in self._settings.cameras:
+            if camera.record or self._settings.learns(camera):
+                people = self.unscored.get(camera.name) or self.watchers[camera.name]
+                part_s = FIRST_PART_S if camera.name in self.unscored else PART_S
+                made[camera.name] = Recorder(
+                    *(self.recordings, camera.name, camera.rate, people.skeleton), part_s=part_s
+                )
+        return made
 
     def _all_drifting(self) -> list[CameraDrift]:
         found = []
         for camera in self._settings.cameras:
+            if camera.name in self._learning:
+                continue
             calibration = self._models.load(self._settings.model_of(camera)).calibration
             if calibration is not None:
                 profile = self.watchers[camera.name].profile

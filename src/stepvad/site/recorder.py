@@ -25,8 +25,12 @@ from stepvad.skeletons import COCO17, Skeleton
 
 logger = logging.getLogger(__name__)
 
+RECORDINGS = "poses"
+"""Directory of recorded poses in the data directory, with one subdirectory per camera."""
 PART_S = 120.0
 """Seconds of footage per file, the most that a crash loses."""
+FIRST_PART_S = 15.0
+"""Seconds per file of a camera without a model, which waits for its first footage."""
 FREE_MB = 8.0
 """Free space below which recordings are deleted: room for the store's log and some poses."""
 MOST_FILES = 10

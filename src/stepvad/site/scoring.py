@@ -21,8 +21,9 @@ from stepvad.site.background import TaskQueue
 from stepvad.site.drifting import EVERY_S, CameraDrift, LookAtBlock, latest_block
 from stepvad.site.event_writer import ChangeQueue, PendingChange
 from stepvad.site.explainer import EventPoses, ExplainedQueue
+from stepvad.site.limits import LimitQueue
 from stepvad.site.recorder import Recorder, WriteRecording
-from stepvad.site.watcher import Watcher
+from stepvad.site.watcher import CameraPeople, Watcher
 from stepvad.stream import update_each
 from stepvad.supervision.logs import FailureLog
 from stepvad.supervision.stages import Heartbeat
@@ -48,6 +49,8 @@ class ScoringQueues(NamedTuple):
     """Recorded clips and drift checks."""
     explained: ExplainedQueue
     """Explanations returned for events that may still be open."""
+    limits: LimitQueue
+    """Changed thresholds."""
 
 
 class ScoringStage:
@@ -64,17 +67,21 @@ class ScoringStage:
         watchers: Mapping[str, Watcher],
         status: LiveStatus,
         *,
+        unscored: Mapping[str, CameraPeople] | None = None,
         recorders: Mapping[str, Recorder] | None = None,
         drifting: Sequence[CameraDrift] = (),
     ) -> None:
+        """`unscored` are cameras without a model yet, whose people are shown and recorded."""
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._watchers, self._status = watchers, status
+        self._unscored = unscored or {}
         self._frames, self._changes = queues.frames, queues.changes
         self._tasks, self._explained = queues.tasks, queues.explained
+        self._limits = queues.limits
         self._recorders = recorders or {}
         self._drifting = drifting
         self._drift_at = time.monotonic() + EVERY_S
-        self._connections: dict[str, int | None] = dict.fromkeys(watchers)
+        self._connections: dict[str, int | None] = dict.fromkeys([*watchers, *self._unscored])
         self._stopping = threading.Event()
         self._failures = FailureLog(logger)
 
@@ -86,8 +93,8 @@ class ScoringStage:
             self.step(items)
             if not items and self._stopping.is_set():
                 break
-        for watcher in self._watchers.values():
-            self._lose(watcher, "stopped")
+        for people in [*self._watchers.values(), *self._unscored.values()]:
+            self._lose(people, "stopped")
 
     def stop(self, deadline: float) -> None:
         """Drain the queues, then stop."""
@@ -99,17 +106,30 @@ class ScoringStage:
         for said in self._explained.take_all():
             watcher = self._watchers[said.camera]
             self._announce(watcher, watcher.events.explained(said.event, said.why))
+        self._change_limits()
         self._look_for_drift()
         groups: dict[int, list[ScoringWork]] = {}
         for camera, item in items:
-            watcher = self._watchers[camera]
+            people = self._unscored.get(camera) or self._watchers[camera]
             if isinstance(item, Lost):
-                self._lose(watcher, "camera lost")
-            elif (poses := self._poses(watcher, item)) is not None:
-                detector = watcher.profile.detector
-                groups.setdefault(id(detector), []).append((watcher, item, poses))
+                self._lose(people, "camera lost")
+            elif (poses := self._poses(people, item)) is None:
+                continue
+            elif isinstance(people, Watcher):
+                detector = people.profile.detector
+                groups.setdefault(id(detector), []).append((people, item, poses))
+            else:
+                self._show(people, item, poses)
         for group in groups.values():
             self._score(group)
+
+    def _change_limits(self) -> None:
+        """Switch cameras to changed thresholds."""
+        for limit in self._limits.take_all():
+            self._watchers[limit.camera].events.use(limit.rules)
+            self._status.limit(
+                limit.camera, limit.rules.threshold, limit.words, limit.is_provisional
+            )
 
     def _look_for_drift(self) -> None:
         """Queue a drift check of every calibrated camera at each interval."""
@@ -120,18 +140,18 @@ class ScoringStage:
             watcher = self._watchers[one.profile.camera]
             self._tasks.put(LookAtBlock(one, latest_block(watcher.events.clip()[1])))
 
-    def _poses(self, watcher: Watcher, frame: QueuedFrame) -> list[Pose] | None:
+    def _poses(self, people: CameraPeople, frame: QueuedFrame) -> list[Pose] | None:
         """The poses of a frame; None if it cannot be scored."""
-        camera = watcher.profile.camera
+        camera = people.camera
         try:
             if self._connections[camera] != frame.connection:
-                self._lose(watcher, "camera lost")
-                watcher.begin(frame.wall0)
+                self._lose(people, "camera lost")
+                people.begin(frame.wall0)
                 self._connections[camera] = frame.connection
             if frame.people is not None:
-                return watcher.follow(frame.people, frame.slot)
+                return people.follow(frame.people, frame.slot)
             given = frame.poses or ()
-            sound = watcher.sound(given)
+            sound = people.sound(given)
             if len(sound) < len(given):
                 self._status.count(camera, "skipped")
             return sound
@@ -173,16 +193,27 @@ class ScoringStage:
             status.count(camera, "flat_windows", flat)
             watcher.stream.flat_windows = 0
         status.observe_latency(camera, time.monotonic() - frame.arrived)
+        self._record(camera, frame.slot, wall, poses)
+
+    def _show(self, people: CameraPeople, frame: QueuedFrame, poses: Sequence[Pose]) -> None:
+        """Show and record the people of a camera without a model."""
+        camera, wall = people.camera, people.wall(frame.slot)
+        self._status.frame(camera, frame.slot, wall, frame.size, poses, {})
+        self._status.count(camera, "scored")
+        self._status.observe_latency(camera, time.monotonic() - frame.arrived)
+        self._record(camera, frame.slot, wall, poses)
+
+    def _record(self, camera: str, slot: int, wall: float, poses: Sequence[Pose]) -> None:
         recorder = self._recorders.get(camera)
         if recorder is not None:
-            self._keep(recorder, recorder.add(frame.slot, wall, poses))
+            self._keep(recorder, recorder.add(slot, wall, poses))
 
-    def _lose(self, watcher: Watcher, by: EndedBy) -> None:
+    def _lose(self, people: CameraPeople, by: EndedBy) -> None:
         """End the open event and recording of a camera; the next frame starts a new connection."""
-        camera = watcher.profile.camera
-        self._announce(watcher, watcher.events.lose(by))
-        self._connections[camera] = None
-        recorder = self._recorders.get(camera)
+        if isinstance(people, Watcher):
+            self._announce(people, people.events.lose(by))
+        self._connections[people.camera] = None
+        recorder = self._recorders.get(people.camera)
         if recorder is not None:
             self._keep(recorder, recorder.finish())
 
@@ -206,7 +237,7 @@ def by_track(
 
 
 def poses_of(watcher: Watcher, record: Record) -> EventPoses:
-    """The poses of an event's people from `BEFORE_S` before it, as far as they are buffered."""
+    """The poses of everybody in view from `BEFORE_S` before an event, as far as buffered."""
     first = record.frame_seq - round(BEFORE_S * watcher.profile.rate) - watcher.stream.span
-    since, clip = watcher.events.clip(record.tracks, first=max(first, 0))
+    since, clip = watcher.events.clip(first=max(first, 0))
     return EventPoses(clip, since, watcher.events.peak_slot - since, record.track_id)

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 REFUSED = 3
 """Exit code of a site with unusable settings: it is restarted only if it has run before."""
+RELOAD = 4
+"""Exit code of a site whose settings were changed: it is started again at once."""
 START_S = 180.0
 """Longest time from the start of a site to its first heartbeat: models are loaded."""
 HANG_S = 15.0
@@ -146,6 +148,11 @@ class _SiteSupervisor:
                 return 0
             if code == REFUSED and not self._has_worked:
                 return 1
+            if code == RELOAD:
+                logger.info("the site starts again with new settings")
+                self._systemd.notify("WATCHDOG=1")
+                backoff.reset()
+                continue
             if time.monotonic() - began > STEADY_S:
                 backoff.reset()
             wait_s = backoff.next_s()

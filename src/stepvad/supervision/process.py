@@ -30,7 +30,7 @@ from stepvad.supervision.stages import PAUSED_S, Heartbeat
 
 logger = logging.getLogger(__name__)
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the protocol between a site and its children."""
 OTHER_VERSION = 75
 """Exit code of a child with another protocol version: the package was upgraded under the site."""

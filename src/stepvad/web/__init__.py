@@ -8,6 +8,7 @@ for needed, extra in (
     ("fastapi", "web"),
     ("uvicorn", "web"),
     ("websockets", "web"),
+    ("argon2", "web"),
     ("prometheus_client", "live"),
 ):
     if find_spec(needed) is None:

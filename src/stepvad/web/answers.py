@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stepvad import skeletons
-from stepvad.incidents.record import EndedBy, Record, Severity, interpolated
+from stepvad.incidents.record import EndedBy, Record, Severity
+from stepvad.incidents.recording import recording_url
+from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.stored import Inventory
-from stepvad.intake.status import CameraView, Delays, ScoredFrame, SinkView
+from stepvad.intake.delays import Delays
+from stepvad.intake.load import Load, LoadState
+from stepvad.intake.status import CameraView, ScoredFrame, SinkView
 from stepvad.payload import JsonObject
 
 SEEN = 0.05
@@ -46,6 +50,21 @@ class DelaysAnswer(_Answer):
         return cls(n=delays.n, p50=p50, p95=p95, p99=p99)
 
 
+class LoadAnswer(_Answer):
+    """Whether the machine keeps up with a camera."""
+
+    state: LoadState = Field(
+        description="ok, overloaded, or not watching: too many frames left out to judge anybody."
+    )
+    left_out: float = Field(description="Share of the frames of the last 10 s left out.")
+    words: str = Field(description="The same in words; empty if all is well.")
+
+    @classmethod
+    def of(cls, load: Load) -> LoadAnswer:
+        """Build from the load of a camera."""
+        return cls(state=load.state, left_out=round(load.left_out, 3), words=load.words)
+
+
 class CameraAnswer(_Answer):
     """One camera: its settings, its health and what was counted."""
 
@@ -55,7 +74,11 @@ class CameraAnswer(_Answer):
     since: float | None = Field(description="Unix time of the last change of state.")
     rate: float = Field(description="Frames a second that are asked for.")
     fps: float | None = Field(description="Frames a second that are scored.")
-    threshold: float = Field(description="Score from which on it is an event.")
+    threshold: float | None = Field(
+        description="Score from which on it is an event; None while the site learns."
+    )
+    limit: str = Field(description="What the threshold promises, in words.")
+    provisional: bool = Field(description="Whether the threshold promises nothing yet.")
     model: str
     zones: dict[str, list[tuple[float, float]]] = Field(
         description="Corners as fractions of the picture."
@@ -68,8 +91,11 @@ class CameraAnswer(_Answer):
     counts: dict[str, int]
     drift: str = Field(description="How it differs from calibration, in words.")
     drifted: bool = Field(description="Whether it is time to calibrate again.")
+    drift_numbers: str = Field(description="The largest changes, in numbers.")
     latency: DelaysAnswer = Field(description="From the arrival of a frame to its scores.")
     alerts: DelaysAnswer = Field(description="From the arrival of a frame to its event.")
+    load: LoadAnswer = Field(description="Whether the machine keeps up with its frames.")
+    place: int | None = Field(description="Changes with the drawing of its place; None without.")
 
     @classmethod
     def of(cls, view: CameraView) -> CameraAnswer:
@@ -82,6 +108,8 @@ class CameraAnswer(_Answer):
             rate=view.rate,
             fps=view.fps,
             threshold=view.threshold,
+            limit=view.limit,
+            provisional=view.is_provisional,
             model=view.model,
             zones={name: [*corners] for name, corners in view.zones.items()},
             bones=skeletons.strokes(view.skeleton),
@@ -90,8 +118,11 @@ class CameraAnswer(_Answer):
             counts=dict(view.counts),
             drift=view.drift,
             drifted=view.drifted,
+            drift_numbers=view.drift_numbers,
             latency=DelaysAnswer.of(view.latency),
             alerts=DelaysAnswer.of(view.alerts),
+            load=LoadAnswer.of(view.load),
+            place=view.place,
         )
 
 
@@ -99,7 +130,7 @@ class TimelineAnswer(_Answer):
     """The largest score of each second of the last hour, where there was one."""
 
     camera: str
-    threshold: float
+    threshold: float | None
     points: list[tuple[int, float]] = Field(description="Unix second and score.")
 
 
@@ -132,12 +163,24 @@ class EventAnswer(_Answer):
     camera_fps: float | None
     model_fps: float | None
     record_schema: int = Field(alias="schema")
+    mark: Mark | None = Field(description="normal or right, if somebody judged it.")
     normal: bool = Field(description="Whether somebody said that this was normal.")
+    reviewed: float | None = Field(description="Unix time at which somebody saw or judged it.")
+    reviewed_by: str = Field(description="Who that was, if known.")
+    recording: str | None = Field(description="Address of its clip in a video recorder.")
 
     @classmethod
-    def of(cls, record: Record, normal: bool) -> EventAnswer:
-        """A stored event."""
-        return cls.model_validate({**record.to_json(), "normal": normal})
+    def of(cls, record: Record, review: Review | None, recorder: str | None = None) -> EventAnswer:
+        """A stored event, what was said of it, and where it was recorded, by this template."""
+        mark = None if review is None else review.mark
+        said = {
+            "mark": mark,
+            "normal": mark == "normal",
+            "reviewed": None if review is None else review.at,
+            "reviewed_by": "" if review is None else review.by,
+            "recording": None if recorder is None else recording_url(recorder, record),
+        }
+        return cls.model_validate({**record.to_json(), **said})
 
 
 class EventsAnswer(_Answer):
@@ -145,12 +188,28 @@ class EventsAnswer(_Answer):
 
     events: list[EventAnswer]
     next: str | None = Field(description="What to give as `before` to go on; None at the end.")
+    to_review: int = Field(
+        description="Events that nobody has seen, of all that are stored; 1000 at most."
+    )
 
 
 class MarkRequest(_Answer):
-    """Whether an event was normal after all."""
+    """What an event was: `mark`, or in the older form whether it was normal."""
 
-    normal: bool
+    mark: Mark | None = None
+    normal: bool | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        given = self.model_fields_set
+        if len(given) != 1 or (given == {"normal"} and self.normal is None):
+            raise ValueError("expected mark, or normal as true or false")
+        return self
+
+    @property
+    def judged(self) -> Mark | None:
+        """The judgement; None takes it back."""
+        return "normal" if self.normal else self.mark
 
 
 class Word(_Answer):
@@ -297,7 +356,7 @@ class Problem(BaseModel):
     detail: Any
 
 
-def people(frame: ScoredFrame, threshold: float) -> JsonObject:
+def people(frame: ScoredFrame, threshold: float | None) -> JsonObject:
     """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
     return {
         "n": frame.number,
@@ -329,10 +388,12 @@ def _score(scores: Mapping[int, float], track: int) -> float | None:
 
 
 def _doubt(muted: Mapping[int, float], track: int) -> dict[str, str]:
-    """Why the score of a person does not count for events, if it does not."""
-    return {"doubt": f"not sure: {interpolated(muted[track])}"} if track in muted else {}
+    """Why a person is not judged, if they are not."""
+    if track not in muted:
+        return {}
+    return {"doubt": f"not judged: seen in {round(10 * muted[track])} of 10 frames"}
 
 
-def _share(scores: Mapping[int, float], track: int, threshold: float) -> float | None:
+def _share(scores: Mapping[int, float], track: int, threshold: float | None) -> float | None:
     """A score relative to the threshold."""
-    return None if track not in scores else round(scores[track] / threshold, 3)
+    return None if threshold is None or track not in scores else round(scores[track] / threshold, 3)

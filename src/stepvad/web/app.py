@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.resources import files
@@ -11,19 +12,37 @@ from fastapi import FastAPI, HTTPException, WebSocket
 from fastapi.responses import Response
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from stepvad.accounts.accounts import Accounts
+from stepvad.accounts.passwords import Passwords
 from stepvad.report.page import house_style, player
+from stepvad.settings.sections import SiteSettings
 from stepvad.web.attempts import Attempts
+from stepvad.web.audit_trail import AuditTrail
+from stepvad.web.background import Background
 from stepvad.web.failures import ErrorLog, add_error_answers
 from stepvad.web.health import AlwaysHealthy, HealthSource
+from stepvad.web.identity import Identities
+from stepvad.web.learning_routes import add_learning_routes, add_precision_route
+from stepvad.web.links import add_links
 from stepvad.web.live import Live
-from stepvad.web.login import add_login
+from stepvad.web.login import LogIn, add_login
+from stepvad.web.notifications import add_notifications
 from stepvad.web.operations import add_operations
+from stepvad.web.own_password import add_own_password
+from stepvad.web.place_routes import add_place_routes
+from stepvad.web.replays import add_replays
+from stepvad.web.roles import Rules
 from stepvad.web.routes import Running, add_routes
 from stepvad.web.security import Guard, own_names
 from stepvad.web.sessions import Sessions
+from stepvad.web.settings_routes import add_settings_routes
 from stepvad.web.shown import Address
+from stepvad.web.sign_on import SignOn
 from stepvad.web.token import Token
+from stepvad.web.user_routes import add_user_routes
 
+PROXY_S = 50.0
+"""How long a wall stays open on the word of a proxy."""
 KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -38,51 +57,86 @@ def create_app(
     *,
     health: HealthSource | None = None,
     session_file: Path | None = None,
+    accounts: Accounts | None = None,
 ) -> FastAPI:
-    """Create the app; everything except the login form and /healthz requires the token.
+    """Create the app; `web/roles.py` says which role each route needs. The token has all of them.
 
     `health` reports whether the process behind the page hangs. Sessions survive a restart if
-    `session_file` is set.
+    `session_file` is set. Without `accounts` the token is the only way to log in.
     """
     number, settings = version("stepvad"), site.settings
     app = FastAPI(
         title=f"stepvad: {settings.name}",
         version=number,
-        description="Cameras, events and why they are events. Every route needs the token.",
+        description="Cameras, events and why they are events. Every route needs the token, or a "
+        "log-in whose role may do it.",
         docs_url=None,
         redoc_url=None,
     )
-    sessions, errors = Sessions(token, session_file), ErrorLog()
+    errors, accounts = ErrorLog(), accounts or Accounts()
     add_routes(app, site, number)
+    add_settings_routes(app, site.editor)
+    add_learning_routes(app, site.status, site.learner)
+    add_precision_route(app, site.store)
+    add_replays(app, site)
+    add_place_routes(app, site)
     _add_page(app)
+    if isinstance(settings, SiteSettings):
+        add_notifications(app, settings)
     add_operations(app, site, number, health or AlwaysHealthy(), errors)
+    add_user_routes(app, accounts)
+    identities = _identities(settings.web, token, session_file, accounts)
     live = Live(site.status, site.store)
 
     @app.websocket("/ws/live")
     async def wall(socket: WebSocket) -> None:
-        session = socket.scope.get("state", {}).get("session")
-        await live.watch(socket, lambda: session is None or sessions.holds(session))
+        # whom a proxy has logged out is found out when it is asked again
+        lasts_s = PROXY_S if socket.state.identity.known_by == "proxy" else math.inf
+        await live.watch(socket, lambda: identities.is_still(socket.scope), lasts_s)
 
     add_error_answers(app, errors)
-    _add_guard(app, settings.web, Token(token), sessions)
+    _add_guard(app, settings.web, identities)
     return app
 
 
-def _add_guard(app: FastAPI, web: Address, token: Token, sessions: Sessions) -> None:
-    """Add the login form and the guard that redirects to it."""
-    attempts = Attempts(token)
-    add_login(app, attempts, sessions, token.cookie_name)
+def _identities(
+    web: Address, token: str, session_file: Path | None, accounts: Accounts
+) -> Identities:
+    known = Token(token)
+    return Identities(
+        attempts=Attempts(known),
+        sessions=Sessions(
+            token,
+            session_file,
+            longest_s=86400 * web.login_days,
+            idle_s=3600 * web.idle_hours,
+        ),
+        accounts=accounts,
+        background=Background("accounts"),
+        cookie=known.cookie_name,
+        web=web,
+    )
+
+
+def _add_guard(app: FastAPI, web: Address, identities: Identities) -> None:
+    """Add the ways to log in, and the guard in front of all routes; no route may come after."""
+    trail = AuditTrail(identities.accounts, identities.background)
+    login = LogIn(identities, Passwords(), trail)
+    for add in (add_login, add_links, add_own_password):
+        add(app, login)
     app.add_middleware(
         Guard,
-        attempts=attempts,
-        sessions=sessions,
-        cookie=token.cookie_name,
+        identities=identities,
+        rules=Rules(app.routes),
+        trail=trail,
         names=own_names(web.host),
         public_url=web.public_url,
     )
     if web.trusted_proxies:
-        # outermost, so the guard sees the client and scheme reported by the proxy
+        # so the guard sees the client and scheme reported by the proxy
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=[*web.trusted_proxies])
+    if web.user_header is not None:
+        app.add_middleware(SignOn, web=web)  # outermost, to see the address of the proxy
 
 
 def _add_page(app: FastAPI) -> None:
@@ -91,6 +145,14 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     def page() -> Response:
         return _file(parts, "page.html")
+
+    @app.get("/settings", include_in_schema=False)
+    def settings_page() -> Response:
+        return _file(parts, "settings.html")
+
+    @app.get("/users", include_in_schema=False)
+    def users() -> Response:
+        return _file(parts, "users.html")
 
     @app.get("/static/{name}", include_in_schema=False)
     def static(name: str) -> Response:

@@ -1,4 +1,4 @@
-"""Rate limiting of token attempts."""
+"""Rate limiting of wrong tokens and passwords."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 from stepvad.supervision.logs import Repeats, repeated
@@ -16,33 +16,44 @@ logger = logging.getLogger(__name__)
 
 WINDOW_S = 60.0
 MOST_WRONG = 20
-"""Maximum wrong tokens per minute from all clients."""
+"""Maximum wrong tokens and passwords per minute from all clients."""
 MOST_WRONG_EACH = 10
-"""Maximum wrong tokens per minute from one address; a single client locks out no others."""
+"""Maximum per minute from one address; a single client locks out no others."""
+MOST_WRONG_ACCOUNT = 5
+"""Maximum per minute for one account, from addresses where it has not logged in before."""
 MOST_KNOWN = 256
-"""Maximum number of addresses remembered for a correct token."""
+"""Maximum number of addresses remembered for a correct token or password."""
 
 
 class Attempt(NamedTuple):
-    """Outcome of a token attempt."""
+    """Outcome of an attempt."""
 
     right: bool
     wait_s: float = 0.0
-    """Seconds until the next attempt is accepted; if not 0, the token was not compared."""
+    """Seconds until the next attempt is accepted; if not 0, nothing was compared."""
+
+
+class _Wrong(NamedTuple):
+    """An attempt that failed, or that is not decided yet."""
+
+    at: float
+    client: str
+    account: str
 
 
 class Attempts:
-    """Compares tokens and rate-limits wrong ones; for use in one event loop.
+    """Compares tokens and rate-limits wrong ones and passwords; for use in one event loop.
 
     While the limit is exceeded, a correct token is rejected too, or guessing could continue. For an
-    address that has sent the correct token before, only its own limit applies: other clients cannot
-    lock out Prometheus or a colleague.
+    address that has been right before, only its own limit applies: other clients cannot lock out
+    Prometheus or a colleague. Whoever guesses the password of an account slows down log-ins to it
+    from new addresses alone.
     """
 
     def __init__(self, token: Token, clock: Callable[[], float] = time.monotonic) -> None:
         self._token, self._clock = token, clock
-        self._wrong: deque[tuple[float, str]] = deque()
-        self._known: dict[str, None] = {}
+        self._wrong: deque[_Wrong] = deque()
+        self._known: dict[tuple[str, str], None] = {}
         self._lines = Repeats(clock=clock)
 
     def attempt(self, given: str, address: str) -> Attempt:
@@ -50,26 +61,58 @@ class Attempts:
         client = _client(address)
         wait_s = self._wait_s(client)
         if wait_s > 0:
-            self._log("too many wrong tokens: attempts are refused for %.0f s", wait_s)
-            return Attempt(False, wait_s)
+            return self._refuse("tokens", wait_s)
         if self._token.fits(given):
-            self._known.pop(client, None)
-            self._known[client] = None
-            if len(self._known) > MOST_KNOWN:
-                del self._known[next(iter(self._known))]
+            self._remember(client, "")
             return Attempt(True)
-        self._wrong.append((self._clock(), client))
+        self._wrong.append(_Wrong(self._clock(), client, ""))
         self._log("a wrong token from %s", client)
         return Attempt(False)
 
-    def _wait_s(self, client: str) -> float:
+    async def check(self, account: str, address: str, is_right: Awaitable[bool]) -> Attempt:
+        """Await whether a password of an account, or the key of a link, is right.
+
+        It counts as wrong until it is known to be right: many attempts at once are no way around
+        the limit.
+        """
+        client, account = _client(address), account.lower()[:64]
+        wait_s = self._wait_s(client, account)
+        if wait_s > 0:
+            getattr(is_right, "close", lambda: None)()  # a coroutine that is not awaited
+            return self._refuse("passwords", wait_s)
+        undecided = _Wrong(self._clock(), client, account)
+        self._wrong.append(undecided)
+        if not await is_right:
+            self._log("a wrong password from %s", client)
+            return Attempt(False)
+        if undecided in self._wrong:
+            self._wrong.remove(undecided)
+        self._remember(client, account)
+        return Attempt(True)
+
+    def _refuse(self, what: str, wait_s: float) -> Attempt:
+        self._log(f"too many wrong {what}: attempts are refused for %.0f s", wait_s)
+        return Attempt(False, wait_s)
+
+    def _remember(self, client: str, account: str) -> None:
+        for key in {(client, ""), (client, account)}:
+            self._known.pop(key, None)
+            self._known[key] = None
+        while len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def _wait_s(self, client: str, account: str = "") -> float:
         now = self._clock()
-        while self._wrong and now - self._wrong[0][0] >= WINDOW_S:
+        while self._wrong and now - self._wrong[0].at >= WINDOW_S:
             self._wrong.popleft()
-        own = [at for at, who in self._wrong if who == client]
+        own = [one.at for one in self._wrong if one.client == client]
         waits = [_until_one_is_left(own, MOST_WRONG_EACH, now)]
-        if client not in self._known:
-            waits.append(_until_one_is_left([at for at, _ in self._wrong], MOST_WRONG, now))
+        if (client, "") not in self._known:
+            everybody = [one.at for one in self._wrong]
+            waits.append(_until_one_is_left(everybody, MOST_WRONG, now))
+        if account and (client, account) not in self._known:
+            of_account = [one.at for one in self._wrong if one.account == account]
+            waits.append(_until_one_is_left(of_account, MOST_WRONG_ACCOUNT, now))
         return max(waits)
 
     def _log(self, words: str, fact: float | str) -> None:
@@ -78,7 +121,7 @@ class Attempts:
             logger.warning(words + "%s", fact, repeated(held))
 
 
-def _until_one_is_left(times: list[float], most: int, now: float) -> float:
+def _until_one_is_left(times: Sequence[float], most: int, now: float) -> float:
     """Seconds until fewer than `most` of these times are in the window."""
     return 0.0 if len(times) < most else times[-most] + WINDOW_S - now
 

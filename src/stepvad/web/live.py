@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import asdict
 
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
@@ -21,7 +23,10 @@ TICK_S = 1 / 25
 """Polling interval for frames; cameras deliver fewer."""
 HEALTH_S = 1.0
 """Interval of health messages and of polling for events."""
+MayWatch = Callable[[], Awaitable[bool]]
 MOST_WATCHERS = 32
+AGAIN = 1012
+"""Close code that makes the page connect again at once."""
 LATEST_EVENTS = 50
 """Number of newest events that are monitored for changes."""
 
@@ -36,14 +41,16 @@ class Live:
         self._looked = -HEALTH_S
         self._version = ""
 
-    async def watch(self, socket: WebSocket, may_watch: Callable[[], bool]) -> None:
-        """Push updates to one browser until it disconnects or logs out."""
+    async def watch(
+        self, socket: WebSocket, may_watch: MayWatch, lasts_s: float = math.inf
+    ) -> None:
+        """Push updates to one browser until it disconnects, logs out or has to connect again."""
         if self.watchers >= MOST_WATCHERS:
             await socket.close(1013)
             return
         await socket.accept()
         self.watchers += 1
-        telling = asyncio.create_task(self._tell(socket, may_watch))
+        telling = asyncio.create_task(self._tell(socket, may_watch, lasts_s))
         listening = asyncio.create_task(_listen(socket))
         try:
             await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
@@ -55,17 +62,20 @@ class Live:
                 with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
                     await task
 
-    async def _tell(self, socket: WebSocket, may_watch: Callable[[], bool]) -> None:
+    async def _tell(self, socket: WebSocket, may_watch: MayWatch, lasts_s: float) -> None:
         """Send new frames as they arrive; once a second, health and whether events changed.
 
         Nothing is buffered for a slow browser: its next message has the latest frames.
         """
         frames = self.status.subscribe()
-        told, version = -HEALTH_S, None
+        told, version, ends = -HEALTH_S, None, time.monotonic() + lasts_s
         while True:
             if time.monotonic() - told >= HEALTH_S:
-                if not may_watch():
+                if not await may_watch():
                     await socket.close(1008)
+                    return
+                if time.monotonic() >= ends:
+                    await socket.close(AGAIN)
                     return
                 told = time.monotonic()
                 message = self._health()
@@ -99,8 +109,14 @@ class Live:
         return self._version
 
     def _look(self) -> str:
-        newest = [record.to_json() for record in self.store.events(limit=LATEST_EVENTS)]
-        facts = json.dumps([newest, self.store.marked()])
+        newest = self.store.events(limit=LATEST_EVENTS)
+        said = self.store.reviews([record.id for record in newest])
+        facts = json.dumps(
+            [
+                [record.to_json() for record in newest],
+                {id: asdict(review) for id, review in said.items()},
+            ]
+        )
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 

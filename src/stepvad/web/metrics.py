@@ -15,7 +15,8 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from stepvad.intake.status import BUCKETS_S, CameraView, Delays, Field, LiveStatus, Snapshot
+from stepvad.intake.delays import BUCKETS_S, Delays
+from stepvad.intake.status import CameraView, Field, LiveStatus, Snapshot
 from stepvad.supervision.stages import Health
 
 HEALTHY = Health()
@@ -106,6 +107,11 @@ def _gauges(now: Snapshot) -> Iterator[Metric]:
         ((camera, float(camera.drifted)) for camera in cameras),
     )
     yield gauge(
+        "stepvad_camera_left_out_ratio",
+        "Share of the frames of the last 10 s that were left out.",
+        ((camera, camera.load.left_out) for camera in cameras),
+    )
+    yield gauge(
         "stepvad_people",
         "People in the latest frame.",
         ((camera, float(camera.people)) for camera in cameras),
@@ -113,7 +119,7 @@ def _gauges(now: Snapshot) -> Iterator[Metric]:
     yield gauge(
         "stepvad_threshold",
         "Score from which on it is an event.",
-        ((camera, camera.threshold) for camera in cameras),
+        ((camera, camera.threshold) for camera in cameras if camera.threshold is not None),
     )
 
 

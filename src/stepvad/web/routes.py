@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Path, Query, Response
+from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record
+from stepvad.incidents.review import Mark, Review
+from stepvad.incidents.search import EVERY, ReviewState, Search
+from stepvad.intake.place_drawings import PlaceDrawings
 from stepvad.intake.status import CameraView, LiveStatus
+from stepvad.site.editor import SettingsEditor
+from stepvad.site.replay import Replays
 from stepvad.site.store.outbox import Outbox
 from stepvad.web import answers
+from stepvad.web.learning_routes import Learning
 from stepvad.web.shown import Deployment, Shown
 
 MOST_EVENTS = 500
@@ -41,8 +48,18 @@ class Running:
     status: LiveStatus
     explain: Callable[[str], EventExplanation]
     """Why an event has its score; a StepvadError if nobody can tell any more."""
-    mark: Callable[[str, bool], None]
-    """Mark an event as normal, or unmark it."""
+    mark: Callable[[str, Mark | None, str], None]
+    """Judge an event, or take the judgement back; the last argument says who does."""
+    editor: SettingsEditor | None = None
+    """Changes the settings file; None if there is none, as in the demo and in a fleet."""
+    learner: Learning | None = None
+    """Learns the model of the site; None if it has one."""
+    replays: Replays | None = None
+    """Scenes of events and moments; None in a fleet, which keeps no poses."""
+    drawings: PlaceDrawings | None = None
+    """Drawings of the places; None in a fleet, which has no cameras."""
+    recorders: Mapping[str, str] = field(default_factory=dict)
+    """Addresses of recordings by camera, with names in braces."""
 
     def camera(self, name: str) -> CameraView:
         """The camera with this name; 404 if there is none."""
@@ -50,6 +67,10 @@ class Running:
             if camera.name == name:
                 return camera
         raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
+
+    def answer(self, record: Record, review: Review | None) -> answers.EventAnswer:
+        """An event as the API tells it."""
+        return answers.EventAnswer.of(record, review, self.recorders.get(record.camera))
 
     def event(self, id: str) -> Record:
         """The event with this id; 404 if there is none."""
@@ -105,6 +126,28 @@ def _timeline(site: Running, camera: CameraView) -> answers.TimelineAnswer:
     return answers.TimelineAnswer(camera=camera.name, threshold=camera.threshold, points=points)
 
 
+def searched(
+    zone: Annotated[str | None, Query(description="In this zone.", max_length=64)] = None,
+    words: Annotated[
+        str | None,
+        Query(
+            description="Each of these words is in the description, the camera or a zone.",
+            max_length=200,
+        ),
+    ] = None,
+    min_score: Annotated[float | None, Query(description="Lowest top score.", ge=0)] = None,
+    min_times: Annotated[
+        float | None, Query(description="Lowest top score, in multiples of the threshold.", ge=0)
+    ] = None,
+    review: Annotated[
+        ReviewState | None,
+        Query(description="Those that nobody has seen, that somebody has, or judged so."),
+    ] = None,
+) -> Search:
+    """What is looked for, from the query."""
+    return Search(zone=zone, words=words, min_score=min_score, min_times=min_times, review=review)
+
+
 def _of_events(app: FastAPI, site: Running) -> None:
     @app.get("/api/events", tags=["events"], responses=NOT_THERE)
     def events(
@@ -116,22 +159,31 @@ def _of_events(app: FastAPI, site: Running) -> None:
             str | None, Query(description="`next` of the answer before.", max_length=200)
         ] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 50,
+        search: Annotated[Search, Depends(searched)] = EVERY,
     ) -> answers.EventsAnswer:
         """Events, the newest first, some at a time."""
         if before is not None:
             site.event(before)
         found = site.store.events(
-            camera=camera, since=since, until=until, open=open, limit=limit + 1, before_id=before
+            camera=camera,
+            since=since,
+            until=until,
+            open=open,
+            limit=limit + 1,
+            before_id=before,
+            search=search,
         )
-        normal = site.store.marked()
         shown = found[:limit]
+        reviews = site.store.reviews([record.id for record in shown])
         return answers.EventsAnswer(
-            events=[answers.EventAnswer.of(record, record.id in normal) for record in shown],
+            events=[site.answer(one, reviews.get(one.id)) for one in shown],
             next=shown[-1].id if len(found) > limit else None,
+            to_review=site.store.to_review(),
         )
 
     @app.delete("/api/events", tags=["events"])
     def delete_events(
+        request: Request,
         camera: CameraName = None,
         since: Time = None,
         until: Time = None,
@@ -140,6 +192,7 @@ def _of_events(app: FastAPI, site: Running) -> None:
         if camera is None and since is None and until is None:
             raise HTTPException(422, "expected a camera, since or until, got none of them")
         done = site.store.delete(camera=camera, before=until, after=since)
+        request.state.audit_subject = f"{done.events} events of {camera or 'all cameras'}"
         return answers.DeletedAnswer(events=done.events, kept_open=done.kept_open)
 
 
@@ -147,7 +200,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
     def event(id: EventIdPath) -> answers.EventAnswer:
         """One event."""
-        return answers.EventAnswer.of(site.event(id), id in site.store.marked())
+        return site.answer(site.event(id), site.store.reviews([id]).get(id))
 
     @app.get(
         "/api/events/{id}/explanation",
@@ -161,16 +214,27 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         try:
             return answers.ExplanationAnswer.model_validate(site.explain(id).to_json())
         except StepvadError as error:
-            raise _missing(error) from error.__cause__
+            raise missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
-    def mark(id: EventIdPath, mark: answers.MarkRequest) -> answers.EventAnswer:
-        """Say that an event was normal, or take that back."""
+    def mark(id: EventIdPath, mark: answers.MarkRequest, request: Request) -> answers.EventAnswer:
+        """Say that an event was normal, or a right alert, or take that back."""
+        request.state.audit_subject = f"{id}: {mark.judged or 'taken back'}"
         site.event(id)
         try:
-            site.mark(id, mark.normal)
+            site.mark(id, mark.judged, user_of(request))
         except StepvadError as error:
-            raise _missing(error) from error.__cause__
+            raise missing(error) from error.__cause__
+        return event(id)
+
+    @app.put("/api/events/{id}/review", tags=["events"], responses=NOT_THERE)
+    def review(id: EventIdPath, request: Request) -> answers.EventAnswer:
+        """Note that somebody has seen an event."""
+        site.event(id)
+        try:
+            site.store.see(id, time.time(), user_of(request))
+        except StepvadError as error:
+            raise missing(error) from error.__cause__
         return event(id)
 
     @app.delete("/api/events/{id}", tags=["events"], status_code=204, responses=NOT_THERE)
@@ -182,7 +246,12 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         return Response(status_code=204)
 
 
-def _missing(error: StepvadError) -> Exception:
+def user_of(request: Request) -> str:
+    """The name of the user who asks; empty if the page does not know."""
+    return str(getattr(getattr(request.state, "user", None), "name", ""))
+
+
+def missing(error: StepvadError) -> Exception:
     """Convert missing data to 404; pass other errors on, such as a store that is unavailable."""
     is_missing = type(error) is DataError and error.__cause__ is None
     return HTTPException(404, str(error)) if is_missing else error

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import math
 import socket
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stepvad.web.attempts import Attempt, Attempts
-from stepvad.web.sessions import Sessions
+from stepvad.accounts.users import TOKEN_USER, Role, User
+from stepvad.errors import StepvadError
+from stepvad.supervision.logs import Repeats, repeated
+from stepvad.web.audit_trail import AuditTrail
+from stepvad.web.identity import Identities, Identity, address_of
+from stepvad.web.roles import Rule, Rules
+from stepvad.web.sign_on import STATE
+
+logger = logging.getLogger(__name__)
 
 MAX_BODY = 64 * 1024
 """Maximum size of a request body in bytes."""
 LONGEST_LENGTH = 19
 """Maximum digits of a Content-Length header."""
-OPEN = frozenset({("GET", "/login"), ("HEAD", "/login"), ("POST", "/login"), ("GET", "/healthz")})
-"""Routes that need no token: the login form and the liveness check."""
+PAGES = frozenset({"/", "/settings", "/users", "/password"})
+"""Pages that lead a browser to the login form."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 POLICY = (
     "default-src 'self'; base-uri 'none'; object-src 'none'; "
@@ -42,22 +49,22 @@ HEADERS = {
 
 
 class Guard:
-    """Middleware that passes authenticated same-origin requests; others get a short error."""
+    """Middleware that passes same-origin requests of users with the role that the route needs."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        attempts: Attempts,
-        sessions: Sessions,
-        cookie: str,
+        identities: Identities,
+        rules: Rules,
+        trail: AuditTrail,
         names: Iterable[str],
         public_url: str | None = None,
     ) -> None:
         """Accept `names` of the machine, IP addresses and the `public_url` as hosts."""
         self.app = app
-        self.attempts, self.sessions, self.cookie = attempts, sessions, cookie
-        self.origin = public_url
+        self.identities, self.rules, self.trail = identities, rules, trail
+        self.origin, self._lines = public_url, Repeats()
         public = [] if public_url is None else [urlsplit(public_url).hostname or ""]
         self.names = frozenset(name.lower().rstrip(".") for name in [*names, *public])
 
@@ -66,46 +73,79 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
+        rule, child = self.rules.of(scope)
+        try:
+            refusal = await self._refusal(scope, rule)
+        except StepvadError as error:
+            held = self._lines.admit(str(error))
+            if held is not None:
+                logger.error("%s%s", error, repeated(held))
+            refusal = PlainTextResponse("the accounts cannot be read now\n", 503)
         if scope["type"] == "websocket":
             if refusal is None:
+                await self._note(scope, rule, child)
                 await self.app(scope, receive, send)
             else:
                 await _turn_away(receive, send)
             return
-        protected = _with_headers(send)
+        protected, statuses = _with_headers(send)
         if refusal is None:
             refusal, receive = await _whole_body(Headers(scope=scope), receive)
         if refusal is None:
             await self.app(scope, receive, protected)
+            if statuses and statuses[0] < 400:
+                await self._note(scope, rule, child)
         else:
             await refusal(scope, receive, protected)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    async def _note(self, scope: Scope, rule: Rule, child: Scope) -> None:
+        """Write a request into the audit log, if its route asks for it."""
+        state = scope.get("state", {})
+        user = state.get("user")
+        if not rule.audit or not isinstance(user, User):
+            return
+        subject = state.get("audit_subject", " ".join(child.get("path_params", {}).values()))
+        note = self.trail.look if rule.is_look else self.trail.add
+        await note(user.name, rule.audit, subject, address_of(scope))
+
+    async def _refusal(self, scope: Scope, rule: Rule) -> Response | None:
         """The response that rejects a request; None if it may pass."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         name = _host_name(hosts[0]) if len(hosts) == 1 else None
         # a client with the token is not a page led here by DNS rebinding
-        bearer = self._bearer(scope, headers)
+        bearer = self.identities.bearer(scope, headers)
         if name is None or not (bearer.right or self._is_here(name)):
             return PlainTextResponse("this is not the host's name\n", 400)
         method = scope.get("method", "WEBSOCKET")
         origin = headers.get("origin")
         if method not in SAFE and origin is not None and not self._is_own(origin, hosts[0]):
             return PlainTextResponse("asked for by another page\n", 403)
-        if bearer.right or (method, scope["path"]) in OPEN:
+        if rule.needs == "nobody":
             return None
-        if self._has_session(scope, headers):
+        if bearer.right:
+            return await self._admit(scope, rule.needs, Identity(TOKEN_USER, "token"))
+        identity = await self.identities.of_browser(scope, headers)
+        if identity is not None:
             # browsers send an Origin with unsafe methods
-            if method in SAFE or origin is not None:
-                return None
-            return PlainTextResponse("expected an Origin\n", 403)
+            if method not in SAFE and origin is None:
+                return PlainTextResponse("expected an Origin\n", 403)
+            return await self._admit(scope, rule.needs, identity)
         if bearer.wait_s > 0:
             return too_many("too many wrong tokens\n", bearer.wait_s)
-        if method in SAFE and scope["path"] == "/":
-            return RedirectResponse("/login", 303)
-        return PlainTextResponse("the token is missing\n", 401, {"WWW-Authenticate": "Bearer"})
+        return _unknown(method, scope)
+
+    async def _admit(self, scope: Scope, needs: Role, identity: Identity) -> Response | None:
+        """Pass a user with the role; routes find them in the request's state."""
+        user = identity.user
+        scope.setdefault("state", {}).update(user=user, identity=identity)
+        if identity.known_by == "proxy":
+            await self.trail.look(user.name, "came through the proxy", "", address_of(scope))
+        if user.may(needs):
+            return None
+        asked = f"{scope.get('method', 'WEBSOCKET')} {scope['path']}"
+        await self.trail.look(user.name, "was refused", asked, address_of(scope))
+        return PlainTextResponse(f"expected the role {needs}, got {user.role}\n", 403)
 
     def _is_here(self, name: str) -> bool:
         """Whether a host name is ours or an IP address: foreign names may resolve to us too."""
@@ -121,24 +161,14 @@ class Guard:
         is_direct = scheme in ("http", "https") and rest == host.lower()
         return is_direct or origin.lower() == self.origin
 
-    def _bearer(self, scope: Scope, headers: Headers) -> Attempt:
-        kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer":
-            return Attempt(False)
-        return self.attempts.attempt(given.strip(), address_of(scope))
 
-    def _has_session(self, scope: Scope, headers: Headers) -> bool:
-        id = cookie_parser(headers.get("cookie", "")).get(self.cookie)
-        if id is None or not self.sessions.holds(id):
-            return False
-        scope.setdefault("state", {})["session"] = id
-        return True
-
-
-def address_of(scope: Scope) -> str:
-    """The address of a client; behind a trusted proxy, the one the proxy reports."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""
+def _unknown(method: str, scope: Scope) -> Response:
+    """The response to somebody who is not logged in."""
+    if STATE in scope.get("state", {}):
+        return PlainTextResponse("you have no account here\n", 403)
+    if method in SAFE and scope["path"] in PAGES:
+        return RedirectResponse("/login", 303)
+    return PlainTextResponse("the token is missing\n", 401, {"WWW-Authenticate": "Bearer"})
 
 
 def too_many(words: str, wait_s: float) -> Response:
@@ -214,14 +244,16 @@ def _once(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _with_headers(send: Send) -> Send:
-    """Add the security headers to responses; headers already set take precedence."""
+def _with_headers(send: Send) -> tuple[Send, list[int]]:
+    """Add the security headers to responses, unless they are set; the status is noted."""
+    statuses: list[int] = []
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
+            statuses.append(message["status"])
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers.setdefault(name, value)
         await send(message)
 
-    return sending
+    return sending, statuses

@@ -10,19 +10,45 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from stepvad.accounts.users import TOKEN_USER
 from stepvad.errors import StepvadError
 from stepvad.files.atomic import replacing
 
 logger = logging.getLogger(__name__)
 
 SESSION_S = 30 * 86400.0
-"""How long a browser stays logged in."""
+"""How long a browser stays logged in at most."""
+IDLE_S = 86400.0
+"""How long it stays logged in unused: until the next shift. A wall that is open is used."""
+SAVE_S = 300.0
+"""How old the time of the last use in the file may be."""
 MOST_SESSIONS = 256
 """Maximum number of sessions; a new one evicts the oldest."""
-MAX_FILE = 64 * 1024
-VERSION = 1
+MAX_FILE = 128 * 1024
+VERSION = 2
+
+
+class Owner(NamedTuple):
+    """Whose session it is, and the stamp that the account had at log-in."""
+
+    name: str
+    stamp: str
+
+
+TOKEN_OWNER = Owner(TOKEN_USER.name, "")
+
+
+@dataclass(slots=True)
+class _Session:
+    """One session, in times of the monotonic clock."""
+
+    owner: Owner
+    ends: float
+    used: float
 
 
 class Sessions:
@@ -38,50 +64,68 @@ class Sessions:
         token: str,
         file: Path | None = None,
         *,
+        longest_s: float = SESSION_S,
+        idle_s: float = IDLE_S,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._key = hmac.digest(token.encode(), b"stepvad session", "sha256")
         self._file, self._clock, self._wall = file, clock, wall
-        self._ends: dict[str, float] = {}
+        self.longest_s, self._idle_s = longest_s, idle_s
+        self._sessions: dict[str, _Session] = {}
+        self._saved = clock()
         self._lock, self._writing = threading.Lock(), threading.Lock()
         if file is not None:
             self._load(file)
 
-    def begin(self) -> str:
+    def begin(self, owner: Owner = TOKEN_OWNER) -> str:
         """Start a session; return the id for the browser."""
-        id = secrets.token_urlsafe(32)
+        id, now = secrets.token_urlsafe(32), self._clock()
         with self._lock:
             self._forget_ended()
-            self._ends[self._hash(id)] = self._clock() + SESSION_S
-            while len(self._ends) > MOST_SESSIONS:
-                del self._ends[next(iter(self._ends))]
+            self._sessions[self._hash(id)] = _Session(owner, now + self.longest_s, now)
+            while len(self._sessions) > MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
         self._save()
         return id
 
+    def owner(self, id: str) -> Owner | None:
+        """Whose session it is, which counts as a use; None if it is none or has ended."""
+        now = self._clock()
+        with self._lock:
+            session = self._sessions.get(self._hash(id))
+            if session is None or not self._is_active(session, now):
+                return None
+            session.used = now
+        if now - self._saved >= SAVE_S:
+            self._save()
+        return session.owner
+
     def holds(self, id: str) -> bool:
         """Whether an id belongs to an active session."""
-        with self._lock:
-            return self._clock() < self._ends.get(self._hash(id), 0.0)
+        return self.owner(id) is not None
 
     def end(self, id: str) -> None:
         """End a session; its id is no longer valid."""
         with self._lock:
-            known = self._ends.pop(self._hash(id), None)
+            known = self._sessions.pop(self._hash(id), None)
         if known is not None:
             self._save()
 
     def __len__(self) -> int:
         with self._lock:
             self._forget_ended()
-            return len(self._ends)
+            return len(self._sessions)
 
     def _hash(self, id: str) -> str:
         return hmac.new(self._key, id.encode(errors="replace"), hashlib.sha256).hexdigest()
 
+    def _is_active(self, session: _Session, now: float) -> bool:
+        return now < min(session.ends, session.used + self._idle_s)
+
     def _forget_ended(self) -> None:
-        now = self._clock()
-        self._ends = {hash: end for hash, end in self._ends.items() if now < end}
+        now, sessions = self._clock(), self._sessions
+        self._sessions = {hash: one for hash, one in sessions.items() if self._is_active(one, now)}
 
     def _load(self, file: Path) -> None:
         try:
@@ -90,7 +134,7 @@ class Sessions:
             facts = json.loads(file.read_text(encoding="utf-8"))
             if facts["version"] != VERSION:
                 raise ValueError(f"expected version {VERSION}, got {facts['version']!r}")
-            ends = {str(hash): float(end) for hash, end in facts["ends"].items()}
+            found = {str(hash): _read(one) for hash, one in facts["sessions"].items()}
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -99,8 +143,10 @@ class Sessions:
             )
             return
         now, since = self._clock(), self._wall()
-        for hash, end in sorted(ends.items(), key=lambda item: item[1])[-MOST_SESSIONS:]:
-            self._ends[hash] = now + min(end - since, SESSION_S)
+        for hash, one in sorted(found.items(), key=lambda item: item[1].ends)[-MOST_SESSIONS:]:
+            one.ends = now + min(one.ends - since, self.longest_s)
+            one.used = now + min(one.used - since, 0.0)
+            self._sessions[hash] = one
         self._forget_ended()
 
     def _save(self) -> None:
@@ -109,10 +155,25 @@ class Sessions:
             return
         with self._writing:
             with self._lock:
-                later = self._wall() - self._clock()
-                ends = {hash: round(end + later) for hash, end in self._ends.items()}
+                self._saved = self._clock()
+                later = self._wall() - self._saved
+                facts = {
+                    hash: {
+                        "user": one.owner.name,
+                        "stamp": one.owner.stamp,
+                        "ends": round(one.ends + later),
+                        "used": round(one.used + later),
+                    }
+                    for hash, one in self._sessions.items()
+                }
             try:
                 with replacing(self._file) as temporary:  # readable by its owner only
-                    temporary.write_text(json.dumps({"version": VERSION, "ends": ends}))
+                    temporary.write_text(json.dumps({"version": VERSION, "sessions": facts}))
             except StepvadError as error:
                 logger.warning("sessions will not survive a restart: %s", error)
+
+
+def _read(facts: dict[str, Any]) -> _Session:
+    """A session in times of the wall clock."""
+    owner = Owner(str(facts["user"]), str(facts["stamp"]))
+    return _Session(owner, float(facts["ends"]), float(facts["used"]))

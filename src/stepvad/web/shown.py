@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
+from stepvad.accounts.users import Role
 from stepvad.incidents.record import Record
+from stepvad.incidents.review import Review
+from stepvad.incidents.search import EVERY, Search
 from stepvad.incidents.stored import Deleted, Inventory
 
 
@@ -25,6 +28,41 @@ class Address(Protocol):
     @property
     def trusted_proxies(self) -> Sequence[str]:
         """Addresses and networks whose X-Forwarded headers are trusted."""
+        ...
+
+    @property
+    def idle_hours(self) -> float:
+        """After how long without a request a log-in ends."""
+        ...
+
+    @property
+    def login_days(self) -> float:
+        """After how long a log-in ends at the latest."""
+        ...
+
+    @property
+    def user_header(self) -> str | None:
+        """Header in which a trusted proxy names the user."""
+        ...
+
+    @property
+    def group_header(self) -> str | None:
+        """Header in which it names the groups of the user."""
+        ...
+
+    @property
+    def judge_groups(self) -> Sequence[str]:
+        """Groups whose members may judge."""
+        ...
+
+    @property
+    def admin_groups(self) -> Sequence[str]:
+        """Groups whose members may administer."""
+        ...
+
+    @property
+    def sso_role(self) -> Role | Literal["none"]:
+        """Role of other users of the proxy."""
         ...
 
 
@@ -58,12 +96,21 @@ class Shown(Protocol):
         open: bool | None = None,
         limit: int | None = 100,
         before_id: str | None = None,
+        search: Search = EVERY,
     ) -> list[Record]:
         """Events, the newest first."""
         ...
 
-    def marked(self) -> Mapping[str, float]:
-        """The ids of events marked as normal, with the time of marking."""
+    def to_review(self) -> int:
+        """Number of events that nobody has seen, 1000 at most."""
+        ...
+
+    def reviews(self, ids: Sequence[str] | None = None) -> Mapping[str, Review]:
+        """What was said of events that somebody has seen; of all, or of those with these ids."""
+        ...
+
+    def see(self, id: str, now: float, by: str = "") -> None:
+        """Note that somebody has seen an event."""
         ...
 
     def delete(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import DataError
+from stepvad.incidents.review import Review
 from stepvad.site.store.eventstore import Store
 from tests.site.records import SINKS, UNIQUE, explanation, fill, kinds, record
 
@@ -139,6 +140,26 @@ def test_an_event_is_marked_as_normal_and_back(store: Store) -> None:
     assert store.marked() == {}
     with pytest.raises(DataError, match="events list"):
         store.mark("nobody", "normal", 1.0)
+
+
+def test_a_review_says_who_looked_first_and_who_judged_last(store: Store) -> None:
+    one, two = record(), record("yard", 2)
+    for each in (one, two):
+        store.change("new", each)
+    assert store.reviews() == {}
+    store.see(one.id, 10.0, "ada")
+    store.see(one.id, 20.0, "bob")
+    assert store.reviews() == {one.id: Review(None, 10.0, "ada")}
+    store.mark(one.id, "right", 30.0, "bob")
+    store.see(one.id, 40.0, "cy")
+    store.mark(two.id, "normal", 50.0)
+    assert store.reviews([one.id]) == {one.id: Review("right", 30.0, "bob")}
+    assert [*store.reviews()] == [one.id, two.id]
+    assert store.marked() == {two.id: 50.0}
+    store.mark(one.id, None, 60.0, "cy")
+    assert store.reviews([one.id]) == {one.id: Review(None, 60.0, "cy")}
+    with pytest.raises(DataError, match="events list"):
+        store.see("nobody", 1.0)
 
 
 def test_messages_are_delivered_put_off_or_kept_aside(store: Store) -> None:

@@ -26,6 +26,7 @@ from stepvad.supervision.stages import CHECK_S, PAGE_S, Heartbeat, Stage, Superv
 
 if TYPE_CHECKING:
     from stepvad.explain.eventexplanation import EventExplanation
+    from stepvad.incidents.review import Mark
     from stepvad.settings.sections import CameraSettings
     from stepvad.site.app import Serve
     from stepvad.supervision.stages import Page, Parent
@@ -223,10 +224,11 @@ def page_of(edge: Edge, serve: Serve, token: str) -> Page:
     def explain(id: str) -> EventExplanation:
         raise DataError(f"event {id}: expected an event of this site, got poses alone")
 
-    def mark(id: str, normal: bool) -> None:
+    def mark(id: str, mark: Mark | None, by: str) -> None:
         explain(id)
 
-    shown = PageParts(edge.settings, edge.store, edge.status, explain, mark)
+    parts = edge.settings, edge.store, edge.status, explain, mark
+    shown = PageParts(*parts, drawings=edge.intake.drawings)
     page = serve(shown, token, edge.supervisor)
     where = edge.settings.web.token or edge.settings.data / TOKEN
     logger.info("the page is at %s and asks for the token in %s", page.url, where)

@@ -52,7 +52,23 @@ CREATE INDEX events_by_place ON stepvad.events (site, camera);
 """
 """For the page: the latest events of a site with few, and the count per camera."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _QUICK)
+_REVIEWS = """
+ALTER TABLE stepvad.events ADD COLUMN mark text CHECK (mark IN ('normal', 'right'));
+ALTER TABLE stepvad.events ADD COLUMN reviewed timestamptz;
+ALTER TABLE stepvad.events ADD COLUMN reviewed_by text NOT NULL DEFAULT '';
+UPDATE stepvad.events SET mark = 'normal', reviewed = marked WHERE marked IS NOT NULL;
+CREATE INDEX events_reviewed ON stepvad.events (reviewed) WHERE reviewed IS NOT NULL;
+DROP INDEX stepvad.events_marked;
+ALTER TABLE stepvad.events DROP COLUMN marked;
+"""
+"""What was said of an event, when and by whom."""
+
+_TO_REVIEW = """
+CREATE INDEX events_to_review ON stepvad.events (start_time, id) WHERE reviewed IS NULL;
+"""
+"""Events that nobody has seen are counted and listed without reading the others."""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _QUICK, _REVIEWS, _TO_REVIEW)
 """Each upgrades the database by one version; the version is the number applied."""
 
 GRANTS = {
@@ -64,10 +80,10 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON stepvad.events, stepvad.forgotten TO ste
     "stepvad_reader": """
 GRANT USAGE ON SCHEMA stepvad TO stepvad_reader;
 GRANT SELECT ON stepvad.schema_version, stepvad.events TO stepvad_reader;
-GRANT UPDATE (marked) ON stepvad.events TO stepvad_reader;
+GRANT UPDATE (mark, reviewed, reviewed_by) ON stepvad.events TO stepvad_reader;
 """,
 }
-"""Privileges of each role, if it exists: the reader may only mark events."""
+"""Privileges of each role, if it exists: the reader may only review events."""
 
 
 async def version(connection: Connection[Any]) -> int:

@@ -16,6 +16,8 @@ from stepvad.fleet.event_message import FleetChange
 from stepvad.fleet.events.migrations import check, migrate
 from stepvad.fleet.events.postgres_errors import expected, is_read_only, meaning, words
 from stepvad.incidents.record import Record
+from stepvad.incidents.review import Mark, Review
+from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
 from stepvad.incidents.stored import DAY_S, Deleted
 
 if TYPE_CHECKING:
@@ -61,6 +63,16 @@ GROUP BY site, camera ORDER BY site, camera
 """
 
 
+_UNSEEN = """
+SELECT count(*) FROM (SELECT FROM stepvad.events WHERE reviewed IS NULL LIMIT $1) AS unseen
+"""
+_HAS_ALL = """
+(SELECT bool_and(position(term IN lower(concat_ws(' ',
+    record ->> 'why', label, site || '/' || camera, record ->> 'zones'))) > 0)
+FROM unnest(${}::text[]) AS term)
+"""
+
+
 class NoDatabaseError(DataError):
     """The database is unreachable; retry later."""
 
@@ -95,6 +107,7 @@ class Wanted:
     label: str | None = None
     open: bool | None = None
     ids: Sequence[str] | None = None
+    search: Search = EVERY
 
     @staticmethod
     def parts(camera: str | None) -> tuple[str | None, str | None]:
@@ -117,10 +130,23 @@ class Wanted:
             ("label = ${}", self.label),
             ("(end_time IS NULL) = ${}", self.open),
             ("id = ANY(${}::text[])", None if self.ids is None else [*self.ids]),
+            *_found_by(self.search),
         ]
         given = [(part, value) for part, value in parts if value is not None]
         words = [part.format(number) for number, (part, _) in enumerate(given, start=1)]
         return " AND ".join(["true", *words]), [value for _, value in given]
+
+
+def _found_by(search: Search) -> list[tuple[str, Any]]:
+    """The conditions of a search, and their parameters."""
+    return [
+        ("(reviewed IS NOT NULL) = ${}", search.is_seen),
+        ("mark = ${}", search.mark),
+        ("record -> 'zones' ? ${}", search.zone),
+        ("top_score >= ${}", search.min_score),
+        ("top_score >= ${}::float8 * (record ->> 'threshold')::float8", search.min_times),
+        (_HAS_ALL, search.terms),
+    ]
 
 
 class FleetEvents:
@@ -170,26 +196,44 @@ class FleetEvents:
             )
         return [Record.from_json(json.loads(body)) for (body,) in rows]
 
-    async def mark(self, id: str, normal: bool) -> None:
-        """Mark an event as normal, or remove the mark."""
+    async def mark(self, id: str, mark: Mark | None, by: str = "") -> None:
+        """Judge an event, or take the judgement back; it counts as seen either way."""
+        await self._review(
+            "UPDATE stepvad.events SET mark = $2, reviewed = now(), reviewed_by = $3 WHERE id = $1",
+            *(id, mark, by),
+        )
+
+    async def see(self, id: str, by: str = "") -> None:
+        """Note that somebody has seen an event; the first look counts."""
+        await self._review(
+            "UPDATE stepvad.events SET reviewed = coalesce(reviewed, now()), "
+            "reviewed_by = CASE WHEN reviewed IS NULL THEN $2 ELSE reviewed_by END WHERE id = $1",
+            *(id, by),
+        )
+
+    async def _review(self, statement: str, id: str, *values: str | None) -> None:
         async with self._connection() as connection:
-            done = await connection.execute(
-                "UPDATE stepvad.events SET marked = CASE WHEN $2 THEN now() END WHERE id = $1",
-                *(id, normal),
-            )
+            done = await connection.execute(statement, id, *values)
         if _count(done) == 0:
             raise DataError(f"event {id}: expected the id of a stored event, got an unknown id")
 
-    async def marked(self, ids: Sequence[str] | None = None) -> dict[str, float]:
-        """Ids of events marked as normal, with the time of the mark."""
+    async def reviews(self, ids: Sequence[str] | None = None) -> dict[str, Review]:
+        """What was said of events that somebody has seen; of all, or of those with these ids."""
         async with self._connection() as connection:
             rows = await connection.fetch(
-                "SELECT id, extract(epoch FROM marked)::float8 FROM stepvad.events "
-                "WHERE marked IS NOT NULL AND ($1::text[] IS NULL OR id = ANY($1)) "
-                "ORDER BY marked, id",
+                "SELECT id, mark, extract(epoch FROM reviewed)::float8, reviewed_by "
+                "FROM stepvad.events "
+                "WHERE reviewed IS NOT NULL AND ($1::text[] IS NULL OR id = ANY($1)) "
+                "ORDER BY reviewed, id",
                 None if ids is None else [*ids],
             )
-        return dict(rows)
+        return {id: Review(mark, at, by) for id, mark, at, by in rows}
+
+    async def to_review(self) -> int:
+        """Number of events that nobody has seen, `MOST_COUNTED` at most."""
+        async with self._connection() as connection:
+            found = await connection.fetchval(_UNSEEN, MOST_COUNTED)
+        return int(found)
 
     async def delete(self, wanted: Wanted, *, include_open: bool = False) -> Deleted:
         """Delete events for good; open ones only with `include_open`.

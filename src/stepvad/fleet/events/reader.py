@@ -18,6 +18,8 @@ from stepvad.fleet.events.postgres import (
     connect,
 )
 from stepvad.incidents.record import Record
+from stepvad.incidents.review import Mark, Review
+from stepvad.incidents.search import EVERY, Search
 from stepvad.incidents.stored import KINDS, Deleted, Inventory, Kept
 
 if TYPE_CHECKING:
@@ -68,19 +70,30 @@ class EventReader:
         open: bool | None = None,
         limit: int | None = 100,
         before_id: str | None = None,
+        search: Search = EVERY,
     ) -> list[Record]:
         """Events, newest first."""
         site, camera = Wanted.parts(camera)
-        wanted = Wanted(site=site, camera=camera, since=since, until=until, open=open)
+        wanted = Wanted(
+            site=site, camera=camera, since=since, until=until, open=open, search=search
+        )
         return self._wait(self._events.events(wanted, limit=limit, before_id=before_id))
 
-    def mark(self, id: str, normal: bool) -> None:
-        """Mark an event as normal, or remove the mark."""
-        self._wait(self._events.mark(id, normal))
+    def to_review(self) -> int:
+        """Number of events that nobody has seen, `MOST_COUNTED` at most."""
+        return self._wait(self._events.to_review())
 
-    def marked(self) -> Mapping[str, float]:
-        """Ids of events marked as normal, with the time of the mark."""
-        return self._wait(self._events.marked())
+    def mark(self, id: str, mark: Mark | None, by: str = "") -> None:
+        """Judge an event, or take the judgement back."""
+        self._wait(self._events.mark(id, mark, by))
+
+    def see(self, id: str, now: float, by: str = "") -> None:
+        """Note that somebody has seen an event; the time is the database's."""
+        self._wait(self._events.see(id, by))
+
+    def reviews(self, ids: Sequence[str] | None = None) -> Mapping[str, Review]:
+        """What was said of events that somebody has seen; of all, or of those with these ids."""
+        return self._wait(self._events.reviews(ids))
 
     def delete(
         self,

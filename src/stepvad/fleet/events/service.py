@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from stepvad.calibration import Marked
+from stepvad.calibration.marks import Marks
 from stepvad.files.secrets import secret
 from stepvad.fleet.broker.connection import connected_until
 from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.fleet.events.writer import FleetEventWriter, checked
 from stepvad.fleet.events.writer_metrics import serve
 from stepvad.fleet.settings import FleetSettings
+from stepvad.incidents.review import Mark
 from stepvad.incidents.stored import Deleted
 
 
@@ -31,10 +34,23 @@ async def delete(
     return done
 
 
-async def mark(settings: FleetSettings, id: str, *, normal: bool) -> None:
-    """Mark an event as normal, or remove the mark."""
+async def mark(settings: FleetSettings, id: str, mark: Mark | None, by: str = "") -> None:
+    """Judge an event, or take the judgement back."""
     async with connect(secret(settings.events.dsn)) as kept:
-        await kept.mark(id, normal)
+        await kept.mark(id, mark, by)
+
+
+async def marks_of(settings: FleetSettings, model_sha256: str) -> Marks:
+    """Marks on events that this model found; a fleet stores no poses with its events."""
+    async with connect(secret(settings.events.dsn)) as kept:
+        found = await kept.events(Wanted(), limit=None)
+        reviews = await kept.reviews()
+    own = {one.id: one for one in found if one.model_sha256 == model_sha256}
+    normal = [id for id, review in reviews.items() if review.mark == "normal" and id in own]
+    return Marks(
+        normal={id: Marked(camera=own[id].camera, peak=own[id].top_score) for id in normal},
+        not_normal=[id for id in own if id not in normal],
+    )
 
 
 async def write(settings: FleetSettings) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepvad.settings.sections import CameraSettings, SiteSettings, Web
+from stepvad.settings.sections import CameraSettings, SiteSettings
+from stepvad.settings.web import Web
 
 HERE = Path(__file__).parent
 POSES = HERE / "scene.parquet"

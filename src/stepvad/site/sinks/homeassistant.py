@@ -43,7 +43,19 @@ def topics(prefix: str, discovery: str, site: str, camera: str) -> dict[str, str
         "availability": [site_is_up],
         "device": device,
     }
+    overloaded = {
+        "name": "Overloaded",
+        "unique_id": f"{node}_load",
+        "device_class": "problem",
+        "entity_category": "diagnostic",
+        "state_topic": f"{state}/load",
+        "value_template": "{{ 'OFF' if value == 'ok' else 'ON' }}",
+        "availability": [site_is_up, camera_is_up],
+        "availability_mode": "all",
+        "device": device,
+    }
     return {
         f"{discovery}/binary_sensor/{node}/anomaly/config": json.dumps(anomaly),
         f"{discovery}/binary_sensor/{node}/status/config": json.dumps(connected),
+        f"{discovery}/binary_sensor/{node}/load/config": json.dumps(overloaded),
     }

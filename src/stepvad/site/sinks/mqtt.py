@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets as random_words
 import ssl
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from stepvad.errors import MissingExtraError
+from stepvad.errors import DataError, MissingExtraError
 from stepvad.files.secrets import secret
+from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
+from stepvad.intake.load import LoadState
 from stepvad.intake.status import CaptureState
 from stepvad.site.sinks import homeassistant
+from stepvad.supervision.logs import Repeats
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client, MQTTMessageInfo
+    from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
 
     from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import Record, SinkMessage
     from stepvad.payload import JsonObject
     from stepvad.settings.file import MqttSettings
+
+logger = logging.getLogger(__name__)
 
 KEEPALIVE_S = 15
 """Keep-alive interval; after 1.5 times as long without a packet the broker sends the last will."""
@@ -30,6 +36,10 @@ RECONNECT_S = (1, 5)
 ANSWER_S = 5.0
 """Timeout for a connection and for the acknowledgement of a message."""
 QOS = 1
+MARKS = "marks"
+"""Topic below the prefix on which people judge events."""
+MOST_BYTES = 1024
+"""Maximum size of a mark; more is cut off and then refused."""
 
 
 class Mqtt:
@@ -43,14 +53,19 @@ class Mqtt:
         self.name = "mqtt"
         self.on_connected: Callable[[], None] = lambda: None
         """Called after every (re)connect."""
+        self.on_mark: Callable[[MarkMessage], None] = lambda mark: None
+        """Called with every mark that arrives, if the settings accept marks; must not block."""
+        self._takes_marks = settings.marks
         self._prefix, self._discovery = settings.prefix, settings.discovery_prefix
         self._site, self._tls = site, settings.tls
         self._status: dict[str, CaptureState] = dict.fromkeys(cameras, "offline")
+        self._load: dict[str, LoadState] = dict.fromkeys(self._status, "ok")
         self._open: dict[str, set[str]] = {camera: set() for camera in self._status}
         """Ids of open events by camera."""
         self._lock = threading.Lock()
         self._connected = threading.Event()
         self._reason = "no answer yet"
+        self._lines = Repeats()
         self._place = f"{settings.host}:{settings.port}"
         self._client = self._make(settings)
         self._client.connect_async(settings.host, settings.port, KEEPALIVE_S)
@@ -76,6 +91,7 @@ class Mqtt:
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
         client.on_disconnect = self._on_disconnect
+        client.on_message = self._on_message
         return client
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
@@ -103,6 +119,13 @@ class Mqtt:
             self._open.setdefault(camera, set())
             if self._connected.is_set():
                 self._publish(f"{camera}/status", state, retain=True)
+
+    def load(self, camera: str, state: LoadState) -> None:
+        """Publish whether a camera is overloaded; never blocks."""
+        with self._lock:
+            self._load[camera] = state
+            if self._connected.is_set():
+                self._publish(f"{camera}/load", state, retain=True)
 
     def close(self) -> None:
         """Publish that the site is offline, and disconnect."""
@@ -156,12 +179,26 @@ class Mqtt:
         with self._lock:
             for camera, state in self._status.items():
                 self._publish(f"{camera}/status", state, retain=True)
+                self._publish(f"{camera}/load", self._load.get(camera, "ok"), retain=True)
                 self._publish(f"{camera}/anomaly", self._anomaly(camera), retain=True)
                 if self._discovery:
                     self._announce(camera)
             self._publish("available", "online", retain=True)
             self._connected.set()
+        if self._takes_marks:
+            client.subscribe(f"{self._prefix}/{MARKS}", QOS)
         self.on_connected()
+
+    def _on_message(self, client: Client, userdata: object, message: MQTTMessage) -> None:
+        """Hand on a mark; what is none is logged and ignored."""
+        try:
+            mark = MarkMessage.from_json(json.loads(message.payload[:MOST_BYTES]))
+        except (ValueError, RecursionError, DataError) as error:
+            held = self._lines.admit("mark")
+            if held is not None:
+                logger.warning("a message on %s is ignored: %s", message.topic, str(error)[:200])
+            return
+        self.on_mark(mark)
 
     def _announce(self, camera: str) -> None:
         """Publish the Home Assistant discovery messages of a camera."""

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stepvad.errors import DataError
 from stepvad.incidents.record import EndedBy, Record, camera_key, message
+from stepvad.incidents.review import Mark, Review
+from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
 from stepvad.incidents.stored import Deleted, Inventory
 from stepvad.site.store import inventory
 from stepvad.site.store.backup import back_up
 from stepvad.site.store.clock import StoreClock, load, save
+from stepvad.site.store.conditions import where
 from stepvad.site.store.database import Database
 from stepvad.site.store.outbox import DeadLetter, Outbox, OutboxMessage
 from stepvad.site.store.retention import Retention, delete_old, forget_replaced
@@ -158,14 +161,15 @@ class Store:
         open: bool | None = None,
         limit: int | None = 100,
         before_id: str | None = None,
+        search: Search = EVERY,
     ) -> list[Record]:
         """Events that start at or after `since` and before `until`, newest first.
 
         `before_id` is the last event of the previous page.
         """
-        where, values = _where(camera=camera, before=until, starts_after=since)
+        parts, values = where(camera=camera, before=until, starts_after=since, search=search)
         if open is not None:
-            where = [*where, f"end_time IS {'' if open else 'NOT '}NULL"]
+            parts = [*parts, f"end_time IS {'' if open else 'NOT '}NULL"]
         with self._database.read() as connection:
             if before_id is not None:
                 last = _find(connection, before_id)
@@ -174,10 +178,10 @@ class Store:
                         f"before_id: expected the id of a stored event, got {before_id!r}",
                         hint="start again from the newest event",
                     )
-                where = [*where, "(start_time, id) < (?, ?)"]
+                parts = [*parts, "(start_time, id) < (?, ?)"]
                 values = [*values, last.start_time, last.id]
             rows = connection.execute(
-                f"SELECT body FROM events WHERE {' AND '.join(where)} "  # noqa: S608  constant parts
+                f"SELECT body FROM events WHERE {' AND '.join(parts)} "  # noqa: S608  constant parts
                 "ORDER BY start_time DESC, id DESC LIMIT ?",
                 (*values, -1 if limit is None else limit),
             ).fetchall()
@@ -217,28 +221,50 @@ class Store:
             ).fetchone()
         return None if row is None else row[0]
 
-    def mark(self, id: str, mark: Literal["normal"] | None, now: float) -> None:
-        """Mark an event as normal, or unmark it."""
+    def mark(self, id: str, mark: Mark | None, now: float, by: str = "") -> None:
+        """Judge an event, or take the judgement back; it counts as seen either way."""
         with self._database.write() as connection:
             done = connection.execute(
-                "UPDATE events SET marked = ?, marked_at = ? WHERE id = ?",
-                (mark, None if mark is None else now, id),
+                "UPDATE events SET marked = ?1, marked_at = CASE WHEN ?1 IS NOT NULL THEN ?2 END, "
+                "reviewed_at = ?2, reviewed_by = ?3 WHERE id = ?4",
+                (mark, now, by, id),
             )
-            if not done.rowcount:
-                raise DataError(
-                    f"event {id}: expected the id of a stored event, got an unknown id",
-                    hint="run stepvad events list to see the ids",
-                )
+            _check_found(done, id)
+
+    def see(self, id: str, now: float, by: str = "") -> None:
+        """Note that somebody has seen an event; the first look counts."""
+        with self._database.write() as connection:
+            done = connection.execute(
+                "UPDATE events SET reviewed_at = coalesce(reviewed_at, ?1), reviewed_by = CASE "
+                "WHEN reviewed_at IS NULL THEN ?2 ELSE reviewed_by END WHERE id = ?3",
+                (now, by, id),
+            )
+            _check_found(done, id)
+
+    def reviews(self, ids: Sequence[str] | None = None) -> dict[str, Review]:
+        """What was said of events that somebody has seen; of all, or of those with these ids."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                "SELECT id, marked, reviewed_at, reviewed_by FROM events "
+                "WHERE reviewed_at IS NOT NULL "
+                "AND (?1 IS NULL OR id IN (SELECT value FROM json_each(?1))) "
+                "ORDER BY reviewed_at, id",
+                (None if ids is None else json.dumps([*ids]),),
+            ).fetchall()
+        return {id: Review(mark, at, by) for id, mark, at, by in rows}
+
+    def to_review(self) -> int:
+        """Number of events that nobody has seen, `MOST_COUNTED` at most."""
+        with self._database.read() as connection:
+            (count,) = connection.execute(
+                "SELECT (SELECT count(*) FROM events) "
+                "- (SELECT count(*) FROM events WHERE reviewed_at IS NOT NULL)"
+            ).fetchone()
+        return min(int(count), MOST_COUNTED)
 
     def marked(self) -> dict[str, float]:
         """The ids of events marked as normal, with the time of marking."""
-        with self._database.read() as connection:
-            return dict(
-                connection.execute(
-                    "SELECT id, marked_at FROM events WHERE marked IS NOT NULL "
-                    "ORDER BY marked_at, id"
-                ).fetchall()
-            )
+        return {id: one.at for id, one in self.reviews().items() if one.mark == "normal"}
 
     def delete(
         self,
@@ -253,17 +279,17 @@ class Store:
 
         No trace of them is left in the files. Open events are kept unless `include_open` is set.
         """
-        where, values = _where(camera=camera, before=before, ends_after=after, ids=ids)
+        parts, values = where(camera=camera, before=before, ends_after=after, ids=ids)
         with self._database.write() as connection:
             kept = 0
             if not include_open:
                 (kept,) = connection.execute(
-                    f"SELECT count(*) FROM events WHERE {' AND '.join(where)} AND end_time IS NULL",  # noqa: S608  constant parts
+                    f"SELECT count(*) FROM events WHERE {' AND '.join(parts)} AND end_time IS NULL",  # noqa: S608  constant parts
                     values,
                 ).fetchone()
-                where = [*where, "end_time IS NOT NULL"]
+                parts = [*parts, "end_time IS NOT NULL"]
             events = connection.execute(
-                f"DELETE FROM events WHERE {' AND '.join(where)}",  # noqa: S608  constant parts
+                f"DELETE FROM events WHERE {' AND '.join(parts)}",  # noqa: S608  constant parts
                 values,
             ).rowcount
         self._database.scrub()
@@ -352,6 +378,14 @@ def _find(connection: sqlite3.Connection, id: str) -> Record | None:
     return None if row is None else Record.from_json(json.loads(row[0]))
 
 
+def _check_found(done: sqlite3.Cursor, id: str) -> None:
+    if not done.rowcount:
+        raise DataError(
+            f"event {id}: expected the id of a stored event, got an unknown id",
+            hint="run stepvad events list to see the ids",
+        )
+
+
 def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome:
     if before is None:
         return "stored"
@@ -362,23 +396,3 @@ def _outcome(kind: ChangeKind, before: Record | None, record: Record) -> Outcome
     if kind == "new":
         raise DataError(f"event {record.id}: expected an update, got new for an event that is open")
     return "stored"
-
-
-def _where(
-    *,
-    camera: str | None,
-    before: float | None,
-    starts_after: float | None = None,
-    ends_after: float | None = None,
-    ids: Sequence[str] | None = None,
-) -> tuple[list[str], list[Any]]:
-    """SQL conditions on events, and their values."""
-    parts = [
-        ("camera = ?", camera),
-        ("start_time < ?", before),
-        ("start_time >= ?", starts_after),
-        ("coalesce(end_time, 9e99) >= ?", ends_after),
-        ("id IN (SELECT value FROM json_each(?))", None if ids is None else json.dumps([*ids])),
-    ]
-    given = [(part, value) for part, value in parts if value is not None]
-    return ["1", *(part for part, _ in given)], [value for _, value in given]

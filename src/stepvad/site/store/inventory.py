@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from stepvad.incidents.stored import KINDS, Inventory, Kept
+from pathlib import Path
+
+from stepvad.incidents.stored import DRAWINGS, KINDS, Inventory, Kept
+from stepvad.intake.place_drawings import PLACES
 from stepvad.site.store.database import Database
 
 
@@ -23,7 +26,25 @@ def take(database: Database) -> Inventory:
             )
         cameras = connection.execute("SELECT camera, count(*) FROM events GROUP BY camera")
         return Inventory(
-            kept=tuple(kept),
+            kept=(*kept, *_drawings(database.path.parent / PLACES)),
             files={path: path.stat().st_size for path in database.files()},
             cameras=dict(cameras.fetchall()),
         )
+
+
+def _drawings(directory: Path) -> list[Kept]:
+    """The drawings of places beside the store, if there are any."""
+    files = [path.stat() for path in directory.glob("*.png")]
+    times = [file.st_mtime for file in files]
+    if not files:
+        return []
+    return [
+        Kept(
+            what=DRAWINGS,
+            holds="edges in the picture of a camera when nobody was in view",
+            count=len(files),
+            first=min(times),
+            last=max(times),
+            bytes=sum(file.st_size for file in files),
+        )
+    ]

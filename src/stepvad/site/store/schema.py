@@ -69,5 +69,12 @@ CREATE TABLE clock (
 )
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _STORE_TIME)
+_REVIEWS = """
+ALTER TABLE events ADD COLUMN reviewed_at REAL;
+ALTER TABLE events ADD COLUMN reviewed_by TEXT NOT NULL DEFAULT '';
+UPDATE events SET reviewed_at = marked_at WHERE marked IS NOT NULL;
+CREATE INDEX events_reviewed ON events (id) WHERE reviewed_at IS NOT NULL
+"""
+
+MIGRATIONS: tuple[str, ...] = (_FIRST, _STORE_TIME, _REVIEWS)
 """Each upgrades a store by one version; the version is the number applied."""

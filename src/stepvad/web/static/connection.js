@@ -43,8 +43,9 @@ export const connect = (hear, began) => {
       lost.hidden = true;
       hear(JSON.parse(message.data));
     });
-    socket.addEventListener("close", () => {
+    socket.addEventListener("close", (closed) => {
       clearTimeout(watch);
+      if (closed.code === 1012) return open(); // the proxy is asked who this is
       isLost();
       setTimeout(open, WAITS_MS[Math.min(failures, WAITS_MS.length - 1)]);
       failures += 1;

@@ -1,30 +1,50 @@
-// One event: what was unusual, how it looked beside normal motion, and whether it was normal.
+// One event: who moved where, what was unusual, how it looks beside normal motion, and a judgement.
 import { ask } from "./ask.js";
-import { clock, count, duration, element, number, sentence, when } from "./words.js";
+import { ScenePlayer } from "./scene.js";
+import { clock, count, duration, element, number, sentence, stateOf, times, when } from "./words.js";
 
 const AGAIN_MS = 1500;
 const TRIES = 3;
+const KEYS = { j: (view) => view.step(1), k: (view) => view.step(-1), n: (view) => view.judge("normal"), r: (view) => view.judge("right"), u: (view) => view.mark(null) };
+
+// Who may only look leaves no review.
+const mayJudge = () => document.body.dataset.role !== "look";
 
 export class EventView {
-  constructor(changed) {
-    this.changed = changed;
+  // `events` is the list; `cameras` tells the zones of each camera.
+  constructor(events, cameras) {
+    this.events = events;
+    this.cameras = cameras;
     this.dialog = document.getElementById("event");
     this.part = (kind) => this.dialog.querySelector(kind);
     this.id = null;
-    this.stop = null;
-    this.explained = null;
-    this.part(".close").addEventListener("click", () => this.dialog.close());
+    this.order = [];
+    this.clear();
+    const press = (kind, act) => this.part(kind).addEventListener("click", act);
+    press(".close", () => this.dialog.close());
+    press(".mark-normal", () => this.judge("normal"));
+    press(".mark-right", () => this.judge("right"));
+    press(".undo", () => this.mark(null));
+    press(".older", () => this.step(1));
+    press(".newer", () => this.step(-1));
+    press(".next", () => this.next());
+    press(".delete", () => this.delete());
+    this.events.counted = () => this.offerNext();
     this.dialog.addEventListener("close", () => this.left());
     this.dialog.addEventListener("click", (click) => {
       if (click.target === this.dialog) this.dialog.close(); // beside it
     });
-    this.part(".mark-normal").addEventListener("click", () => this.mark(!this.event.normal));
-    this.part(".delete").addEventListener("click", () => this.delete());
+    this.dialog.addEventListener("keydown", (key) => {
+      if (key.ctrlKey || key.metaKey || key.altKey || !KEYS[key.key]) return;
+      key.preventDefault();
+      KEYS[key.key](this);
+    });
   }
 
   async open(id) {
+    if (!this.dialog.open) this.order = this.events.ids();
     this.clear();
-    this.id = id;
+    this.id = this.last = id;
     const event = await ask(`/api/events/${encodeURIComponent(id)}`);
     if (this.id !== id) return;
     if (!event) {
@@ -34,8 +54,18 @@ export class EventView {
       this.show(event);
     }
     if (!this.dialog.open) this.dialog.showModal();
+    this.dialog.scrollTop = 0;
     this.part("#event-title").focus();
-    if (event) this.explain(id);
+    if (!event) return;
+    this.explain(id);
+    if (event.reviewed === null && mayJudge()) this.see(id);
+  }
+
+  async see(id) {
+    const event = await ask(`/api/events/${encodeURIComponent(id)}/review`, { method: "PUT" });
+    if (!event) return;
+    if (this.id === id) this.show(event);
+    this.events.load();
   }
 
   close() {
@@ -44,6 +74,7 @@ export class EventView {
 
   left() {
     this.clear();
+    this.events.focus(this.last);
     if (location.hash.startsWith("#event/")) {
       history.replaceState(null, "", "#events");
     }
@@ -51,13 +82,16 @@ export class EventView {
 
   clear() {
     this.id = this.event = null;
-    this.explained = null;
+    this.told = this.scene = this.explained = null;
     this.stop?.();
     this.stop = null;
+    this.player?.leave();
+    this.player = null;
     this.part("footer").hidden = false;
-    for (const kind of [".shares", ".key"]) this.part(kind).hidden = true;
-    for (const kind of [".motion", ".words", ".parts", "dl"]) this.part(kind).replaceChildren();
-    for (const kind of [".facts", ".said"]) this.part(kind).textContent = "";
+    for (const kind of [".shares", ".key", ".experts", ".recording", ".next", ".scene"]) this.part(kind).hidden = true;
+    this.part(".motion").classList.remove("driven", "away");
+    for (const kind of [".scene", ".motion", ".words", ".parts", "dl"]) this.part(kind).replaceChildren();
+    for (const kind of [".facts", ".said", ".judged"]) this.part(kind).textContent = "";
     this.part(".delete").textContent = "Delete";
   }
 
@@ -67,55 +101,93 @@ export class EventView {
     if (id === null) return;
     const event = await ask(`/api/events/${encodeURIComponent(id)}`);
     if (!event || this.id !== id) return;
-    const grown = this.event?.top_score !== event.top_score;
+    const grown = this.event?.top_score !== event.top_score || this.event?.end_time !== event.end_time;
     this.show(event);
     if (grown) this.explain(id);
   }
 
   show(event) {
     this.event = event;
-    this.part("#event-title").textContent = `${event.camera} · ${when(event.start_time)}`;
+    const zones = event.zones.length ? ` (${event.zones.join(", ")})` : "";
+    this.part("#event-title").textContent = `${event.camera}${zones} · ${when(event.start_time)}`;
+    const { kind, says } = stateOf(event);
+    this.part(".judged").textContent = event.reviewed_by && kind !== "open" ? `${says}, by ${event.reviewed_by}` : says;
+    this.part(".judged").dataset.kind = kind;
+    const share = event.top_score / event.threshold;
     const over = event.end_time === null ? "going on" : `${duration(event.end_time - event.start_time)} until ${clock(event.end_time)}`;
     const ended = event.ended_by && event.ended_by !== "calm" ? `, ended by: ${event.ended_by}` : "";
-    const times = (event.top_score / event.threshold).toFixed(1);
-    const people = event.tracks.length > 1 ? `, ${count(event.tracks.length, "track")}` : "";
-    this.part(".facts").textContent =
-      `Score ${number(event.top_score)}, ${times}× the threshold · ${over}${ended}${people}` +
-      (event.zones.length ? ` · in ${event.zones.join(", ")}` : "") +
-      (event.doubt ? ` · ${event.doubt}` : "");
-    this.part(".mark-normal").textContent = event.normal ? "Undo: it was not normal" : "This was normal";
-    this.part(".mark-normal").setAttribute("aria-pressed", event.normal);
-    this.part(".said").textContent = event.normal ? "Marked as normal." : "";
+    const people = event.tracks.length > 1 ? ` · ${count(event.tracks.length, "person", "people")}` : "";
+    const filled = Math.round(10 * (1 - event.seen));
+    const doubt = filled ? ` · not sure: ${filled} of 10 frames at the peak were filled in` : "";
+    this.part(".facts").textContent = `${times(share)} the limit · ${over}${ended}${people}${doubt}`;
+    for (const mark of ["normal", "right"]) this.part(`.mark-${mark}`).setAttribute("aria-pressed", event.mark === mark);
+    this.part(".undo").hidden = event.mark === null;
     this.part(".delete").hidden = event.end_time === null;
+    const at = this.order.indexOf(event.id);
+    this.part(".newer").disabled = at <= 0;
+    this.part(".older").disabled = at < 0 || at >= this.order.length - 1;
+    const link = this.part(".recording");
+    link.hidden = !event.recording;
+    if (event.recording) link.href = event.recording;
   }
 
   // An explanation comes a moment after what it explains: it is asked for again while it is old.
   async explain(id, tries = 0) {
     const box = this.part(".motion");
     if (!box.children.length) box.append(element("p", "note", "Looking into it…"));
-    const told = await ask(`/api/events/${encodeURIComponent(id)}/explanation`);
+    const path = `/api/events/${encodeURIComponent(id)}`;
+    const [told, found] = await Promise.all([ask(`${path}/explanation`), ask(`${path}/scene`)]);
     if (this.id !== id) return;
     const top = this.event.top_score;
     const isOld = !told || Math.abs(told.score - top) > 0.02 * top;
     if (isOld && tries < TRIES) setTimeout(() => this.id === id && this.explain(id, tries + 1), AGAIN_MS);
+    if (found?.scene) this.playScene(found.scene, told);
     if (told) this.play(told);
     else if (!this.explained) this.without(box);
   }
 
   without(box) {
-    box.replaceChildren(element("p", "note", "There is no explanation: its poses are not here yet, or not kept any more."));
+    const why = this.player ? "No close-up: " : "There is no explanation: ";
+    box.replaceChildren(element("p", "note", `${why}its poses are not here yet, or not kept any more.`));
     if (this.event.why) this.part(".words").replaceChildren(element("li", "", sentence(this.event.why)));
+  }
+
+  // Everybody in view; the close-up follows its time.
+  playScene(scene, told) {
+    const key = `${scene.first} ${scene.n_frames} ${scene.at}`;
+    if (this.scene === key) return;
+    this.scene = key;
+    this.explained = null;
+    this.player?.leave();
+    const box = this.part(".scene");
+    box.hidden = false;
+    this.player = new ScenePlayer(box, scene, {
+      camera: this.cameras.get(scene.camera),
+      told,
+      moved: (frame) => this.follow(scene.first + frame),
+    });
+  }
+
+  // The close-up knows the seconds around the peak only.
+  follow(frame) {
+    if (!this.told || !this.stop?.show) return;
+    const at = frame - this.told.motion.first;
+    this.stop.show(at);
+    this.part(".motion").classList.toggle("away", at < 0 || at >= this.told.motion.observed.length);
   }
 
   play(told) {
     const shown = `${told.track} ${told.frame}`;
     if (this.explained === shown) return;
     this.explained = shown;
+    this.told = told;
     this.stop?.();
     const box = this.part(".motion");
     box.replaceChildren();
-    box.dataset.label = `skeleton of track ${told.track} around the peak`;
-    this.stop = Player.play(box, { ...told.motion, first: 0 });
+    box.classList.remove("driven", "away");
+    box.dataset.label = `close-up of one person around the peak, beside the nearest normal motion`;
+    this.stop = Player.play(box, { ...told.motion, first: 0 }, { driven: this.player !== null });
+    this.player?.explain(told);
     this.tell(told);
   }
 
@@ -124,30 +196,59 @@ export class EventView {
     const said = told.words.map(({ says, first: from, last }) => {
       const row = element("li", "", `${sentence(says)} `);
       const [begin, end] = [from, last].map((frame) => `${Math.max((frame - first) / fps, 0).toFixed(1)} s`);
-      row.append(element("span", "small", begin === end ? `at ${begin}` : `${begin} – ${end}`));
+      if (!this.player) row.append(element("span", "small", begin === end ? `at ${begin}` : `${begin} – ${end}`));
       return row;
     });
     if (!said.length) said.push(element("li", "", "No single part of the body stands out"));
     this.part(".words").replaceChildren(...said);
-    for (const kind of [".shares", ".key"]) this.part(kind).hidden = false;
-    this.part(".shares .small").textContent = told.views
-      ? `Share of the peak score: ${told.views.map((one) => `${one.name} ${Math.round(100 * one.share)} %`).join(", ")}`
-      : "Share of the peak score, by part of the body";
+    for (const kind of [".shares", ".key", ".experts"]) this.part(kind).hidden = false;
     this.part(".parts").replaceChildren(...told.parts.filter((one) => one.share >= 0.005).flatMap(bar));
-    this.part("dl").replaceChildren(...grounds(told).flatMap(([term, words]) => [element("dt", "", term), element("dd", "", words)]));
+    this.part("dl").replaceChildren(
+      ...grounds(told, this.event).flatMap(([term, words]) => [element("dt", "", term), element("dd", "", words)]),
+    );
   }
 
-  async mark(normal) {
+  // The same judgement again takes it back.
+  judge(mark) {
+    return this.mark(this.event?.mark === mark ? null : mark);
+  }
+
+  async mark(mark) {
     const { id } = this;
-    const event = await ask(`/api/events/${encodeURIComponent(id)}/mark`, { method: "PUT", body: { normal } });
+    if (id === null || !mayJudge() || (mark === null && this.event?.mark === null)) return;
+    const event = await ask(`/api/events/${encodeURIComponent(id)}/mark`, { method: "PUT", body: { mark } });
     if (this.id !== id) return;
-    if (event) {
-      this.show(event);
-      this.part(".said").textContent = normal ? "Marked as normal." : "No longer marked as normal.";
-      this.changed();
-    } else {
+    if (!event) {
       this.part(".said").textContent = "That could not be stored; try again.";
+      return;
     }
+    if (document.activeElement === this.part(".undo")) this.part("#event-title").focus();
+    this.show(event);
+    this.part(".said").textContent = { normal: "Marked as normal.", right: "Marked as right." }[mark] ?? "Taken back.";
+    await this.events.load();
+    this.offerNext();
+  }
+
+  // After a judgement, the way on.
+  offerNext() {
+    const left = this.events.toReview;
+    const button = this.part(".next");
+    button.hidden = !this.event || this.event.mark === null || !left;
+    const words = `Next to review (${left >= 1000 ? "1000+" : left})`;
+    if (button.textContent !== words) button.textContent = words;
+  }
+
+  // To an event beside this one in the list.
+  step(by) {
+    const next = this.order[this.order.indexOf(this.id) + by];
+    if (next !== undefined && this.id !== null) location.replace(`#event/${encodeURIComponent(next)}`);
+  }
+
+  async next() {
+    const answer = await ask("/api/events?review=to_review&limit=2");
+    const next = answer?.events.find((one) => one.id !== this.id);
+    if (next) location.replace(`#event/${encodeURIComponent(next.id)}`);
+    else this.part(".said").textContent = "Nothing is left to review.";
   }
 
   // Once to be asked, twice to be done.
@@ -160,7 +261,7 @@ export class EventView {
     }
     if (await ask(`/api/events/${encodeURIComponent(this.id)}`, { method: "DELETE" })) {
       this.dialog.close();
-      this.changed();
+      this.events.load();
     } else {
       this.part(".said").textContent = "That could not be deleted; try again.";
     }
@@ -177,19 +278,24 @@ const bar = (one) => {
   return [element("span", "", one.name), picture, element("span", "", `${Math.round(100 * one.share)} %`)];
 };
 
-const grounds = (told) => {
+// The exact numbers, for those who ask.
+const grounds = (told, event) => {
   const scales = told.scales.length > 3
     ? `${told.scales.length} together`
     : told.scales.map(({ sigma }) => `σ = ${Number(sigma.toPrecision(2))}`).join(", ");
   const taken = told.confidence < 1
     ? `${told.confidence.toFixed(2)}: of ${number(told.energy)} it leaves ${number(told.score)}`
     : "1.00: it takes nothing off";
+  const score = [["Score", `${number(event.top_score)}; the limit is ${number(event.threshold)}`]];
+  if (event.doubt) score.push(["Poses at the peak", event.doubt]);
   if (told.views) {
+    const shares = told.views.map((one) => `${one.name} ${Math.round(100 * one.share)} %`).join(", ");
     const range = told.ghost_is_normal ? "in the normal range in every view" : "still outside the normal range in a view";
-    return [["Confidence of poses", taken], ["Nearest normal motion", range]];
+    return [...score, ["Share of the peak score", shares], ["Confidence of poses", taken], ["Nearest normal motion", range]];
   }
   const still = told.ghost_is_normal ? "" : ", which is still outside the normal range";
   return [
+    ...score,
     ["Deciding noise scale", scales],
     ["Confidence of poses", taken],
     ["Nearest normal motion", `scores ${number(told.ghost_energy)} in place of ${number(told.energy)}${still}`],

@@ -5,11 +5,11 @@ import { bytes, count, element, milliseconds, when } from "./words.js";
 const COLUMNS = [
   ["frames in", (one) => one.counts.frames_in],
   ["scored", (one) => one.counts.scored],
-  ["shed", (one) => one.counts.shed],
+  ["left out", (one) => one.counts.shed],
   ["skipped", (one) => one.counts.skipped],
   ["windows", (one) => one.counts.windows],
   ["without motion", (one) => one.counts.flat_windows],
-  ["mostly interpolated", (one) => one.counts.muted_windows],
+  ["not judged", (one) => one.counts.muted_windows],
   ["events", (one) => one.counts.events],
   ["reconnects", (one) => one.counts.reconnects],
   ["restarts", (one) => one.counts.restarts],
@@ -41,7 +41,15 @@ export const showHealth = (cameras, sinks) => {
   table.replaceChildren(head, body);
   const drifts = element("ul", "plain-list");
   for (const one of cameras.filter((some) => some.drift)) {
-    drifts.append(element("li", one.drifted ? "late" : "", `${one.name}: ${one.drift}`));
+    const item = element("li", one.drifted ? "late" : "", `${one.name}: ${one.drift}`);
+    if (one.drift_numbers) {
+      const exact = element("details");
+      exact.open = opened.has(one.name);
+      exact.addEventListener("toggle", () => opened[exact.open ? "add" : "delete"](one.name));
+      exact.append(element("summary", "", "For experts"), element("p", "small", one.drift_numbers));
+      item.append(exact);
+    }
+    drifts.append(item);
   }
   document.getElementById("drifts").replaceChildren(
     drifts.children.length ? drifts : element("p", "note", "Not looked at yet."),
@@ -58,6 +66,7 @@ export const showHealth = (cameras, sinks) => {
   showUndelivered(sinks);
 };
 
+const opened = new Set(); // cameras whose numbers are unfolded
 let refused = null;
 
 const showUndelivered = async (sinks) => {
@@ -76,7 +85,7 @@ const showUndelivered = async (sinks) => {
   for (const one of told.messages) {
     list.append(element("li", "", `${one.sink}: ${one.kind} of event ${one.event_id}, ${when(one.created)}: ${one.error ?? ""}`));
   }
-  const again = element("button", "plain", "Send again");
+  const again = element("button", "plain for-admins", "Send again");
   again.type = "button";
   again.addEventListener("click", async () => {
     again.disabled = true;

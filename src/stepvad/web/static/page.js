@@ -3,14 +3,19 @@ import { ask } from "./ask.js";
 import { connect } from "./connection.js";
 import { Events } from "./events.js";
 import { EventView } from "./event.js";
+import { MomentView } from "./moment.js";
 import { showHealth, showStored } from "./health.js";
+import { refreshLearning } from "./learning.js";
 import { Wall } from "./wall.js";
 
 const REFRESH_MS = 30000; // the whole hour of scores is asked for again
+const LEARNING_MS = 5000;
 
+const cameras = new Map();
 const wall = new Wall(document.getElementById("wall"), document.getElementById("span"));
 const events = new Events();
-const view = new EventView(() => events.load());
+const view = new EventView(events, cameras);
+const moment = new MomentView(cameras);
 let known = "";
 
 const timelines = async () => {
@@ -23,6 +28,9 @@ const hear = (message) => {
   const hasWall = message.cameras.length > 0; // a fleet has events alone
   document.getElementById("cameras").hidden = !hasWall;
   document.body.classList.toggle("events-only", !hasWall);
+  cameras.clear();
+  for (const one of message.cameras) cameras.set(one.name, one);
+  events.setZones(message.cameras.flatMap((one) => Object.keys(one.zones)));
   wall.showCameras(message.cameras, message.now);
   if (hasWall) events.setCameras(message.cameras.map((one) => one.name));
   showHealth(message.cameras, message.sinks);
@@ -31,6 +39,7 @@ const hear = (message) => {
     events.load();
     view.refresh();
     showStored();
+    refreshLearning();
     if (!hasWall) start();
   }
 };
@@ -40,15 +49,18 @@ const start = async () => {
   if (site) {
     document.getElementById("site").textContent = site.name;
     document.title = `${site.name} · stepvad`;
+    events.tellToReview(events.toReview);
     const sites = site.cameras.filter((name) => name.includes("/")).map((name) => `${name.split("/")[0]}/`);
     if (sites.length) events.setCameras([...new Set(sites), ...site.cameras]);
   }
 };
 
 const follow = () => {
-  const [kind, id] = location.hash.slice(1).split("/");
+  const [kind, id, at] = location.hash.slice(1).split("/");
+  if (kind !== "moment") moment.close();
   if (kind === "event" && id) view.open(decodeURIComponent(id));
   else view.close();
+  if (kind === "moment" && id && at) moment.open(decodeURIComponent(id), Number(at));
 };
 
 connect(hear, () => {
@@ -57,5 +69,6 @@ connect(hear, () => {
   timelines();
 });
 setInterval(timelines, REFRESH_MS);
+setInterval(refreshLearning, LEARNING_MS);
 addEventListener("hashchange", follow);
 follow();

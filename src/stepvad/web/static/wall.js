@@ -1,6 +1,8 @@
-// The wall: a card for each camera with its people on black, drawn when something is new.
+// The wall: a card for each camera with its people on black or on a drawing of the place, drawn when something is new.
+import { clear, drawSkeleton, drawZones, fit } from "./drawing.js";
+import { drawPlace } from "./places.js";
 import { Scores } from "./scores.js";
-import { duration, element, number } from "./words.js";
+import { duration, element, sentence, times } from "./words.js";
 
 const CALM = [143, 190, 224];
 const NEAR = [240, 178, 50];
@@ -19,6 +21,18 @@ const colour = (share) => {
   return `rgb(${mix(CALM, NEAR, Math.sqrt((share - NEAR_FROM) / (1 - NEAR_FROM)))})`;
 };
 
+// How many people cannot be judged, and why, in words.
+const notJudged = (unsure) => {
+  if (!unsure.length) return "";
+  const reasons = new Set(unsure.map((one) => one.doubt));
+  return `${unsure.length === 1 ? "1 person" : `${unsure.length} people`} ${[...reasons].join("; ")}`;
+};
+
+const LOADS = {
+  overloaded: "Fast movement may be missed. This machine is too slow for its cameras.",
+  "not watching": "Nobody is judged here. Tell whoever runs this site: lower the rate of the cameras, choose smaller networks, or give the machine more cores.",
+};
+
 class Card {
   constructor(name, template) {
     this.box = template.content.cloneNode(true).firstElementChild;
@@ -29,8 +43,10 @@ class Card {
     this.veil = part(".veil");
     this.state = part(".state");
     this.numbers = part(".numbers");
+    this.limit = part(".limit");
     this.drift = part(".drift");
     this.doubt = part(".doubt");
+    this.load = part(".load");
     part("h3").textContent = name;
     this.scores = new Scores(part(".scores"), name);
     this.camera = null;
@@ -57,79 +73,51 @@ class Card {
     const counted = frame.people.filter((one) => one.score !== null && !one.doubt);
     const scores = counted.map((one) => one.score);
     if (scores.length) this.scores.add(Math.floor(frame.t), Math.max(...scores));
-    // the highest score that does not count, if it would have been an event
-    const unsure = frame.people.filter((one) => one.doubt && one.of >= 1).sort((a, b) => b.of - a.of)[0];
-    this.doubt.hidden = !unsure;
-    this.doubt.textContent = unsure ? `Score ${number(unsure.score)}, ${unsure.doubt}` : "";
+    const unsure = frame.people.filter((one) => one.doubt);
+    this.doubt.hidden = !unsure.length;
+    this.doubt.textContent = notJudged(unsure);
   }
 
   draw() {
     const pen = this.canvas.getContext("2d");
-    const { width, height } = this.canvas;
-    pen.setTransform(1, 0, 0, 1, 0, 0);
-    pen.fillStyle = "#000000";
-    pen.fillRect(0, 0, width, height);
-    this.drawZones(pen, width, height);
-    if (!this.frame || !this.camera || performance.now() - this.arrived > OLD_MS) return;
-    const scale = Math.min(width / this.frame.size[0], height / this.frame.size[1]);
-    const left = (width - scale * this.frame.size[0]) / 2;
+    clear(pen);
+    if (!this.camera) return;
+    const size = this.frame?.size ?? [16, 9];
+    const view = fit(this.canvas, size);
+    this.box.dataset.place = this.frame !== null && drawPlace(pen, this.camera, view, size);
+    drawZones(pen, this.camera.zones, view, size);
+    if (!this.frame || performance.now() - this.arrived > OLD_MS) return;
     const people = [...this.frame.people].sort((a, b) => (a.of ?? -1) - (b.of ?? -1));
-    for (const one of people) this.drawPerson(pen, one, scale, left);
+    for (const one of people) this.drawPerson(pen, one, view);
     this.drawn += 1;
     this.box.dataset.drawn = this.drawn;
   }
 
-  drawZones(pen, width, height) {
-    if (!this.camera) return;
-    const ratio = devicePixelRatio || 1;
-    pen.lineWidth = ratio;
-    pen.font = `${11 * ratio}px system-ui, sans-serif`;
-    for (const [name, corners] of Object.entries(this.camera.zones)) {
-      pen.beginPath();
-      for (const [x, y] of corners) pen.lineTo(x * width, y * height);
-      pen.closePath();
-      pen.fillStyle = "rgb(86 180 233 / 0.07)";
-      pen.fill();
-      pen.strokeStyle = "rgb(86 180 233 / 0.35)";
-      pen.stroke();
-      const [x, y] = corners.reduce((a, b) => (a[0] + a[1] < b[0] + b[1] ? a : b));
-      pen.fillStyle = "rgb(160 205 236 / 0.75)";
-      pen.fillText(name, x * width + 5 * ratio, y * height + 14 * ratio);
-    }
-  }
-
-  drawPerson(pen, one, scale, left) {
+  drawPerson(pen, one, view) {
     const ratio = devicePixelRatio || 1;
     const odd = one.of !== null && one.of >= 1 && !one.doubt;
-    const at = (n) => (one.xy[2 * n] === null ? null : [left + scale * one.xy[2 * n], scale * one.xy[2 * n + 1]]);
-    pen.strokeStyle = pen.fillStyle = colour(one.doubt ? null : one.of);
-    pen.lineWidth = (odd ? 3 : 2) * ratio;
-    pen.lineCap = pen.lineJoin = "round";
-    pen.beginPath();
-    for (const [first, ...others] of this.camera.bones) {
-      const ends = [first, ...others].map(at);
-      if (ends.some((end) => end === null)) continue;
-      const [from, ...to] = ends;
-      pen.moveTo(...from);
-      pen.lineTo(...[0, 1].map((k) => to.reduce((sum, end) => sum + end[k], 0) / to.length));
-    }
-    pen.stroke();
-    const seen = one.xy.map((_, n) => (n % 2 ? null : at(n / 2))).filter((place) => place !== null);
-    if (!this.camera.bones.length) for (const [x, y] of seen) pen.fillRect(x - ratio, y - ratio, 2 * ratio, 2 * ratio);
-    if (!odd || !seen.length) return;
+    const seen = drawSkeleton(pen, one.xy, this.camera.bones, view, colour(one.doubt ? null : one.of), odd ? 3 : 2);
+    if ((!odd && !one.doubt) || !seen.length) return;
     const x = seen.reduce((sum, place) => sum + place[0], 0) / seen.length;
     const y = Math.min(...seen.map((place) => place[1]));
-    pen.font = `600 ${13 * ratio}px system-ui, sans-serif`;
+    if (one.doubt) pen.fillStyle = "#aab4bd";
+    pen.font = `${one.doubt ? 400 : 600} ${(one.doubt ? 11 : 13) * ratio}px system-ui, sans-serif`;
     pen.textAlign = "center";
-    pen.fillText(number(one.score), x, Math.max(y - 8 * ratio, 14 * ratio));
+    pen.fillText(one.doubt ? "not judged" : `${times(one.of)} the limit`, x, Math.max(y - 8 * ratio, 14 * ratio));
     pen.textAlign = "start";
   }
 
   tell(camera, now) {
     this.camera = camera;
     const since = camera.since === null ? "" : ` for ${duration(Math.max(now - camera.since, 0))}`;
+    const load = camera.load.state;
     this.box.dataset.state = camera.state;
-    const words = { online: "online", offline: `offline${since}`, failed: "given up" }[camera.state];
+    this.box.dataset.load = load;
+    const online = load === "ok" ? "online" : load;
+    const words = { online, offline: `offline${since}`, failed: "given up" }[camera.state];
+    const said = load === "ok" ? "" : `${sentence(camera.load.words)}. ${LOADS[load]}`;
+    this.load.hidden = load === "ok";
+    if (this.load.textContent !== said) this.load.textContent = said;
     if (this.state.textContent !== words) this.state.textContent = words;
     this.veil.hidden = camera.state === "online";
     this.veil.textContent = camera.reason || camera.state;
@@ -137,12 +125,14 @@ class Card {
     const parts = [
       camera.state === "online" ? people : null,
       camera.fps === null ? null : `${camera.fps.toFixed(1)} of ${camera.rate} frames/s`,
-      camera.counts.shed ? `${camera.counts.shed.toLocaleString("en")} shed` : null,
     ];
     this.numbers.textContent = parts.filter((one) => one).join(" · ");
     this.drift.hidden = !camera.drifted;
-    this.drift.textContent = camera.drifted ? `Looks different: ${camera.drift}` : "";
-    this.canvas.setAttribute("aria-label", `${camera.name}: ${words}, ${people} in view, no picture, skeletons only`);
+    this.drift.textContent = camera.drifted ? sentence(`${camera.drift}.`) : "";
+    const behind = camera.place ? "on a drawing of the place" : "no picture, skeletons only";
+    this.canvas.setAttribute("aria-label", `${camera.name}: ${words}, ${people} in view, ${behind}`);
+    this.limit.textContent = camera.threshold === null ? "No limit yet: nobody is judged" : camera.limit && `Limit: ${camera.limit}`;
+    this.limit.classList.toggle("provisional", camera.provisional || camera.threshold === null);
     this.scores.tell(camera.threshold, now);
   }
 }
@@ -156,6 +146,7 @@ export class Wall {
     this.dirty = new Set();
     this.due = false;
     span.addEventListener("change", () => this.drawScores());
+    new ResizeObserver(() => this.drawScores()).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawScores());
   }
 

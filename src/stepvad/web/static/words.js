@@ -5,7 +5,18 @@ export const number = (value) => {
   return rounded.toFixed(digits).replace("-", "\u2212");
 };
 
-export const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
+// How often the limit a score is: 1.8\u00d7.
+export const times = (share) => `${share < 10 ? share.toFixed(1) : Math.round(share)}\u00d7`;
+
+export const count = (n, noun, many = `${noun}s`) => `${n.toLocaleString("en")} ${n === 1 ? noun : many}`;
+
+// What was said of an event, in a word or two.
+export const stateOf = (event) => {
+  if (event.mark === "right") return { kind: "right", says: "right alert" };
+  if (event.mark === "normal") return { kind: "normal", says: "was normal" };
+  if (event.end_time === null) return { kind: "open", says: "going on" };
+  return event.reviewed === null ? { kind: "unseen", says: "to review" } : { kind: "seen", says: "seen" };
+};
 
 export const bytes = (n) => {
   const steps = ["B", "kB", "MB", "GB", "TB"];

@@ -1,0 +1,117 @@
+"""The settings of the page: where it listens, who is believed, and how long a log-in lasts."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from stepvad.accounts.users import Role
+from stepvad.settings.addresses import network_of, origin_of
+from stepvad.settings.section import Beside, Reference, Section
+
+HEADER = r"^[A-Za-z0-9-]{1,64}$"
+
+
+class Web(Section):
+    """The page to look at."""
+
+    enabled: bool = Field(True, description="Whether there is one.")
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 is all of them.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free one.")
+    token: Reference | None = Field(
+        None, description="env:NAME or file:PATH; else one is made and kept beside the data."
+    )
+    public_url: str | None = Field(
+        None,
+        description="The address that browsers use when a proxy is in front of the page, such as "
+        "https://cameras.example.org.",
+    )
+    trusted_proxies: list[str] = Field(
+        default_factory=list,
+        description="Addresses or networks of proxies whose X-Forwarded-For and "
+        "X-Forwarded-Proto are believed.",
+    )
+    certificate: Beside | None = Field(
+        None, description="PEM file with the certificate chain: the page itself speaks TLS."
+    )
+    key: Beside | None = Field(None, description="PEM file with the key of the certificate.")
+    accounts: Beside | None = Field(
+        None,
+        description="File of the accounts and the audit log; else accounts.db beside the data. "
+        "The page of a fleet has accounts only if this is set.",
+    )
+    audit_days: float = Field(90.0, gt=0, description="How long the audit log is kept.")
+    idle_hours: float = Field(24.0, gt=0, description="A log-in that nobody uses for so long ends.")
+    login_days: float = Field(30.0, gt=0, description="A log-in ends after so long in any case.")
+    user_header: str | None = Field(
+        None,
+        pattern=HEADER,
+        description="Header in which a trusted proxy names who has logged in there, such as "
+        "Remote-User.",
+    )
+    group_header: str | None = Field(
+        None,
+        pattern=HEADER,
+        description="Header in which the proxy names that user's groups, such as Remote-Groups.",
+    )
+    judge_groups: list[str] = Field(
+        default_factory=list, description="Groups of the proxy whose members may judge."
+    )
+    admin_groups: list[str] = Field(
+        default_factory=list, description="Groups of the proxy whose members may administer."
+    )
+    sso_role: Role | Literal["none"] = Field(
+        "look",
+        description="Role of a user of the proxy who has no account and no such group; none: "
+        "refuse them.",
+    )
+
+    @property
+    def url(self) -> str:
+        """The URL of the page for browsers."""
+        scheme = "https" if self.certificate else "http"
+        return self.public_url or f"{scheme}://{self.host}:{self.port}"
+
+    @field_validator("public_url")
+    @classmethod
+    def _public_url(cls, url: str | None) -> str | None:
+        return None if url is None else origin_of(url)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _trusted_proxies(cls, proxies: list[str]) -> list[str]:
+        return [network_of(proxy) for proxy in proxies]
+
+    @model_validator(mode="after")
+    def _tls(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError(
+                "expected certificate and key, got one of them | name both files, or none of them"
+            )
+        is_https = (self.public_url or "").startswith("https:")
+        if is_https and self.certificate is None and not self.trusted_proxies:
+            raise ValueError(
+                "expected trusted_proxies with an https public_url, got none | name the address of "
+                "the proxy, 127.0.0.1 if it runs on this machine"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sign_on(self) -> Self:
+        if self.user_header is not None and not self.trusted_proxies:
+            raise ValueError(
+                "expected trusted_proxies with user_header, got none | name the address of the "
+                "proxy that logs people in: nobody else may say who they are"
+            )
+        if self.group_header is not None and self.user_header is None:
+            raise ValueError(
+                "expected user_header with group_header, got none | name the header that holds "
+                "the user, such as Remote-User"
+            )
+        if (self.judge_groups or self.admin_groups) and self.group_header is None:
+            raise ValueError(
+                "expected group_header with judge_groups or admin_groups, got none | name the "
+                "header that holds the groups, such as Remote-Groups"
+            )
+        return self

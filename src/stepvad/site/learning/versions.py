@@ -1,0 +1,184 @@
+"""The models that a site has learned: the current one, and older ones to go back to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from stepvad.errors import ConfigError, DataError, StepvadError
+from stepvad.files import bounded
+from stepvad.files.atomic import replacing
+from stepvad.payload import Fields
+from stepvad.settings.learning import CURRENT, DIRECTORY, MODEL_NAME
+from stepvad.site.learning.recordings import Amount
+
+FACTS = "learned.json"
+VERSION = 1
+MAX_BYTES = 1 << 20
+_PART = ".part"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """What is known of a learned model."""
+
+    name: str
+    """Name of its directory: when it was made."""
+    made: float
+    """Unix time."""
+    fitted: Amount
+    """What it was fitted on."""
+    measured: Amount
+    """What its threshold was measured on: footage that it was not fitted on."""
+    marks: int
+    """Alerts marked as false that it has learned from."""
+    threshold: float
+    words: str
+    """What the threshold promises."""
+    is_provisional: bool
+    changed: str
+    """What changed from the model before, for an operator."""
+    held_out: tuple[str, ...] = field(default=())
+    """Names of the recordings that it was not fitted on."""
+    until: float = 0.0
+    """When the latest recording that it was fitted on begins; later ones are new to it."""
+    measured_until: float = 0.0
+    """The same for the recordings that its threshold was measured on."""
+
+    def write(self, directory: Path) -> None:
+        """Write it beside the model."""
+        with replacing(directory / FACTS) as temporary:
+            temporary.write_text(json.dumps({"version": VERSION, **asdict(self)}), "utf-8")
+
+    @classmethod
+    def read(cls, directory: Path) -> Learned:
+        """Read what `write` wrote."""
+        try:
+            own = Fields.of(
+                "learned model", json.loads(bounded.read(directory / FACTS, most=MAX_BYTES))
+            )
+            own.version(VERSION)
+            return cls(
+                name=own.text("name"),
+                made=own.number("made"),
+                fitted=_amount(own.fields("fitted")),
+                measured=_amount(own.fields("measured")),
+                marks=own.whole("marks"),
+                threshold=own.number("threshold"),
+                words=own.text("words"),
+                is_provisional=own.flag("is_provisional"),
+                changed=own.text("changed"),
+                held_out=own.texts("held_out"),
+                until=own.number("until"),
+                measured_until=own.number("measured_until"),
+            )
+        except (OSError, ValueError, RecursionError, StepvadError) as error:
+            raise DataError(
+                f"{directory}: expected a learned model, got: {str(error)[:200]}",
+                hint="the site can go back to another one: stepvad learning list",
+            ) from error
+
+
+class Versions:
+    """The learned models of a site, each in a directory; a link names the current one."""
+
+    def __init__(self, data: Path) -> None:
+        self.directory = data / DIRECTORY
+
+    @property
+    def current(self) -> Learned | None:
+        """The model in use; None before the first, or if its facts cannot be read."""
+        with suppress(DataError):
+            return Learned.read(self.directory / CURRENT)
+        return None
+
+    @property
+    def model(self) -> Path:
+        """The file of the model in use."""
+        return self.directory / CURRENT / MODEL_NAME
+
+    def all(self) -> list[Learned]:
+        """All models, the newest first."""
+        found = []
+        for path in self.directory.glob("*/"):
+            if path.name != CURRENT and path.suffix != _PART:
+                with suppress(DataError):
+                    found.append(Learned.read(path))
+        return sorted(found, key=lambda one: (one.made, one.name), reverse=True)
+
+    def begin(self, now: float) -> Path:
+        """An empty directory for a new model; what an interrupted round left is removed."""
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in self.directory.glob(f"*{_PART}"):
+            shutil.rmtree(path, ignore_errors=True)
+        made = self.directory / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}{_PART}"
+        made.mkdir(mode=0o700)
+        return made
+
+    def finish(self, made: Path, *, keep: int) -> Path:
+        """Make a new model the current one, and delete all but the `keep` newest older ones."""
+        path = made.with_suffix("")
+        made.rename(path)
+        self.use(path.name)
+        for old in self.all()[keep + 1 :]:
+            if old.name != path.name:
+                shutil.rmtree(self.directory / old.name, ignore_errors=True)
+        return path
+
+    def use(self, name: str) -> None:
+        """Make a kept model the current one."""
+        known = {one.name for one in self.all()}
+        if name not in known:
+            raise ConfigError(
+                f"learned model: expected one of {', '.join(sorted(known)) or 'none'}, "
+                f"got {name!r:.80}",
+                hint="stepvad learning list shows them",
+            )
+        link = self.directory / f"{CURRENT}{_PART}"
+        link.unlink(missing_ok=True)
+        link.symlink_to(name)
+        link.replace(self.directory / CURRENT)
+
+
+def _amount(own: Fields) -> Amount:
+    return Amount(own.number("hours"), own.whole("people"), own.whole("poses"))
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedFacts:
+    """A learned model as it is listed."""
+
+    name: str
+    made: float
+    hours: float
+    people: int
+    marks: int
+    threshold: float
+    promise: str
+    is_provisional: bool
+    changed: str
+    is_current: bool
+
+
+def facts(versions: Versions) -> list[LearnedFacts]:
+    """All models, the newest first."""
+    current = versions.current
+    return [
+        LearnedFacts(
+            name=one.name,
+            made=one.made,
+            hours=round((one.fitted + one.measured).hours, 3),
+            people=(one.fitted + one.measured).people,
+            marks=one.marks,
+            threshold=one.threshold,
+            promise=one.words,
+            is_provisional=one.is_provisional,
+            changed=one.changed,
+            is_current=current is not None and current.name == one.name,
+        )
+        for one in versions.all()
+    ]

@@ -1,0 +1,174 @@
+"""What marks do at a running site: thresholds rise, and poses join the normal set."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from stepvad.calibration import Marked
+from stepvad.calibration.marks import Marks, recalibrate
+from stepvad.errors import DataError, StepvadError
+from stepvad.files import bounded
+from stepvad.files.atomic import replacing
+from stepvad.formats import file_stem, normal_set
+from stepvad.incidents.review import Mark
+from stepvad.intake.models import Loaded, Models
+from stepvad.payload import Fields
+from stepvad.settings.sections import SiteSettings
+from stepvad.site.limits import LimitQueue, limit_of
+from stepvad.site.marks import marks_in
+from stepvad.site.store.eventstore import Store
+
+logger = logging.getLogger(__name__)
+
+DIRECTORY = "marks"
+"""Directory of the data directory: a file of marks and a set of poses for each model."""
+VERSION = 1
+MAX_BYTES = 1 << 24
+
+
+class MarkFollower:
+    """Updates the thresholds of a site after marks, whoever made them and wherever.
+
+    Marks from the page, from MQTT and from the command line all end in the store; this is the one
+    reader. The scores of marked alerts outlive the events, which retention deletes; their poses go
+    with the events. The files of the model are not touched.
+    """
+
+    def __init__(
+        self, settings: SiteSettings, store: Store, models: Models, limits: LimitQueue
+    ) -> None:
+        self._settings, self._store = settings, store
+        self._models, self._limits = models, limits
+        self._seen: Mapping[str, float] | None = None
+
+    def follow(self) -> None:
+        """Apply the marks to all models if they have changed since the last call."""
+        marked = self._store.marked()
+        if marked == self._seen:
+            return
+        for model in self._models.loaded():
+            self._apply(model)
+        self._seen = marked
+
+    def reload(self, path: Path) -> None:
+        """Read the calibration of a model again, and apply the marks to it."""
+        model = self._models.reload(path)
+        self._apply(model)
+        self._queue(self._models.load(path))
+
+    def _apply(self, model: Loaded) -> None:
+        """Keep the marks on events of a model, and queue the limits that follow from them."""
+        marks = marks_in(self._store, model.sha256)
+        kept = kept_beside(self._settings.data, model.sha256)
+        gone = {*marks.not_normal}
+        older = {id: one for id, one in read(kept).items() if id not in gone}
+        marks = replace(marks, normal=older | dict(marks.normal))
+        write(marks.normal, kept)
+        self._keep_poses(normal_set.beside(kept), marks)
+        before = model.calibration
+        if before is None:
+            return
+        after = recalibrate(before, marks)
+        if after.marked == before.marked:
+            return
+        self._models.calibrated(model.path, after)
+        logger.info(
+            "alerts marked as false: %d; threshold %.3g -> %.3g",
+            *(len(after.marked), before.threshold.value, after.threshold.value),
+        )
+        self._queue(self._models.load(model.path))
+
+    def _keep_poses(self, directory: Path, marks: Marks) -> None:
+        """Keep the poses of normal events as long as the events are stored, and no longer."""
+        normal_set.update(directory, marks.clips, marks.not_normal)
+        stored = {file_stem(id) for id in self._store.marked()}
+        for path in directory.glob("*.parquet"):
+            if path.stem not in stored:
+                path.unlink(missing_ok=True)
+
+    def _queue(self, model: Loaded) -> None:
+        """Queue the limits of a model's cameras."""
+        for camera in self._settings.cameras:
+            if self._settings.model_of(camera).resolve() == model.path:
+                self._limits.put(limit_of(model, camera.name, camera.threshold))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FollowMarks:
+    """The task that applies marks to the thresholds."""
+
+    follower: MarkFollower
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Apply them."""
+        self.follower.follow()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReloadCalibration:
+    """The task that puts a new calibration of a model into use."""
+
+    follower: MarkFollower
+    model: Path
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Put it into use."""
+        self.follower.reload(self.model)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MarkStoredEvent:
+    """The task that stores a mark which came from outside the page."""
+
+    store: Store
+    id: str
+    mark: Mark | None
+    by: str
+    kind: Literal["upkeep"] = "upkeep"
+
+    def run(self) -> None:
+        """Store it; a mark on an unknown event is logged and ignored."""
+        try:
+            self.store.mark(self.id, self.mark, time.time(), self.by)
+        except DataError as error:
+            logger.warning("a mark from %s is ignored: %s", self.by, error.problem)
+
+
+def kept_beside(data: Path, model_sha256: str) -> Path:
+    """The file with the marks on events that a model found."""
+    return data / DIRECTORY / f"{model_sha256[:16]}.json"
+
+
+def read(path: Path) -> dict[str, Marked]:
+    """The marks of a file; none if it is missing or unreadable."""
+    try:
+        own = Fields.of("marks", json.loads(bounded.read(path, most=MAX_BYTES)))
+        own.version(VERSION)
+        found = own.objects("normal")
+        return {
+            id: Marked(camera=one.text("camera"), peak=one.number("peak"))
+            for id, one in found.items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError, StepvadError) as error:
+        logger.warning("%s: marks of deleted events are lost: %s", path, error)
+        return {}
+
+
+def write(normal: Mapping[str, Marked], path: Path) -> None:
+    """Write the events marked as normal."""
+    if not normal and not path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    facts = {"version": VERSION, "normal": {id: asdict(one) for id, one in normal.items()}}
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(facts), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Messages to people: when they are due, what they say, and how they are sent."""

@@ -1,0 +1,197 @@
+"""Web Push to all browsers of a site in which somebody asked for notifications."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+from urllib.parse import urlsplit
+
+from stepvad.errors import MissingExtraError
+from stepvad.incidents.sink import DeliveryError
+from stepvad.payload import Fields, Json, JsonObject
+from stepvad.settings.notify import BROWSERS
+from stepvad.site.notifications.push_encryption import (
+    MOST_PLAIN,
+    authorization,
+    encrypt,
+    to_base64,
+)
+from stepvad.site.notifications.push_subscriptions import PushSubscription, PushSubscriptions
+from stepvad.site.notifications.sending import SendingProcess
+from stepvad.site.notifications.words import Notice
+
+LIFETIME_S = 4 * 3600
+"""How long a push service keeps a message for a browser that is off."""
+MOST_TRIES = 5
+"""Attempts for one browser and one message; then the others do not wait for it any longer."""
+GONE = frozenset({401, 403, 404, 410})
+"""The subscription has ended, or belongs to another key: the person must press the button again."""
+
+Outcome = Literal["taken", "gone", "refused", "failed"]
+
+logger = logging.getLogger(__name__)
+
+
+def outcome(status: int) -> Outcome:
+    """What the answer of a push service means."""
+    if 200 <= status < 300:
+        return "taken"
+    if status in GONE:
+        return "gone"
+    return "failed" if status == 0 or status == 429 or status >= 500 else "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What became of one message."""
+
+    taken: int = 0
+    gone: int = 0
+    refused: int = 0
+    failed: int = 0
+    reason: str = ""
+
+
+class BrowserTarget:
+    """Sends a message to every subscribed browser; ended subscriptions are removed.
+
+    While some fail, the message is sent again to those only, `MOST_TRIES` times each.
+    """
+
+    label = BROWSERS
+
+    def __init__(
+        self,
+        subscriptions: PushSubscriptions,
+        *,
+        contact: str = "",
+        process: SendingProcess | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`contact`: an https address that tells push services who sends; may be empty."""
+        if find_spec("cryptography") is None:
+            raise MissingExtraError("notify", "notify")
+        self._subscriptions, self._clock = subscriptions, clock
+        self._contact = contact if contact.startswith("https://") else ""
+        self._process = process or SendingProcess()
+        self._sending: Notice | None = None
+        self._tries: dict[str, int] = {}
+        """Attempts by browser for the message `_sending`; taken ones have `MOST_TRIES`."""
+
+    @property
+    def has_people(self) -> bool:
+        """Whether any browser is subscribed."""
+        return bool(self._subscriptions.all())
+
+    def check(self) -> str:
+        """How many browsers there are; no key is made yet."""
+        self._subscriptions.check()
+        n = len(self._subscriptions.all())
+        return {0: "none yet", 1: "1 browser"}.get(n, f"{n} browsers")
+
+    def send(self, notice: Notice) -> str:
+        """Send one message to all browsers that do not have it yet."""
+        if notice != self._sending:
+            self._sending, self._tries = notice, {}
+        known = self._subscriptions.all()
+        waiting = [one for one in known if self._tries.get(one.endpoint, 0) < MOST_TRIES]
+        counted = self._post(notice, waiting) if waiting else _Counted()
+        if counted.failed:
+            raise DeliveryError(
+                f"browsers: expected {len(waiting)} to get a message, got {counted.failed} push "
+                f"services that do not take it: {counted.reason}",
+                hint="check that this machine can reach the internet",
+            )
+        self._sending = None
+        return _words(len(known), counted)
+
+    def cancel(self) -> None:
+        """Kill a running send."""
+        self._process.cancel()
+
+    def _post(self, notice: Notice, to: Sequence[PushSubscription]) -> _Counted:
+        requests: list[Json] = [self._request(notice, one) for one in to]
+        answers = {
+            answer.whole("request"): answer
+            for answer in self._process.run("post", requests=requests)
+        }
+        found = {
+            one.endpoint: outcome(answers[n].whole("status") if n in answers else 0)
+            for n, one in enumerate(to)
+        }
+        reasons = [
+            _reason(one, answers.get(n))
+            for n, one in enumerate(to)
+            if found[one.endpoint] in ("failed", "refused")
+        ]
+        self._count_tries(found)
+        gone = [endpoint for endpoint, what in found.items() if what == "gone"]
+        if gone:
+            self._subscriptions.remove(gone)
+            logger.info("browsers: %d subscriptions have ended and are removed", len(gone))
+        taken = sum(what == "taken" for what in found.values())
+        failed = sum(self._tries[endpoint] < MOST_TRIES for endpoint in found)
+        refused = len(found) - taken - len(gone) - failed
+        return _Counted(taken, len(gone), refused, failed, reasons[0] if reasons else "")
+
+    def _count_tries(self, found: Mapping[str, Outcome]) -> None:
+        for endpoint, what in found.items():
+            tries = self._tries.get(endpoint, 0) + 1
+            self._tries[endpoint] = tries if what == "failed" else MOST_TRIES
+
+    def _request(self, notice: Notice, to: PushSubscription) -> JsonObject:
+        body = encrypt(payload(notice), to.keys)
+        topic = hashlib.sha256(notice.tag.encode()).digest()[:24]
+        return {
+            "url": to.endpoint,
+            "body": base64.b64encode(body).decode(),
+            "headers": {
+                "Authorization": authorization(
+                    to.endpoint, self._subscriptions.key(), self._clock(), self._contact
+                ),
+                "Content-Encoding": "aes128gcm",
+                "Content-Type": "application/octet-stream",
+                "TTL": str(LIFETIME_S),
+                "Topic": to_base64(topic),  # a newer message replaces one not yet delivered
+                "Urgency": "high",
+            },
+        }
+
+
+def payload(notice: Notice) -> bytes:
+    """What the service worker reads; long texts are cut to what a push message holds."""
+    body = notice.body
+    while True:
+        facts = {"title": notice.title, "body": body, "link": notice.link, "tag": notice.tag}
+        raw = json.dumps(facts, ensure_ascii=False).encode()
+        if len(raw) <= MOST_PLAIN or not body:
+            return raw
+        body = body[: len(body) - max((len(raw) - MOST_PLAIN) // 4, 1)]
+
+
+def _reason(one: PushSubscription, answer: Fields | None) -> str:
+    """Why a push service did not take a message; of its address the host only."""
+    host = urlsplit(one.endpoint).hostname
+    if answer is None:
+        return f"{host} did not answer in time"
+    if "words" in answer:
+        return f"{host} did not answer ({answer.text('words')})"
+    return f"{host} answered {answer.whole('status')}"
+
+
+def _words(known: int, counted: _Counted) -> str:
+    if not known:
+        return "no browser has asked for notifications yet"
+    said = [f"{counted.taken} of {known} browsers got it"]
+    if counted.gone:
+        said.append(f"{counted.gone} had ended their subscription and are removed")
+    if counted.refused:
+        said.append(f"{counted.refused} could not be reached: {counted.reason}")
+    return ", ".join(said)

@@ -1,0 +1,237 @@
+"""When a message about an event is due: quiet hours, hourly limit, repeats; no clock, no file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from stepvad.incidents.hours import WatchHours
+from stepvad.payload import Fields, JsonObject
+from stepvad.settings.notify import NotifySettings
+
+if TYPE_CHECKING:
+    from stepvad.incidents.events import ChangeKind
+    from stepvad.incidents.record import Record
+
+VERSION = 1
+WORDS_S = 4.0
+"""How long the first message waits for the words that explain the event."""
+HOUR_S = 3600.0
+MOST_EVENTS = 2000
+"""Events remembered; beyond that the oldest are forgotten."""
+
+NotificationKind = Literal["new", "again", "over"]
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationRules:
+    """Which events people hear of, and when."""
+
+    cameras: frozenset[str] = frozenset()
+    """Empty: all."""
+    zones: frozenset[str] = frozenset()
+    """Empty: all, and events outside of every zone."""
+    quiet: WatchHours = field(default=WatchHours(()))
+    """Hours without messages."""
+    drop_quiet: bool = False
+    """Whether events of quiet hours are never reported."""
+    most_per_hour: int = 12
+    repeat_s: float | None = None
+    repeat_times: int = 3
+    say_when_over: bool = False
+
+    @classmethod
+    def of(cls, settings: NotifySettings) -> NotificationRules:
+        """Build from the settings."""
+        repeat = settings.repeat_minutes
+        return cls(
+            cameras=frozenset(settings.cameras),
+            zones=frozenset(settings.zones),
+            quiet=WatchHours.parse(settings.quiet_hours),
+            drop_quiet=settings.in_quiet_hours == "drop",
+            most_per_hour=settings.most_per_hour,
+            repeat_s=None if repeat is None else 60.0 * repeat,
+            repeat_times=settings.repeat_times,
+            say_when_over=settings.say_when_over,
+        )
+
+    def concerns(self, record: Record) -> bool:
+        """Whether people hear of this event."""
+        if self.cameras and record.camera not in self.cameras:
+            return False
+        return not self.zones or not self.zones.isdisjoint(record.zones)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedEvent:
+    """An event that goes on, or of which a message is still to be sent."""
+
+    id: str
+    due: float | None
+    """Time of the next message; None if there is none to come."""
+    told: int = 0
+    """Messages sent about it."""
+    ended: bool = False
+    over_due: bool = False
+    """Whether a message that it is over is to be sent."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it can be forgotten."""
+        return self.ended and self.due is None and not self.over_due
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One message to be sent now."""
+
+    kind: NotificationKind
+    ids: tuple[str, ...]
+    """The events it is about, in the order in which they came."""
+    next_at: float | None = None
+    """If it is the last that the hourly limit allows: when the next may be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationPlan:
+    """What was sent and what is to be sent: all that must survive a restart.
+
+    It holds ids and times only, so deleting an event from the store leaves no trace of it here.
+    """
+
+    events: tuple[TrackedEvent, ...] = ()
+    sent: tuple[float, ...] = ()
+    """Times of the messages of the last hour, the oldest first."""
+
+    def of(self, id: str) -> TrackedEvent | None:
+        """The event with this id."""
+        return next((one for one in self.events if one.id == id), None)
+
+    def with_event(self, event: TrackedEvent) -> NotificationPlan:
+        """The plan with an event added or replaced; done ones are forgotten."""
+        others = [one for one in self.events if one.id != event.id]
+        if len(others) == len(self.events):
+            kept = [*others, event]
+        else:
+            kept = [event if one.id == event.id else one for one in self.events]
+        return replace(self, events=tuple(one for one in kept if not one.is_done)[-MOST_EVENTS:])
+
+    def to_json(self) -> JsonObject:
+        """Plain values for JSON."""
+        events: list[JsonObject] = [
+            {
+                "id": one.id,
+                "due": one.due,
+                "told": one.told,
+                "ended": one.ended,
+                "over_due": one.over_due,
+            }
+            for one in self.events
+        ]
+        return {"version": VERSION, "events": events, "sent": [*self.sent]}
+
+    @classmethod
+    def from_json(cls, facts: object) -> NotificationPlan:
+        """Parse the output of `to_json`; raise `DataError` if it is of another kind."""
+        own = Fields.of("notifications", facts)
+        own.version(VERSION)
+        events = [Fields.of("notification", one) for one in own.items("events")]
+        return cls(tuple(map(_tracked, events[-MOST_EVENTS:])), own.numbers("sent"))
+
+
+def _tracked(own: Fields) -> TrackedEvent:
+    return TrackedEvent(
+        own.text("id"),
+        None if own.value("due") is None else own.number("due"),
+        own.whole("told"),
+        own.flag("ended"),
+        own.flag("over_due"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Decides when messages are sent. All that is due at one time goes into one message."""
+
+    rules: NotificationRules
+
+    def changed(
+        self, plan: NotificationPlan, kind: ChangeKind, record: Record, now: float
+    ) -> NotificationPlan:
+        """The plan after a change of an event; the same change twice makes no difference."""
+        known = plan.of(record.id)
+        if kind == "end":
+            if known is None or known.ended:
+                return plan
+            over = self.rules.say_when_over and known.told > 0
+            return plan.with_event(replace(known, ended=True, over_due=over))
+        if known is None:
+            return plan.with_event(self._tracked(record, now)) if self._is_news(record) else plan
+        has_words = record.why is not None and known.told == 0
+        if has_words and known.due is not None and known.due > now:
+            return plan.with_event(replace(known, due=now))
+        return plan
+
+    def next(
+        self, plan: NotificationPlan, now: float, seen: Collection[str]
+    ) -> tuple[NotificationPlan, Notification | None]:
+        """The plan without what people have seen, and the message that is due, if one is."""
+        plan = self._current(plan, now, seen)
+        left = self.rules.most_per_hour - len(plan.sent)
+        if left <= 0 or self.rules.quiet.include(now):
+            return self._without_endings(plan), None
+        next_at = None
+        if left == 1:
+            next_at = (plan.sent[0] if plan.sent else now) + HOUR_S
+        due = [one for one in plan.events if one.due is not None and one.due <= now]
+        if new := [one.id for one in due if one.told == 0]:
+            return plan, Notification("new", tuple(new), next_at)
+        if over := [one.id for one in plan.events if one.over_due]:
+            return plan, Notification("over", tuple(over), next_at)
+        # the last message of an hour is kept for an event that nobody has heard of
+        if due and (left > 1 or self.rules.most_per_hour == 1):
+            return plan, Notification("again", tuple(one.id for one in due), next_at)
+        return plan, None
+
+    def told(
+        self, plan: NotificationPlan, message: Notification, now: float, *, counts: bool = True
+    ) -> NotificationPlan:
+        """The plan after a message was sent; it counts unless there was nobody to get it."""
+        for id in message.ids:
+            event = plan.of(id)
+            if event is None:
+                continue
+            if message.kind == "over":
+                plan = plan.with_event(replace(event, over_due=False))
+            else:
+                told = event.told + 1
+                repeats = self.rules.repeat_s is not None and told <= self.rules.repeat_times
+                due = now + (self.rules.repeat_s or 0.0) if repeats else None
+                plan = plan.with_event(replace(event, told=told, due=due))
+        return replace(plan, sent=(*plan.sent, now)) if counts else plan
+
+    def _is_news(self, record: Record) -> bool:
+        return record.is_open and self.rules.concerns(record)
+
+    def _tracked(self, record: Record, now: float) -> TrackedEvent:
+        if self.rules.drop_quiet and self.rules.quiet.include(record.start_time):
+            return TrackedEvent(record.id, None)
+        return TrackedEvent(record.id, now + WORDS_S if record.why is None else now)
+
+    def _current(
+        self, plan: NotificationPlan, now: float, seen: Collection[str]
+    ) -> NotificationPlan:
+        """Forget what was seen and what is older than an hour; bear a clock that was set back."""
+        latest = now + max(WORDS_S, self.rules.repeat_s or 0.0)
+        events = [
+            replace(one, due=None if one.due is None or one.id in seen else min(one.due, latest))
+            for one in plan.events
+        ]
+        sent = tuple(time for time in plan.sent if now - HOUR_S < time <= now)
+        return NotificationPlan(tuple(one for one in events if not one.is_done), sent)
+
+    def _without_endings(self, plan: NotificationPlan) -> NotificationPlan:
+        """That an event is over is said at once or not at all."""
+        events = (replace(one, over_due=False) for one in plan.events)
+        return replace(plan, events=tuple(one for one in events if not one.is_done))

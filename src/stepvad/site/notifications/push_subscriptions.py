@@ -1,0 +1,208 @@
+"""The browsers that want notifications, and the key that a site signs with; files of their own."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from stepvad.accounts.accounts import Accounts
+from stepvad.accounts.database import FILE_NAME as ACCOUNTS
+from stepvad.errors import ConfigError, DataError
+from stepvad.files.atomic import replacing
+from stepvad.payload import Fields, JsonObject
+from stepvad.site.notifications.planfile import DIRECTORY
+from stepvad.site.notifications.push_encryption import BrowserKeys, new_key, read_key
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+
+VERSION = 1
+MOST_BROWSERS = 64
+"""Maximum number of browsers; a new one replaces the oldest."""
+LONGEST_ENDPOINT = 1024
+MAX_BYTES = 1 << 18
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PushSubscription:
+    """One browser: the address of its push service, and its keys as it sent them."""
+
+    endpoint: str
+    p256dh: str
+    auth: str
+    since: float
+    """Unix time at which somebody asked for notifications."""
+    account: str = ""
+    """Whose browser it is; empty for a log-in without an account."""
+
+    @property
+    def keys(self) -> BrowserKeys:
+        """The decoded keys; raise `DataError` if they are none."""
+        return BrowserKeys.of(self.p256dh, self.auth)
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Raise `DataError` unless an address can be that of a public push service.
+
+    A site posts to it: an address inside of the own network would be a way to reach others there.
+    """
+    try:
+        parts = urlsplit(endpoint)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    is_public = "." in host and not host.endswith((".local", ".localhost", ".internal"))
+    try:
+        ipaddress.ip_address(host)
+        is_public = False
+    except ValueError:
+        pass
+    if parts.scheme != "https" or not is_public or "@" in parts.netloc:
+        raise DataError(
+            "subscription: expected the https address of a push service, got something else",
+            hint="press Notify this browser again",
+        )
+    if len(endpoint) > LONGEST_ENDPOINT:
+        raise DataError(
+            f"subscription: expected at most {LONGEST_ENDPOINT} characters, got {len(endpoint)}"
+        )
+
+
+class PushSubscriptions:
+    """The subscriptions of a site in a file, which is read each time.
+
+    Threads and processes may share it: the page adds browsers, deliveries remove them. A browser
+    whose account is gone gets nothing more.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        accounts: Path | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`accounts`: the file of accounts, by default that of the data directory."""
+        self._file = data / DIRECTORY / "browsers.json"
+        self._key_file = data / DIRECTORY / "browser-key.pem"
+        self._accounts = accounts or data / ACCOUNTS
+        self._clock = clock
+
+    def check(self) -> None:
+        """Raise if the key cannot be used; makes none."""
+        if self._key_file.exists():
+            self.key()
+
+    def key(self) -> EllipticCurvePrivateKey:
+        """The key that the site signs with; made at first use."""
+        with self._locked():
+            if not self._key_file.exists():
+                with replacing(self._key_file) as temporary:
+                    temporary.write_bytes(new_key())
+        try:
+            return read_key(self._key_file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{self._key_file}: expected a private key, got: {str(error)[:80]}",
+                hint="delete the file: a new one is made, and every browser must ask again",
+            ) from None
+
+    def all(self) -> list[PushSubscription]:
+        """All browsers whose account is still there, the oldest first."""
+        known = self._read()
+        missing = self._missing({one.account for one in known if one.account})
+        if missing:
+            self.remove([one.endpoint for one in known if one.account in missing])
+        return [one for one in known if one.account not in missing]
+
+    def _missing(self, names: set[str]) -> set[str]:
+        """Those of the names that have no account any more."""
+        if not names or not self._accounts.exists():
+            return names
+        accounts = Accounts(self._accounts)
+        try:
+            return names - {one.name for one in accounts.all()}
+        finally:
+            accounts.close()
+
+    def add(self, endpoint: str, p256dh: str, auth: str, account: str = "") -> None:
+        """Add or renew a browser; raise `DataError` if its keys are none."""
+        BrowserKeys.of(p256dh, auth)
+        with self._locked():
+            others = [one for one in self._read() if one.endpoint != endpoint]
+            added = PushSubscription(endpoint, p256dh, auth, self._clock(), account)
+            self._write([*others, added][-MOST_BROWSERS:])
+
+    def remove(self, endpoints: Collection[str]) -> int:
+        """Remove browsers; return how many there were."""
+        with self._locked():
+            known = self._read()
+            kept = [one for one in known if one.endpoint not in endpoints]
+            if len(kept) < len(known):
+                self._write(kept)
+            return len(known) - len(kept)
+
+    def _read(self) -> list[PushSubscription]:
+        try:
+            if self._file.stat().st_size > MAX_BYTES:
+                raise DataError(f"browsers: expected at most {MAX_BYTES} bytes, got more")
+            own = Fields.of("browsers", json.loads(self._file.read_text(encoding="utf-8")))
+            own.version(VERSION)
+            return [_subscription(one) for one in own.items("browsers")]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, RecursionError, DataError) as error:
+            logger.warning(
+                "%s: cannot be read, so no browser is notified: %s", self._file, str(error)[:200]
+            )
+            return []
+
+    def _write(self, subscriptions: list[PushSubscription]) -> None:
+        browsers: list[JsonObject] = [
+            {
+                "endpoint": one.endpoint,
+                "p256dh": one.p256dh,
+                "auth": one.auth,
+                "since": one.since,
+                "account": one.account,
+            }
+            for one in subscriptions
+        ]
+        with replacing(self._file) as temporary:
+            temporary.write_text(json.dumps({"version": VERSION, "browsers": browsers}))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Keep other threads and processes from writing."""
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = os.open(self._file.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(directory)
+
+
+def _subscription(facts: object) -> PushSubscription:
+    own = Fields.of("browser", facts)
+    made = PushSubscription(
+        own.text("endpoint"),
+        own.text("p256dh"),
+        own.text("auth"),
+        own.number("since"),
+        own.text("account") if "account" in own else "",
+    )
+    _ = made.keys
+    return made

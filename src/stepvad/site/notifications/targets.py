@@ -1,0 +1,117 @@
+"""Where messages to people go: a service that Apprise knows, or the browsers of a site."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Protocol
+from urllib.parse import unquote
+
+from stepvad.errors import ConfigError, MissingExtraError
+from stepvad.files.redaction import HIDDEN, redact
+from stepvad.files.secrets import secret
+from stepvad.incidents.sink import DeliveryError
+from stepvad.site.notifications.sending import SendingProcess
+from stepvad.site.notifications.words import Notice
+
+SHORTEST_HIDDEN = 3
+"""Parts of an address from this many characters on are hidden in errors."""
+
+
+class Target(Protocol):
+    """Takes messages to one address or one group of people."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in the settings; no secret."""
+        ...
+
+    @property
+    def has_people(self) -> bool:
+        """Whether anybody would get a message now."""
+        ...
+
+    def check(self) -> str:
+        """What it is, in words; raise `ConfigError` if it cannot work. Connects to nobody."""
+        ...
+
+    def send(self, notice: Notice) -> str:
+        """Send; return in words what came back, or raise `DeliveryError`."""
+        ...
+
+    def cancel(self) -> None:
+        """Give up a running `send`; thread-safe."""
+        ...
+
+
+class AppriseTarget:
+    """One address of a service that Apprise knows; the address is a secret."""
+
+    def __init__(self, reference: str, process: SendingProcess | None = None) -> None:
+        if find_spec("apprise") is None:
+            raise MissingExtraError("notify", "notify")
+        self.label = reference
+        self.has_people = True
+        self._url = secret(reference)
+        self._service = service_of(self._url)
+        self._process = process or SendingProcess()
+
+    def check(self) -> str:
+        """Whether Apprise understands the address."""
+        ok, words = self._run("check")
+        if not ok:
+            raise ConfigError(
+                f"{self.label}: expected an address that Apprise knows, got: "
+                f"{words or 'something else'}",
+                hint="for example ntfy://ntfy.sh/TOPIC or mailto://USER:PASSWORD@HOST?to=ADDRESS",
+            )
+        return f"a {self._service} address"
+
+    def send(self, notice: Notice) -> str:
+        """Send one message."""
+        ok, words = self._run("notify", title=notice.title, body=notice.text)
+        if not ok:
+            raise DeliveryError(
+                f"{self._service} of {self.label}: expected the service to take a message, got: "
+                f"{words.rstrip('.') or 'a refusal without a reason'}",
+                hint="check the address, and that the service can be reached from here",
+            )
+        return f"the {self._service} service took it"
+
+    def cancel(self) -> None:
+        """Kill a running send."""
+        self._process.cancel()
+
+    def _run(self, task: str, **facts: str) -> tuple[bool, str]:
+        answers = self._process.run(task, url=self._url, **facts)
+        if not answers:
+            return False, f"no answer in {self._process.deadline_s} s"
+        return answers[0].flag("ok"), without(self._url, answers[0].text("words"))
+
+
+def service_of(url: str) -> str:
+    """The service of an address, such as ntfy; it tells nothing secret."""
+    scheme = url.partition("://")[0]
+    return scheme if re.fullmatch(r"[A-Za-z0-9+.-]{2,20}", scheme) else "unknown"
+
+
+def without(url: str, text: str) -> str:
+    """A text with every part of an address hidden but for its scheme.
+
+    Any part may be the secret: the host of a Telegram address is its token.
+    """
+    text = redact(text.replace(url, HIDDEN))
+    for part in _parts(url):
+        text = re.sub(re.escape(part), HIDDEN, text, flags=re.IGNORECASE)
+    return text
+
+
+def _parts(url: str) -> Sequence[str]:
+    """The parts of an address, the longest first; of its query the values only."""
+    rest = url.partition("://")[2] or url
+    path, _, query = rest.partition("?")
+    values = [pair.partition("=")[2] for pair in re.split("[&;]", query)]
+    whole = [*re.split(r"[/:@,]", path), *path.split("/"), *values]
+    found = {*whole, *map(unquote, whole)}
+    return sorted((one for one in found if len(one) >= SHORTEST_HIDDEN), key=len, reverse=True)

@@ -1,0 +1,183 @@
+"""What a message to people says, in words for a guard."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+from stepvad.incidents.camera_events import WENT_DOWN, WENT_DOWN_WORDS
+
+if TYPE_CHECKING:
+    from stepvad.incidents.record import Record
+    from stepvad.settings.web import Web
+    from stepvad.site.notifications.plan import NotificationKind
+
+LISTED = 5
+"""Events that a message describes; of more it says the number only."""
+MOST_WHY = 240
+"""Longest explanation, in characters; the rest is on the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message as people read it."""
+
+    title: str
+    body: str
+    link: str = ""
+    """The address of the event or of the list of events; empty if nobody could open it."""
+    tag: str = ""
+    """Messages with the same tag replace each other on a screen."""
+
+    @property
+    def text(self) -> str:
+        """The body with the link, for services that show text only."""
+        return f"{self.body}\n{self.link}" if self.link else self.body
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeWords:
+    """Turns events into messages."""
+
+    site: str
+    page: str = ""
+    """Address of the page without a slash at its end; empty: no links."""
+    zone: tzinfo | None = None
+    """Time zone of the times; None: that of the machine."""
+
+    def notice(
+        self,
+        kind: NotificationKind,
+        records: Sequence[Record],
+        now: float,
+        *,
+        next_at: float | None = None,
+    ) -> Notice:
+        """The message about one event or several."""
+        if len(records) == 1:
+            made = self._one(kind, records[0], now)
+        else:
+            made = self._several(kind, records, now)
+        if next_at is None:
+            return made
+        limit = (
+            "That is the most for one hour: further events come in one message from "
+            f"{self._clock(next_at)} on."
+        )
+        return Notice(made.title, f"{made.body}\n{limit}", made.link, made.tag)
+
+    def test(self, name: str) -> Notice:
+        """A message that shows that messages arrive."""
+        return Notice(
+            f"{self.site}: test",
+            f"This is how alerts for {name} arrive. Nothing has happened.",
+            f"{self.page}/" if self.page else "",
+            "test",
+        )
+
+    def _one(self, kind: NotificationKind, record: Record, now: float) -> Notice:
+        match kind:
+            case "new":
+                says = what(record)
+            case "again":
+                says = f"Nobody has looked yet. {what(record)}"
+            case "over":
+                says = f"Over after {lasted(record)}"
+        body = f"{says}. {self._when(record.start_time, now)}"
+        link = f"{self.page}/#event/{quote(record.id, safe='')}" if self.page else ""
+        return Notice(place(record), body, link, record.id)
+
+    def _several(self, kind: NotificationKind, records: Sequence[Record], now: float) -> Notice:
+        counts = Counter(_name(record.camera) for record in records)
+        cameras = ", ".join(f"{camera} {n}" for camera, n in counts.most_common(LISTED))
+        ending = {"new": "", "again": ", nobody has looked yet", "over": ", over"}[kind]
+        lines = [
+            f"{self._when(one.start_time, now)} {place(one)}: {_lower(what(one))}"
+            for one in records[-LISTED:]
+        ]
+        if len(records) > LISTED:
+            lines.insert(0, f"{cameras}. The latest {LISTED}:")
+        return Notice(
+            f"{self.site}: {len(records)} events{ending}",
+            "\n".join(lines),
+            f"{self.page}/#events" if self.page else "",
+            f"events {kind}",
+        )
+
+    def _clock(self, time: float) -> str:
+        return datetime.fromtimestamp(time, self.zone).strftime("%H:%M")
+
+    def _when(self, time: float, now: float) -> str:
+        """The time, with the day if it was another one."""
+        then, today = (datetime.fromtimestamp(one, self.zone) for one in (time, now))
+        clock = then.strftime("%H:%M:%S")
+        if then.date() == today.date():
+            return clock
+        return f"{then.day} {then.strftime('%b')} {clock}"
+
+
+def place(record: Record) -> str:
+    """Where it happens: the camera and its zones."""
+    return ", ".join([_name(record.camera), *record.zones])
+
+
+def what(record: Record) -> str:
+    """What happens, as a sentence without its full stop."""
+    why = (record.why or "").rstrip(".")
+    if len(why) > MOST_WHY:
+        why = f"{why[: MOST_WHY - 1].rstrip()}…"
+    if record.label == WENT_DOWN:
+        more = why.removeprefix(WENT_DOWN_WORDS).removeprefix("; ")
+        return f"Someone {WENT_DOWN_WORDS}" + (f": {more}" if more else "")
+    return "Someone is moving unusually" + (f": {why}" if why else "")
+
+
+def lasted(record: Record) -> str:
+    """How long an event took."""
+    seconds = max((record.end_time or record.start_time) - record.start_time, 0.0)
+    if seconds < 60:
+        return f"{max(round(seconds), 1)} s"
+    return f"{int(seconds // 60)} min {round(seconds % 60)} s"
+
+
+def page_address(web: Web) -> str:
+    """The address of the page in messages; empty if there is none that anybody could open."""
+    if not web.enabled:
+        return ""
+    if web.public_url:
+        return web.public_url.rstrip("/")
+    if web.port == 0:
+        return ""
+    scheme = "https" if web.certificate else "http"
+    host = socket.gethostname() if _is_everywhere(web.host) else web.host
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{web.port}"
+
+
+def opens_here_only(page: str) -> bool:
+    """Whether the links of messages work on this machine only."""
+    host = urlsplit(page).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_everywhere(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _name(camera: str) -> str:
+    return camera[:1].upper() + camera[1:]
+
+
+def _lower(words: str) -> str:
+    return words[:1].lower() + words[1:]

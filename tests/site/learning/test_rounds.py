@@ -1,0 +1,189 @@
+"""Rounds of learning on recorded walkers: fit, calibrate, go back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stepvad.benchmark.walkers import make_clips
+from stepvad.calibration import file
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.errors import ConfigError, DataError
+from stepvad.formats import write_clip
+from stepvad.poses import Clip
+from stepvad.settings.file import load
+from stepvad.settings.sections import SiteSettings
+from stepvad.site.explainer import packed
+from stepvad.site.learning import rounds
+from stepvad.site.learning.versions import Learned, Versions, facts
+from stepvad.site.store.eventstore import FILE_NAME, Store
+from tests.site.learning.recorded import BEGIN, record_clips
+from tests.site.records import record
+
+SITE = """
+[[cameras]]
+name = "yard"
+url = "demo:"
+rate = 25.0
+[learning]
+keep = 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training of seconds."""
+    small = replace(Config.footage(), fps=25.0, width=32, sigma_width=16, max_steps=40, K=24)
+    monkeypatch.setattr(rounds, "config_for", lambda settings, poses: small)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> SiteSettings:
+    path = tmp_path / "site.toml"
+    path.write_text(SITE)
+    settings = load(path)
+    Store(settings.data / FILE_NAME).close()
+    return settings
+
+
+@pytest.fixture(scope="module")
+def walks() -> list[Clip]:
+    """Normal walks of a few seconds each."""
+    return [clip for clip, _ in make_clips(9, seed=3, seconds=6.0, anomalies=False)]
+
+
+def alert(settings: SiteSettings, clip: Clip, begin: float, mark: str | None) -> str:
+    """A stored event with its poses, judged or not."""
+    store = Store(settings.data / FILE_NAME)
+    one = replace(
+        record("yard", round(begin)), start_time=begin, tracks=tuple(t.id for t in clip.tracks)
+    )
+    store.change("new", one)
+    store.change("end", one.ended("calm", begin + 6))
+    store.put_poses(one.id, packed(clip))
+    if mark is not None:
+        store.mark(one.id, mark, time.time())  # type: ignore[arg-type]
+    store.close()
+    return one.id
+
+
+def test_a_site_fits_and_calibrates_on_its_recordings(
+    site: SiteSettings, walks: Sequence[Clip]
+) -> None:
+    record_clips(site.data, "yard", walks[:6])
+    learned = rounds.fit(site, now=BEGIN)
+    versions = Versions(site.data)
+    assert versions.current == learned
+    assert (learned.is_provisional, learned.marks) == (True, 0)
+    assert len(learned.held_out) == 2
+    assert learned.fitted.poses > learned.measured.poses > 0
+    assert learned.changed.startswith("Learned from ")
+    made = file.read(file.beside(versions.model))
+    assert made.model_sha256 == Detector.load(versions.model).model.sha256
+    assert made.threshold.value == learned.threshold
+    assert [*made.counted] == ["yard"]
+
+    record_clips(site.data, "yard", walks[6:], BEGIN + 7200)
+    after = rounds.calibrate(site)
+    assert after.measured.poses > learned.measured.poses
+    assert (after.name, after.fitted, after.until) == (learned.name, learned.fitted, learned.until)
+    again = file.read(file.beside(versions.model))
+    assert again.threshold.hours > made.threshold.hours
+    assert again.model_sha256 == made.model_sha256
+
+
+def test_nobody_learns_from_alerts_unless_they_were_normal(
+    site: SiteSettings, walks: Sequence[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_clips(site.data, "yard", walks[:6])
+    fitted: list[list[str]] = []
+    plain = Detector.fit
+
+    def fit(clips: Sequence[Clip], *more: object, **options: object) -> Detector:
+        fitted.append([clip.name for clip in clips])
+        return plain(clips, *more, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Detector, "fit", fit)
+    rounds.fit(site, now=BEGIN)
+    everything = len(fitted[-1])
+    alert(site, walks[7], BEGIN, None)  # covers the first recording
+    right = alert(site, walks[8], BEGIN + 120, "right")  # and the second
+    normal = alert(site, walks[6], BEGIN + 9000, "normal")
+    learned = rounds.fit(site, now=BEGIN + 10)
+    names = fitted[-1]
+    assert sum(name.startswith("yard-") for name in names) == everything - 2
+    assert any(name.startswith(normal) for name in names)
+    assert not any(name.startswith(right) for name in names)
+    assert not {*names} & {*learned.held_out}  # its limit is set on what it has not seen
+    assert learned.marks == 1
+    assert "of 1 alerts marked as normal would not come again" in learned.changed
+    assert "of 1 right alerts would come again" in learned.changed
+
+
+def test_normal_alerts_are_learned_from_after_their_poses_left_the_store(
+    site: SiteSettings, walks: Sequence[Clip]
+) -> None:
+    record_clips(site.data, "yard", walks[:6])
+    id = alert(site, walks[6], BEGIN + 9000, "normal")
+    kept = site.data / "marks" / "0123.normal"
+    kept.mkdir(parents=True)
+    write_clip(replace(walks[6], name=id), kept / f"{id}.parquet")
+    with closing(Store(site.data / FILE_NAME)) as store, store._database.write() as connection:
+        connection.execute("DELETE FROM poses")
+    assert rounds.fit(site, now=BEGIN).marks == 1
+
+
+def test_older_models_are_kept_to_go_back_to_and_no_more_than_asked(
+    site: SiteSettings, walks: Sequence[Clip]
+) -> None:
+    record_clips(site.data, "yard", walks[:6])
+    names = [rounds.fit(site, now=BEGIN + 100 * n).name for n in range(3)]
+    versions = Versions(site.data)
+    assert [one.name for one in versions.all()] == names[:0:-1]  # keep = 1, and the current one
+    versions.use(names[1])
+    assert [one.name for one in facts(versions) if one.is_current] == [names[1]]
+    assert versions.model.resolve().parent.name == names[1]
+    with pytest.raises(ConfigError, match=r"expected one of .* got 'nobody'"):
+        versions.use("nobody")
+    with pytest.raises(ConfigError):
+        versions.use("../../etc")
+
+
+def test_an_interrupted_round_leaves_the_model_as_it_was(
+    site: SiteSettings, walks: Sequence[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_clips(site.data, "yard", walks[:6])
+    first = rounds.fit(site, now=BEGIN)
+
+    def fail(*_: object) -> str:
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(rounds, "changes", fail)
+    with pytest.raises(RuntimeError, match="killed"):
+        rounds.fit(site, now=BEGIN + 10)
+    versions = Versions(site.data)
+    assert versions.current == first
+    monkeypatch.undo()
+    versions.begin(BEGIN + 20).rmdir()
+    assert [path.name for path in sorted(versions.directory.iterdir())] == [first.name, "current"]
+
+
+def test_without_footage_nothing_is_learned(site: SiteSettings, walks: Sequence[Clip]) -> None:
+    with pytest.raises(DataError, match="expected recorded poses to learn from, got none"):
+        rounds.fit(site)
+    with pytest.raises(DataError, match="expected a learned model, got none"):
+        rounds.calibrate(site)
+
+
+def test_facts_that_cannot_be_read_are_no_model(site: SiteSettings, tmp_path: Path) -> None:
+    for text in ("{", "[]", '{"version": 9}', '{"version": 1}'):
+        (tmp_path / "learned.json").write_text(text)
+        with pytest.raises(DataError, match="expected a learned model, got"):
+            Learned.read(tmp_path)
+    assert Versions(site.data).current is None

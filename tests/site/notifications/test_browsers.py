@@ -1,0 +1,214 @@
+"""Web Push to a push service on localhost, read as a browser reads it."""
+
+from __future__ import annotations
+
+import json
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from stepvad.accounts.accounts import Accounts
+from stepvad.errors import ConfigError, DataError
+from stepvad.incidents.sink import DeliveryError
+from stepvad.site.notifications.browsers import MOST_TRIES, BrowserTarget, outcome, payload
+from stepvad.site.notifications.push_encryption import MOST_PLAIN, public_point, to_base64
+from stepvad.site.notifications.push_subscriptions import (
+    MOST_BROWSERS,
+    PushSubscriptions,
+    check_endpoint,
+)
+from stepvad.site.notifications.words import Notice
+from tests.site.notifications.pushes import Browser, push_service
+from tests.video.servers import free_port
+
+NOTICE = Notice(
+    "Yard, Tür", "Someone is moving unusually. 14:03:22", "https://m.example/#event/1", "1"
+)
+
+
+@pytest.fixture
+def subscriptions(tmp_path: Path) -> PushSubscriptions:
+    return PushSubscriptions(tmp_path / "data", clock=lambda: 1000.0)
+
+
+def subscribe(subscriptions: PushSubscriptions, endpoint: str) -> Browser:
+    browser = Browser()
+    subscriptions.add(endpoint, browser.p256dh, browser.auth)
+    return browser
+
+
+@pytest.mark.slow
+def test_every_browser_reads_the_message(
+    subscriptions: PushSubscriptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with push_service(tmp_path) as service:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
+        browsers = {
+            f"/send/{n}": subscribe(subscriptions, f"{service.address}/send/{n}") for n in range(3)
+        }
+        target = BrowserTarget(subscriptions, contact="https://m.example")
+        assert target.check() == "3 browsers"
+        assert target.send(NOTICE) == "3 of 3 browsers got it"
+    assert {path for path, _, _ in service.got} == {*browsers}
+    for path, headers, body in service.got:
+        assert json.loads(browsers[path].read(body)) == {
+            "title": "Yard, Tür",
+            "body": "Someone is moving unusually. 14:03:22",
+            "link": "https://m.example/#event/1",
+            "tag": "1",
+        }
+        assert headers["Content-Encoding"] == "aes128gcm"
+        assert int(headers["TTL"]) > 3600, "a phone may be off for a while"
+        assert headers["Urgency"] == "high"
+        assert len(headers["Topic"]) == 32
+        key = to_base64(public_point(subscriptions.key()))
+        assert headers["Authorization"].endswith(f", k={key}")
+
+
+@pytest.mark.slow
+def test_ended_subscriptions_are_removed_and_failures_tried_again_for_those_only(
+    subscriptions: PushSubscriptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with push_service(tmp_path) as service:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
+        for path in ("fine", "gone", "lost", "busy", "odd"):
+            subscribe(subscriptions, f"{service.address}/{path}")
+        service.statuses = {"/gone": 410, "/lost": 404, "/busy": 503, "/odd": 413}
+        target = BrowserTarget(subscriptions)
+        with pytest.raises(DeliveryError, match="1 push services that do not take it: localhost"):
+            target.send(NOTICE)
+        left = [one.endpoint.rpartition("/")[2] for one in subscriptions.all()]
+        assert left == ["fine", "busy", "odd"]
+        service.got.clear()
+        service.statuses = {}
+        assert target.send(NOTICE) == "1 of 3 browsers got it"
+        assert [path for path, _, _ in service.got] == ["/busy"], "the others have it"
+        service.got.clear()
+        assert target.send(NOTICE) == "3 of 3 browsers got it", "a new message goes to all"
+
+
+@pytest.mark.slow
+def test_one_broken_service_does_not_stop_messages_for_ever(
+    subscriptions: PushSubscriptions,
+) -> None:
+    subscribe(subscriptions, f"https://127.0.0.1:{free_port()}/x")
+    target = BrowserTarget(subscriptions)
+    for _ in range(MOST_TRIES - 1):
+        with pytest.raises(DeliveryError, match=r"127\.0\.0\.1 did not answer \(ConnectError\)"):
+            target.send(NOTICE)
+    assert "1 could not be reached" in target.send(NOTICE)
+
+
+def test_without_browsers_there_is_nothing_to_do(subscriptions: PushSubscriptions) -> None:
+    target = BrowserTarget(subscriptions)
+    assert target.check() == "none yet"
+    assert target.send(NOTICE) == "no browser has asked for notifications yet"
+
+
+@pytest.mark.parametrize(
+    ("status", "what"),
+    [(201, "taken"), (404, "gone"), (410, "gone"), (403, "gone"), (429, "failed"), (0, "failed"),
+     (502, "failed"), (413, "refused"), (301, "refused")],
+)  # fmt: skip
+def test_what_an_answer_means(status: int, what: str) -> None:
+    assert outcome(status) == what
+
+
+def test_a_long_message_is_cut_to_what_a_push_holds() -> None:
+    raw = payload(Notice("t", "ü" * 5000, "https://x.y", "z"))
+    assert MOST_PLAIN - 50 < len(raw) <= MOST_PLAIN
+    assert json.loads(raw)["link"] == "https://x.y"
+
+
+def test_files_are_for_the_owner_only_and_survive(
+    subscriptions: PushSubscriptions, tmp_path: Path
+) -> None:
+    browser = subscribe(subscriptions, "https://push.example/1")
+    key = public_point(subscriptions.key())
+    again = PushSubscriptions(tmp_path / "data")
+    assert public_point(again.key()) == key
+    (one,) = again.all()
+    assert (one.endpoint, one.p256dh, one.since) == ("https://push.example/1", browser.p256dh, 1e3)
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode)
+        for path in (tmp_path / "data" / "notifications").iterdir()
+    }
+    assert modes == {"browsers.json": 0o600, "browser-key.pem": 0o600}
+
+
+def test_the_number_of_browsers_is_bounded_and_each_is_there_once(
+    subscriptions: PushSubscriptions,
+) -> None:
+    for n in range(MOST_BROWSERS + 2):
+        subscribe(subscriptions, f"https://push.example/{n}")
+    subscribe(subscriptions, "https://push.example/5")
+    found = [one.endpoint.rpartition("/")[2] for one in subscriptions.all()]
+    assert len(found) == len({*found}) == MOST_BROWSERS
+    assert found[0] == "2"
+    assert found[-1] == "5"
+    assert subscriptions.remove(["https://push.example/5", "https://other.example"]) == 1
+
+
+def test_threads_lose_no_subscription(subscriptions: PushSubscriptions, tmp_path: Path) -> None:
+    def add(n: int) -> None:
+        own = PushSubscriptions(tmp_path / "data")
+        for m in range(5):
+            subscribe(own, f"https://push.example/{n}/{m}")
+
+    threads = [threading.Thread(target=add, args=[n]) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(subscriptions.all()) == 20
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"version": 2, "browsers": []}', '{"browsers": [{}]}'])
+def test_a_damaged_file_notifies_nobody_and_stops_nothing(
+    subscriptions: PushSubscriptions, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    subscribe(subscriptions, "https://push.example/1")
+    (tmp_path / "data" / "notifications" / "browsers.json").write_text(text)
+    assert subscriptions.all() == []
+    assert "cannot be read" in caplog.text
+
+
+def test_a_damaged_key_is_said(subscriptions: PushSubscriptions, tmp_path: Path) -> None:
+    subscriptions.key()
+    (tmp_path / "data" / "notifications" / "browser-key.pem").write_text("x")
+    with pytest.raises(ConfigError, match="expected a private key"):
+        BrowserTarget(subscriptions).check()
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["http://push.example/x", "https://localhost/x", "https://10.0.0.1/x", "https://[::1]/x",
+     "https://printer.local/x", "https://me@push.example/x", "https://push.example:x/", "x",
+     "https://intranet/x", "https://push.example/" + "x" * 2000],
+)  # fmt: skip
+def test_an_address_that_is_no_public_push_service_is_refused(endpoint: str) -> None:
+    with pytest.raises(DataError, match="subscription: expected"):
+        check_endpoint(endpoint)
+
+
+def test_the_push_services_of_browsers_are_accepted() -> None:
+    for host in ("fcm.googleapis.com", "updates.push.services.mozilla.com", "web.push.apple.com"):
+        check_endpoint(f"https://{host}/a/b?c")
+
+
+def test_whoever_has_no_account_any_more_gets_no_message(tmp_path: Path) -> None:
+    accounts = Accounts(tmp_path / "accounts.db")
+    subscriptions = PushSubscriptions(tmp_path)
+    for name in ("ada", "bob"):
+        accounts.add(name, "look")
+        keys = Browser()
+        subscriptions.add(f"https://push.example.org/{name}", keys.p256dh, keys.auth, name)
+    keys = Browser()
+    subscriptions.add("https://push.example.org/token", keys.p256dh, keys.auth)
+    assert len(subscriptions.all()) == 3
+    accounts.remove("bob")
+    accounts.close()
+    assert [one.account for one in subscriptions.all()] == ["ada", ""]
+    assert [one.account for one in subscriptions._read()] == ["ada", ""]  # for good

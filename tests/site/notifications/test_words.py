@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from stepvad.incidents.camera_events import WENT_DOWN
+from stepvad.settings.web import Web
+from stepvad.site.notifications.words import (
+    MOST_WHY,
+    Notice,
+    NoticeWords,
+    opens_here_only,
+    page_address,
+)
+from tests.site.records import record
+
+NOON = datetime(2026, 3, 1, 14, 3, 22, tzinfo=UTC).timestamp()
+WORDS = NoticeWords("mill", "https://mill.example.org", UTC)
+
+
+def test_a_guard_reads_where_what_and_when() -> None:
+    one = record(start_time=NOON, zones=("door",), why="left leg bends far more than usual")
+    assert WORDS.notice("new", [one], NOON + 5) == Notice(
+        "Yard, door",
+        "Someone is moving unusually: left leg bends far more than usual. 14:03:22",
+        f"https://mill.example.org/#event/{one.id}",
+        one.id,
+    )
+
+
+def test_an_event_without_words_zones_and_page_is_told_too() -> None:
+    one = record(start_time=NOON, zones=())
+    told = NoticeWords("mill", "", UTC).notice("new", [one], NOON)
+    assert told == Notice("Yard", "Someone is moving unusually. 14:03:22", "", one.id)
+    assert told.text == told.body
+
+
+def test_somebody_who_went_down() -> None:
+    why = "went down fast and was not seen again; left arm raised"
+    one = record(start_time=NOON, label=WENT_DOWN, why=why)
+    body = WORDS.notice("new", [one], NOON).body
+    assert body == "Someone went down fast and was not seen again: left arm raised. 14:03:22"
+    one = record(start_time=NOON, label=WENT_DOWN, why="went down fast and was not seen again")
+    body = WORDS.notice("new", [one], NOON).body
+    assert body == "Someone went down fast and was not seen again. 14:03:22"
+
+
+def test_repeats_and_endings() -> None:
+    one = record(start_time=NOON).ended("calm", NOON + 12.3)
+    again = WORDS.notice("again", [one], NOON)
+    assert again.body == "Nobody has looked yet. Someone is moving unusually. 14:03:22"
+    assert again.tag == WORDS.notice("new", [one], NOON).tag, "it replaces the first"
+    assert WORDS.notice("over", [one], NOON).body == "Over after 12 s. 14:03:22"
+    long = record(start_time=NOON).ended("calm", NOON + 125)
+    assert WORDS.notice("over", [long], NOON).body == "Over after 2 min 5 s. 14:03:22"
+
+
+def test_several_events_in_one_message() -> None:
+    two = [record("gate", 1, start_time=NOON - 86400, zones=()), record(start_time=NOON, why="x y")]
+    told = WORDS.notice("new", two, NOON)
+    assert told.title == "mill: 2 events"
+    assert told.body.splitlines() == [
+        "28 Feb 14:03:22 Gate: someone is moving unusually",
+        "14:03:22 Yard, gate: someone is moving unusually: x y",
+    ]
+    assert told.text.endswith("\nhttps://mill.example.org/#events")
+    assert WORDS.notice("again", two, NOON).title == "mill: 2 events, nobody has looked yet"
+
+
+def test_many_events_are_counted() -> None:
+    many = [record("gate" if n % 4 else "yard", n, start_time=NOON + n) for n in range(40)]
+    lines = WORDS.notice("new", many, NOON, next_at=NOON + 3600).body.splitlines()
+    assert lines[0] == "Gate 30, Yard 10. The latest 5:"
+    assert len(lines) == 7
+    assert lines[-1] == (
+        "That is the most for one hour: further events come in one message from 15:03 on."
+    )
+
+
+def test_long_explanations_are_cut() -> None:
+    body = WORDS.notice("new", [record(start_time=NOON, why="long " * 200)], NOON).body
+    assert len(body) < MOST_WHY + 60
+    assert "…" in body
+
+
+@pytest.mark.parametrize(
+    ("web", "address"),
+    [
+        (Web(), "http://127.0.0.1:8080"),
+        (Web(host="::1"), "http://[::1]:8080"),
+        (Web(host="0.0.0.0", port=81), f"http://{socket.gethostname()}:81"),
+        (Web(certificate=Path("c"), key=Path("k"), host="mill"), "https://mill:8080"),
+        (Web(public_url="https://a.example", trusted_proxies=["127.0.0.1"]), "https://a.example"),
+        (Web(port=0), ""),
+        (Web(enabled=False), ""),
+    ],
+)
+def test_the_address_in_messages_is_one_that_opens(web: Web, address: str) -> None:
+    assert page_address(web) == address
+
+
+def test_an_address_of_this_machine_only_is_known() -> None:
+    assert opens_here_only("http://127.0.0.1:80")
+    assert opens_here_only("http://localhost:80")
+    assert not opens_here_only("http://mill:80")

@@ -1,0 +1,270 @@
+"""The sink for people: what it sends of stored events, after restarts and while services fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stepvad.errors import ConfigError
+from stepvad.incidents.record import Record
+from stepvad.incidents.sink import DeliveryError
+from stepvad.site.delivery import SinkDelivery
+from stepvad.site.notifications.plan import NotificationRules, Scheduler
+from stepvad.site.notifications.planfile import load_plan, plan_file
+from stepvad.site.notifications.words import Notice, NoticeWords
+from stepvad.site.sinks.notify import LONGEST_S, Notify
+from stepvad.site.store.eventstore import Store
+from tests.site.receivers import start, stop, web_server
+from tests.site.records import record
+from tests.site.sites import Running, one_person, pose_camera, write_site
+from tests.video.servers import wait_until
+
+NOW = 1_700_000_000.0
+
+
+class People:
+    """A target that fails as it is told."""
+
+    label = "env:PEOPLE"
+    has_people = True
+
+    def __init__(self) -> None:
+        self.got: list[Notice] = []
+        self.failures: list[DeliveryError] = []
+        self.wrong: ConfigError | None = None
+        self.cancelled = False
+
+    def check(self) -> str:
+        if self.wrong is not None:
+            raise self.wrong
+        return "people"
+
+    def send(self, notice: Notice) -> str:
+        if self.failures:
+            raise self.failures.pop(0)
+        self.got.append(notice)
+        return "fine"
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Bench:
+    """A store, people, and a sink that can be started again; the clock is the test's."""
+
+    def __init__(self, directory: Path, **rules: Any) -> None:
+        self.now, self.people, self.directory = NOW, People(), directory
+        self.store = Store(directory / "events.db", ["notify:people"], clock=lambda: self.now)
+        self.rules = NotificationRules(**({"most_per_hour": 100} | rules))
+        self.restart()
+
+    def restart(self) -> None:
+        """All that is not on disk is lost."""
+        words = NoticeWords("mill", "http://mill")
+        file = plan_file(self.directory, "notify:people")
+        self.sink = Notify(
+            *("notify:people", self.people, Scheduler(self.rules), words, self.store, file),
+            monotonic=lambda: self.now,
+        )
+
+    def happen(self, number: int = 0, **changes: Any) -> Record:
+        facts: dict[str, Any] = {"start_time": self.now, "why": "left arm raised"} | changes
+        one = record(number=number, **facts)
+        self.store.change("new", one)
+        return one
+
+    def deliver(self) -> None:
+        """What a delivery does with what waits."""
+        for waiting in self.store.pending("notify:people"):
+            self.sink.send(waiting.kind, waiting.message)
+            self.store.delivered("notify:people", waiting.seq)
+
+    def tick(self, seconds: float = 0.0) -> bool:
+        self.now += seconds
+        self.deliver()
+        return self.sink.send_due()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.store.close()
+
+
+def test_one_message_for_an_event_with_a_link_to_it(bench: Bench) -> None:
+    one = bench.happen()
+    assert bench.tick()
+    bench.store.change("update", replace(one, score=9.0, top_score=9.0))
+    bench.store.change("end", replace(one, score=9.0, top_score=9.0).ended("calm", NOW + 5))
+    assert not bench.tick(60)
+    (told,) = bench.people.got
+    assert told.title == "Yard, gate"
+    assert told.body.startswith("Someone is moving unusually: left arm raised. ")
+    assert told.link == f"http://mill/#event/{one.id}"
+
+
+def test_the_words_are_those_of_the_store_when_it_is_sent(bench: Bench) -> None:
+    one = bench.happen(why=None)
+    assert not bench.tick(1)
+    bench.store.change("update", replace(one, why="right leg lifted"))
+    assert bench.tick(1)
+    assert "right leg lifted" in bench.people.got[0].body
+
+
+def test_nothing_is_sent_of_what_was_deleted(bench: Bench) -> None:
+    one = bench.happen(why=None)
+    bench.tick()
+    bench.store.delete(ids=[one.id], include_open=True)
+    assert not bench.tick(60)
+    assert bench.people.got == []
+    assert load_plan(plan_file(bench.directory, "notify:people")).events == ()
+
+
+def test_after_a_restart_nothing_is_sent_twice_and_repeats_go_on(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, repeat_s=300.0, repeat_times=2)
+    one = bench.happen()
+    assert bench.tick()
+    bench.restart()
+    bench.sink.send("new", bench_message(one))  # not yet marked as delivered when it died
+    assert not bench.tick(299)
+    bench.restart()
+    assert bench.tick(1)
+    assert [told.body.startswith("Nobody has looked yet.") for told in bench.people.got] == [
+        *(False, True)
+    ]
+    bench.store.see(one.id, bench.now, "guard")
+    bench.restart()
+    assert not bench.tick(300)
+    bench.store.close()
+
+
+def bench_message(one: Record) -> Any:
+    from stepvad.incidents.record import message
+
+    return message("new", None, one)
+
+
+def test_the_hourly_limit_survives_a_restart(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, most_per_hour=2)
+    for number in range(4):
+        bench.happen(number)
+        bench.tick(1)
+        bench.restart()
+    assert len(bench.people.got) == 2
+    assert "further events come in one message" in bench.people.got[1].body
+    assert bench.tick(3600)
+    assert bench.people.got[2].title == "mill: 2 events"
+    bench.store.close()
+
+
+def test_what_nobody_could_get_does_not_count(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, most_per_hour=1)
+    bench.people.has_people = False
+    for number in range(5):
+        bench.happen(number)
+        assert not bench.tick(1)
+    bench.people.has_people = True
+    assert not bench.tick(1), "what happened before somebody asked is no news"
+    bench.happen(5)
+    assert bench.tick(1)
+    assert [told.title for told in bench.people.got] == ["Yard, gate"]
+    bench.store.close()
+
+
+def test_a_failure_is_tried_again_later_and_nothing_is_lost(bench: Bench) -> None:
+    bench.people.failures = [DeliveryError("down"), DeliveryError("down")]
+    bench.happen()
+    with pytest.raises(DeliveryError, match="down"):
+        bench.tick()
+    assert not bench.tick(0.5), "not at once"
+    bench.happen(1)
+    with pytest.raises(DeliveryError, match="down"):
+        bench.tick(10)
+    bench.restart()
+    assert bench.tick(10)
+    assert [told.title for told in bench.people.got] == ["mill: 2 events"]
+
+
+def test_a_wrong_address_is_found_before_the_first_event(bench: Bench) -> None:
+    bench.people.wrong = ConfigError("env:PEOPLE: expected an address", hint="mend it")
+    with pytest.raises(DeliveryError, match="expected an address; mend it"):
+        bench.tick()
+    assert not bench.tick(1), "it is not checked all the time"
+    bench.people.wrong = None
+    bench.happen()
+    assert bench.tick(LONGEST_S)
+
+
+def test_a_damaged_plan_is_said_and_starts_afresh(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.happen()
+    bench.tick()
+    file = plan_file(bench.directory, "notify:people")
+    assert file.stat().st_mode & 0o777 == 0o600
+    for text in ("{", json.dumps({"version": 9}), " " * (1 << 21)):
+        file.write_text(text)
+        bench.restart()
+        assert "start afresh" in caplog.text
+        caplog.clear()
+
+
+def test_a_delivery_sends_when_it_is_due_and_shows_failures(tmp_path: Path) -> None:
+    store = Store(tmp_path / "events.db", ["notify:people"])
+    people = People()
+    people.failures = [DeliveryError("the service is down")]
+    sink = Notify(
+        *("notify:people", people, Scheduler(NotificationRules()), NoticeWords("mill"), store),
+        tmp_path / "plan.json",
+    )
+    delivery = SinkDelivery(store, sink)
+    running = start(delivery)
+    store.change("new", record(why=None))
+    wait_until(lambda: delivery.last_error == "the service is down")
+    store.change("update", record(why="x", score=4.5))
+    wait_until(lambda: store.lag("notify:people") == 0)
+    assert delivery.last_error == "the service is down", "a message taken down is not yet sent"
+    wait_until(lambda: len(people.got) == 1)
+    wait_until(lambda: delivery.last_error is None)
+    assert (delivery.sent, delivery.failures) == (1, 1)
+    stop(running, delivery)
+    assert people.cancelled
+    store.close()
+
+
+@pytest.mark.slow
+def test_a_site_that_is_killed_in_the_middle_of_repeats_goes_on_with_them(tmp_path: Path) -> None:
+    """Repeats every 3 s; the site is killed with kill -9 after the second message."""
+    with web_server() as server:
+        server.statuses = [200] * 100
+        people = (
+            '[[sinks.notify]]\nto = ["env:PEOPLE"]\nrepeat_minutes = 0.05\nrepeat_times = 6\n'
+            'cameras = ["door"]\n'
+        )
+        clip = one_person(120.0, every_s=120.0, for_s=4.0, phase_s=118.0)
+        path = write_site(tmp_path, pose_camera("door", clip, tmp_path), people)
+        address = f"json://{server.address.removeprefix('http://')}/hook"
+        with Running(path, more={"PEOPLE": address}) as site:
+            wait_until(lambda: len(server.got) >= 2, 60)
+            plan = plan_file(site.data, "notify:people")
+            wait_until(lambda: load_plan(plan).events[0].told >= 2, 30)
+            first = site.processes()["site"]
+            pose_camera("door", one_person(120.0, for_s=0.0), tmp_path)  # nothing happens again
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: site.processes().get("site", first) != first, 30)
+            wait_until(lambda: len(server.got) >= 7, 60)
+            assert site.stop() == 0
+            assert len(site.events()) == 1
+        bodies = [json.loads(one.body)["message"] for one in server.got]
+        assert len(bodies) == 7, "one message and six repeats, before and after the kill"
+        assert not bodies[0].startswith("Nobody has looked yet.")
+        assert all(body.startswith("Nobody has looked yet.") for body in bodies[1:])
+        assert address not in site.log.read_text()

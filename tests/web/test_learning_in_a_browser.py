@@ -1,0 +1,148 @@
+"""A site without a model in Chromium: it learns, alerts, is corrected, and learns from that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import httpx
+import pytest
+
+from stepvad.services.page import serve_page
+from stepvad.settings.file import load
+from stepvad.settings.token import token_of
+from stepvad.site.app import Site
+from stepvad.site.learning.schedule import RoundKind
+from tests.accessibility import violations
+from tests.browser import CHROMIUM, Page, browser
+from tests.site.learning.recorded import record_clips
+from tests.site.sites import one_person, pose_camera
+from tests.video.servers import free_port, wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+
+SMALL_ROUND = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from stepvad.config import Config
+from stepvad.settings.file import load
+from stepvad.site.learning import rounds
+small = replace(Config.footage(), fps=12.5, width=64, sigma_width=16, max_steps=80, K=24)
+rounds.config_for = lambda settings, poses: small
+kind, settings = sys.argv[1:]
+getattr(rounds, kind)(load(Path(settings)))
+"""
+"""A round as the site runs it, with a network that trains in seconds."""
+
+
+class RestartingSite:
+    """A site that starts again with every new model, as `stepvad watch` does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.settings = path, load(path)
+        self.starts = 0
+        self._ended = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _start(self, kind: RoundKind, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-c", SMALL_ROUND, kind, str(self.path)]
+        return subprocess.Popen(words, stderr=errors)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._stop = stop = threading.Event()
+            self.starts += 1
+            site = Site(self.settings, serve=serve_page, rounds=self._start, reload=stop.set)
+            site.run(stop)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._stop.set()
+        self._thread.join(60.0)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[RestartingSite]:
+    """A camera that has recorded somebody walking, and now sees a jumble every 9 seconds."""
+    walk = [one_person(40.0, every_s=1e9, phase_s=1e8 + k) for k in range(6)]
+    camera = pose_camera("yard", one_person(36.0), tmp_path).replace("threshold = 20.0\n", "")
+    path = tmp_path / "site.toml"
+    web = f"[web]\nport = {free_port()}\n[learning]\nfit_hours = []\n"
+    path.write_text(camera + web)
+    record_clips(tmp_path / "site-data", "yard", walk, time.time() - 7200)
+    running = RestartingSite(path)
+    yield running
+    running.close()
+
+
+def asker(site: RestartingSite) -> Callable[..., Any]:
+    token = token_of(site.settings)
+
+    def ask(path: str, method: str = "GET") -> Any:
+        url = f"{site.settings.web.url}{path}"
+        try:
+            answer = httpx.request(method, url, headers={"Authorization": f"Bearer {token}"})
+            return answer.json() if answer.is_success else None
+        except httpx.HTTPError:  # it is starting again
+            return None
+
+    return ask
+
+
+def threshold(ask: Callable[..., Any]) -> float | None:
+    cameras = ask("/api/cameras")
+    return cameras[0]["threshold"] if cameras else None
+
+
+def log_in(page: Page, site: RestartingSite) -> None:
+    page.call("Page.navigate", url=f"{site.settings.web.url}/login")
+    page.wait("document.activeElement?.name === 'token'")
+    page.call("Input.insertText", text=token_of(site.settings))
+    page.press("Enter", "Enter", "\r")
+    page.wait("location.pathname === '/' && !!document.querySelector('.camera')")
+
+
+def test_a_mark_made_in_the_browser_changes_the_threshold_and_the_next_model(
+    site: RestartingSite, tmp_path: Path
+) -> None:
+    ask = asker(site)
+    wait_until(lambda: threshold(ask) is not None, 90.0)  # it has learned and started again
+    assert site.starts == 2
+    (camera,) = ask("/api/cameras")
+    assert (camera["provisional"], "no promise yet" in camera["limit"]) == (True, True)
+    wait_until(lambda: bool((ask("/api/events?open=false") or {}).get("events")), 60.0)
+    before = threshold(ask)
+    assert before is not None
+    with browser(tmp_path / "profile") as page:
+        log_in(page, site)
+        page.wait("document.getElementById('learning').textContent.includes('provisional')")
+        page.wait("!!document.querySelector('#list li[data-open=false] a')")
+        page.run("document.querySelector('#list li[data-open=false] a').click()")
+        page.wait("document.getElementById('event').open")
+        page.press("n", "KeyN", "n")  # this was normal
+        wait_until(lambda: (threshold(ask) or 0.0) > before, 30.0)
+        page.wait("document.getElementById('precision').textContent.includes('yard')")
+        assert violations(page) == []
+    (event,) = [one for one in ask("/api/events")["events"] if one["mark"] == "normal"]
+    after = threshold(ask)
+    assert after is not None
+    assert after >= event["top_score"]  # the same alert would not be raised again
+    first = ask("/api/learning")["models"]
+    assert [one["marks"] for one in first] == [0]
+    assert ask("/api/learning/fit", "POST") is not None
+    wait_until(lambda: len((ask("/api/learning") or {}).get("models", [])) == 2, 90.0)
+    new, old = ask("/api/learning")["models"]
+    assert (new["marks"], new["is_current"], old["is_current"]) == (1, True, False)
+    assert "alerts marked as normal would not come again" in new["changed"]
+    wait_until(lambda: site.starts == 3, 30.0)

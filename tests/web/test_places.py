@@ -1,0 +1,164 @@
+"""The drawing of a place over HTTP, and from a real camera to the page in Chromium."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from stepvad.accounts.accounts import Accounts
+from stepvad.intake.place_drawings import PLACES, SIGNATURE, PlaceDrawings, to_png
+from stepvad.video.pixels import Image
+from stepvad.video.place_drawing import draw_place, drawing_bytes
+from tests.browser import CHROMIUM, Page, browser
+from tests.site.sites import Running, write_networks, write_site
+from tests.video.clips import write_images
+from tests.video.graphs import yolox_of_bright
+from tests.video.servers import SLOWER, free_port, wait_until
+from tests.video.test_place_drawing import people
+from tests.web.people import browser_of, with_people
+from tests.web.sites import BEARER, HERE, TOKEN, Site
+from tests.web.test_in_a_browser import go, log_in
+
+PICTURES = os.environ.get("STEPVAD_TEST_PICTURES")
+"""A directory for pictures of the page, to be looked at by people."""
+SIDE = 240
+LIT = """((x, y) => {
+  const canvas = document.querySelector('.camera .people');
+  const { width, height } = canvas;
+  const copy = Object.assign(document.createElement('canvas'), { width, height });
+  const pen = copy.getContext('2d', { willReadFrequently: true });
+  pen.drawImage(canvas, 0, 0);
+  const side = Math.min(width, height); // the picture is square, the card may be wider
+  const at = (share, all) => Math.round((all - side) / 2 + share * side);
+  const { data } = pen.getImageData(at(x, width) - 4, at(y, height) - 4, 9, 9);
+  return Math.max(...data.filter((_, n) => n % 4 < 3));
+})"""
+"""How bright the wall is around a place, given as fractions of the picture."""
+
+
+@pytest.fixture
+def drawn(mill: Site) -> Site:
+    """A site whose yard has a drawing."""
+    yard, gate = mill.settings.cameras
+    cameras = [yard.model_copy(update={"draw_place": True}), gate]
+    mill.settings = mill.settings.model_copy(update={"cameras": cameras})
+    folder = mill.settings.data / PLACES
+    folder.mkdir()
+    (folder / "yard.png").write_bytes(to_png(bytes(drawing_bytes((64, 48))), (64, 48)))
+    mill.drawings = PlaceDrawings(mill.settings, mill.status)
+    return mill
+
+
+def test_a_drawing_is_shown_listed_and_deleted(drawn: Site) -> None:
+    client = TestClient(drawn.app(), base_url=HERE, headers=BEARER)
+    file = drawn.settings.data / PLACES / "yard.png"
+    version = client.get("/api/cameras/yard").json()["place"]
+    assert version == file.stat().st_mtime_ns // 1_000_000
+    assert client.get("/api/cameras/gate").json()["place"] is None
+    shown = client.get("/api/cameras/yard/place")
+    assert (shown.status_code, shown.headers["content-type"]) == (200, "image/png")
+    assert shown.content == file.read_bytes()
+    assert shown.content.startswith(SIGNATURE)
+    (kept,) = [k for k in client.get("/api/stored").json()["kept"] if "drawings" in k["what"]]
+    assert (kept["count"], kept["bytes"]) == (1, len(shown.content))
+    assert client.delete("/api/cameras/yard/place").status_code == 204
+    assert not file.exists()
+    assert client.get("/api/cameras/yard").json()["place"] is None
+    assert not [k for k in client.get("/api/stored").json()["kept"] if "drawings" in k["what"]]
+
+
+@pytest.mark.parametrize("camera", ["gate", "nowhere", "..%2Ftoken"])
+def test_where_there_is_no_drawing_the_answer_is_404(drawn: Site, camera: str) -> None:
+    client = TestClient(drawn.app(), base_url=HERE, headers=BEARER)
+    for method in ("GET", "DELETE"):
+        assert client.request(method, f"/api/cameras/{camera}/place").status_code == 404
+
+
+def test_a_guard_sees_a_drawing_and_does_not_delete_it(drawn: Site, tmp_path: Path) -> None:
+    accounts = with_people(Accounts(tmp_path / "accounts.db"))
+    guard = browser_of(drawn.app(accounts=accounts), "jan")
+    assert guard.get("/api/cameras/yard/place").status_code == 200
+    assert guard.delete("/api/cameras/yard/place").status_code == 403
+    assert guard.get("/api/cameras/yard/place").status_code == 200
+    accounts.close()
+
+
+def scene() -> list[Image]:
+    """Two seconds with somebody in bright light at the left, then six of an empty dark room."""
+    empty = np.full((SIDE, SIDE, 3), 10, np.uint8)
+    empty[SIDE // 4 :, SIDE // 2 : SIDE // 2 + SIDE // 4] = 90  # a door
+    lit = np.full((SIDE, SIDE, 3), 230, np.uint8)
+    lit[SIDE // 2 :, SIDE // 8 : SIDE // 4] = 20  # somebody
+    return [lit] * 20 + [empty] * 60
+
+
+def write_room(directory: Path, port: int) -> Path:
+    networks = write_networks(directory)
+    cell = [0.0, 0.0, float(np.log(3)), float(np.log(4)), 0.95, 0.95]
+    yolox_of_bright(directory / "yolox_tiny.onnx", 36, cell)
+    write_images(directory / "room.mkv", np.stack(scene()))
+    camera = (
+        '[[cameras]]\nname = "room"\nurl = "room.mkv"\nrate = 10.0\nthreshold = 20.0\n'
+        "loop = true\ndraw_place = true\n"
+    )
+    (directory / "token").write_text(TOKEN)
+    (directory / "token").chmod(0o600)
+    web = f'[web]\nport = {port}\ntoken = "file:token"\n'
+    return write_site(directory, camera, networks, more=web)
+
+
+def check_wall(page: Page) -> None:
+    """The door is painted and the person is not."""
+    page.wait("document.querySelector('.camera').dataset.place === 'true'")
+    assert page.run(f"{LIT}(0.5, 0.8)") > 60, "the left side of the door"
+    assert page.run(f"{LIT}(0.75, 0.8)") > 60
+    assert page.run(f"{LIT}(0.625, 0.25)") > 60, "its top"
+    assert page.run(f"{LIT}(0.625, 0.8)") < 20, "within it"
+    assert page.run("document.querySelector('.people').getAttribute('aria-label')").endswith(
+        "on a drawing of the place"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_camera_draws_its_place_and_the_page_paints_it(tmp_path: Path) -> None:
+    port = free_port()
+    settings = write_room(tmp_path, port)
+    assert tomllib.loads(settings.read_text())["cameras"][0]["draw_place"]
+    file = tmp_path / "site-data" / PLACES / "room.png"
+    with Running(settings) as site, browser(tmp_path / "profile") as page:
+        wait_until(file.exists, 90 * SLOWER)
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        first = file.stat().st_mtime_ns
+        assert file.read_bytes() == to_png(edges_of_the_empty_room(), (SIDE, SIDE))
+        log_in(page, f"http://127.0.0.1:{port}/")
+        page.complaints.clear()
+        check_wall(page)
+        loaded = sum("/place?" in url for url in page.requests)
+        if PICTURES:
+            page.picture(Path(PICTURES) / "place-wall.png")
+        assert loaded == 1
+        gone = page.run(
+            "fetch('/api/cameras/room/place', {method: 'DELETE'}).then((a) => a.status)", wait=True
+        )
+        assert gone == 204
+        page.wait("document.querySelector('.camera').dataset.place === 'false'")
+        wait_until(lambda: file.exists() and file.stat().st_mtime_ns != first, 60 * SLOWER)
+        check_wall(page)
+        go(page, f"http://127.0.0.1:{port}/settings")
+        page.wait("!document.getElementById('draw-again').hidden")
+        assert page.run("document.querySelector('[name=draw_place]').checked")
+        assert page.complaints == []
+        assert site.stop() == 0
+
+
+def edges_of_the_empty_room() -> bytes:
+    drawing = draw_place(scene()[-1], people(), 0.25)
+    assert drawing is not None
+    return drawing

@@ -1,0 +1,330 @@
+"""The settings API: the file is read, checked and changed; cameras are tried, sinks tested."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from stepvad.intake import demo
+from stepvad.settings.file import load
+from stepvad.site import camera_trial
+from stepvad.site.editor import SettingsEditor
+from tests.site.receivers import web_server
+from tests.site.sites import video_camera, write_networks
+from tests.web.sites import BEARER, HERE, Site
+
+TEXT = f"""\
+# The mill.
+name = "mill"
+model = "{demo.MODEL}"
+
+# by the gate
+[[cameras]]
+name = "gate"
+url = "demo:" # the bundled scene
+rate = 12.5
+zones.left = [[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]
+
+[sinks.file]
+path = "events.jsonl"
+"""
+ZONE = [[0.1, 0.2], [0.3, 0.2], [0.3, 0.6]]
+
+
+class Editing:
+    """A site with a settings file, and somebody who may change it."""
+
+    def __init__(self, mill: Site, directory: Path, text: str = TEXT) -> None:
+        self.file = directory / "site.toml"
+        self.file.write_text(text)
+        self.restarts = 0
+        mill.editor = SettingsEditor(self.file, load(self.file), self._restart)
+        self.client = TestClient(mill.app(), base_url=HERE, headers=BEARER)
+
+    def _restart(self) -> None:
+        self.restarts += 1
+
+    def settings(self) -> dict[str, Any]:
+        answer = self.client.get("/api/settings")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def edit(self, *edits: dict[str, Any], digest: str | None = None) -> tuple[int, Any]:
+        digest = digest or self.settings()["digest"]
+        body = {"digest": digest, "edits": edits}
+        answer = self.client.patch("/api/settings", json=body)
+        return answer.status_code, answer.json()
+
+    def post(self, path: str, **body: object) -> tuple[int, Any]:
+        answer = self.client.post(f"/api/settings/{path}", json=body)
+        return answer.status_code, answer.json()
+
+
+@pytest.fixture
+def editing(mill: Site, tmp_path: Path) -> Editing:
+    (tmp_path / "files").mkdir()
+    return Editing(mill, tmp_path / "files")
+
+
+def test_the_file_is_read_with_its_values(editing: Editing) -> None:
+    told = editing.settings()
+    assert told["text"] == TEXT
+    assert told["wrong"] is None
+    (gate,) = told["values"]["cameras"]
+    assert (gate["name"], gate["url"], gate["rate"], gate["threshold"]) == (
+        *("gate", "demo:", 12.5),
+        None,
+    )
+    assert gate["zones"] == {"left": [[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]}
+    assert told["values"]["sinks"] == ["file"]
+    assert told["values"]["retention"]["events_days"] == 30
+
+
+def test_edits_are_saved_together_and_the_site_starts_again_once(editing: Editing) -> None:
+    status, told = editing.edit(
+        {"edit": "add camera", "keys": {"name": "yard", "url": "demo:", "rate": 12.5}},
+        {"edit": "set zone", "camera": "gate", "zone": "door", "corners": ZONE},
+        {"edit": "change section", "section": "retention", "keys": {"events_days": 3}},
+    )
+    assert (status, told["restarts"]) == (200, True)
+    assert editing.restarts == 1
+    text = editing.file.read_text()
+    assert told["text"] == text
+    assert told["digest"] == editing.settings()["digest"]
+    assert text.startswith("# The mill.\n")
+    assert "zones.door = [[0.1, 0.2], [0.3, 0.2], [0.3, 0.6]]\n" in text
+    assert [camera.name for camera in load(editing.file).cameras] == ["gate", "yard"]
+    assert (editing.file.parent / "site.toml.before").read_text() == TEXT
+
+
+def test_what_changes_nothing_starts_nothing_again(editing: Editing) -> None:
+    status, told = editing.edit({"edit": "change camera", "camera": "gate", "keys": {"rate": 12.5}})
+    assert (status, told["restarts"], editing.restarts) == (200, False, 0)
+
+
+@pytest.mark.parametrize(
+    ("edit", "line", "words"),
+    [
+        ({"keys": {"rate": -3}}, 9, "cameras.rate: expected greater than 0, got -3"),
+        ({"keys": {"hours": ["8-18"]}}, 11, "expected hours as HH:MM-HH:MM, got '8-18'"),
+        ({"keys": {"credentials": "admin:secret"}}, 11, "expected env:NAME or file:PATH"),
+        ({"keys": {"url": "ftp://a/b"}}, 8, "expected one of rtsp, rtsps"),
+        ({"keys": {"colour": "red"}}, 11, "expected a known key, got 'colour'"),
+    ],
+)
+def test_a_broken_edit_is_refused_with_its_line(
+    editing: Editing, edit: dict[str, Any], line: int, words: str
+) -> None:
+    status, told = editing.edit({"edit": "change camera", "camera": "gate"} | edit)
+    assert status == 422
+    wrong = told["detail"]
+    assert words in wrong["problem"]
+    assert wrong["line"] == line
+    assert wrong["excerpt"].startswith(next(iter(edit["keys"])))
+    assert editing.file.read_text() == TEXT
+    assert editing.restarts == 0
+    assert [one.name for one in editing.file.parent.iterdir()] == ["site.toml"]
+
+
+def test_what_would_not_start_is_refused(editing: Editing) -> None:
+    status, told = editing.edit(
+        {"edit": "change camera", "camera": "gate", "keys": {"model": "none.safetensors"}}
+    )
+    assert status == 422
+    assert "none.safetensors" in told["detail"]["problem"]
+    assert editing.file.read_text() == TEXT
+
+
+def test_a_change_by_hand_is_not_overwritten(editing: Editing) -> None:
+    digest = editing.settings()["digest"]
+    by_hand = TEXT.replace("12.5", "10")
+    editing.file.write_text(by_hand)
+    status, told = editing.edit({"edit": "remove camera", "camera": "gate"}, digest=digest)
+    assert status == 409
+    assert "was changed since" in told["detail"]["problem"]
+    assert "load it again" in told["detail"]["hint"]
+    answer = editing.client.put("/api/settings", json={"digest": digest, "text": TEXT})
+    assert answer.status_code == 409
+    assert editing.file.read_text() == by_hand
+
+
+def test_the_whole_text_is_saved_or_refused(editing: Editing) -> None:
+    digest = editing.settings()["digest"]
+    broken = TEXT.replace("rate = 12.5", "rate = fast")
+    answer = editing.client.put("/api/settings", json={"digest": digest, "text": broken})
+    assert answer.status_code == 422
+    assert answer.json()["detail"]["line"] == 9
+    assert editing.file.read_text() == TEXT
+    text = TEXT.replace("rate = 12.5", "rate = 10 # slower")
+    answer = editing.client.put("/api/settings", json={"digest": digest, "text": text})
+    assert answer.status_code == 200
+    assert editing.file.read_text() == text
+    assert editing.restarts == 1
+
+
+def test_a_file_that_was_broken_by_hand_is_shown_with_the_line(editing: Editing) -> None:
+    editing.file.write_text(TEXT.replace("rate = 12.5", "ratte = 12.5"))
+    told = editing.settings()
+    assert told["values"] is None
+    assert told["wrong"]["line"] == 9
+    assert "got 'ratte'" in told["wrong"]["problem"]
+
+
+def test_a_text_is_checked_without_saving_it(editing: Editing) -> None:
+    status, told = editing.post("check", text=TEXT)
+    assert (status, told["ok"]) == (200, True)
+    assert told["lines"][0].startswith("ok: camera gate: alerts from a score of")
+    status, told = editing.post("check", text=TEXT.replace("12.5", "0"))
+    assert (status, told["ok"], told["wrong"]["line"]) == (200, False, 9)
+    assert editing.file.read_text() == TEXT
+
+
+def test_a_port_that_another_program_has_is_refused(editing: Editing) -> None:
+    import socket
+
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        text = f"{TEXT}\n[web]\nport = {other.getsockname()[1]}\n"
+        _, told = editing.post("check", text=text)
+    assert "Address already in use" in told["wrong"]["problem"]
+
+
+def test_without_a_file_every_route_says_so(client: TestClient) -> None:
+    for answer in (
+        client.get("/api/settings"),
+        client.put("/api/settings", json={"digest": "", "text": ""}),
+        client.post("/api/settings/check", json={"text": ""}),
+        client.post("/api/settings/try-camera", json={"keys": {}}),
+        client.post("/api/settings/test-sink", json={"name": "file"}),
+    ):
+        assert answer.status_code == 404
+        assert "no settings file" in answer.json()["detail"]["problem"]
+
+
+def test_a_camera_of_poses_is_tried(editing: Editing) -> None:
+    status, told = editing.post("try-camera", keys={"url": "demo:"})
+    assert (status, told["problem"], told["size"]) == (200, "", [1280, 720])
+    assert told["people"]
+    assert all(len(person) == 17 for person in told["people"])
+    assert [0, 5, 6] in told["bones"]
+
+
+@pytest.mark.slow
+def test_a_camera_with_pictures_is_tried_with_the_networks_of_the_site(
+    mill: Site, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    networks, video = write_networks(files), video_camera("walk", files, n_frames=20)
+    assert video
+    editing = Editing(mill, files, TEXT + networks)
+    status, told = editing.post("try-camera", keys={"url": "walk.mkv"})
+    assert (status, told["problem"]) == (200, "")
+    assert len(told["people"]) == 1
+    (person,) = told["people"]
+    width, height = told["size"]
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in person)
+    _, told = editing.post("try-camera", keys={"url": "none.mkv"})
+    assert "expected a video file, got no file" in told["problem"]
+
+
+@pytest.mark.slow
+def test_a_camera_that_does_not_answer_is_said_without_its_password(
+    mill: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOOR", "admin:tops3cret")
+    files = tmp_path / "files"
+    files.mkdir()
+    editing = Editing(mill, files, TEXT + write_networks(files))
+    keys = {"url": "rtsp://127.0.0.1:9/stream", "credentials": "env:DOOR"}
+    status, told = editing.post("try-camera", keys=keys)
+    assert status == 200
+    assert "refused" in told["problem"]
+    assert "tops3cret" not in json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({}, "cameras.url: expected a value, got none"),
+        ({"url": "ftp://host/a"}, "expected one of rtsp"),
+        ({"url": "rtsp://a:b@host/1"}, "expected an address without credentials"),
+        ({"url": "rtsp://host/1", "credentials": "a:b"}, "expected env:NAME or file:PATH"),
+    ],
+)
+def test_what_the_file_may_not_have_is_not_tried(
+    editing: Editing, keys: dict[str, str], words: str
+) -> None:
+    status, told = editing.post("try-camera", keys=keys)
+    assert status == 422
+    assert words in told["detail"]["problem"]
+    assert "a:b" not in json.dumps(told)
+
+
+def test_one_camera_is_tried_at_a_time(editing: Editing, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, over = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> camera_trial.CameraProblem:
+        began.set()
+        over.wait(30)
+        return camera_trial.CameraProblem("over")
+
+    monkeypatch.setattr("stepvad.site.editor.try_camera", slow)
+    asked = {"keys": {"url": "demo:"}}
+    first = threading.Thread(target=editing.post, args=["try-camera"], kwargs=asked)
+    first.start()
+    assert began.wait(30)
+    status, told = editing.post("try-camera", keys={"url": "demo:"})
+    over.set()
+    first.join()
+    assert status == 409
+    assert "another camera is being tried" in told["detail"]["problem"]
+
+
+def test_a_trial_has_a_deadline(editing: Editing) -> None:
+    assert editing.file
+    found = camera_trial.try_camera(
+        load(editing.file).cameras[0], load(editing.file).pose, "text", within_s=0.0
+    )
+    assert found == camera_trial.CameraProblem("no picture within 0 s")
+
+
+def test_a_test_goes_through_the_sink(editing: Editing) -> None:
+    status, told = editing.post("test-sink", name="file")
+    assert (status, told["outcome"]) == (200, "sent")
+    lines = (editing.file.parent / "events.jsonl").read_text().splitlines()
+    new, end = map(json.loads, lines)
+    assert (new["type"], end["type"]) == ("new", "end")
+    assert (new["after"]["label"], new["after"]["camera"]) == ("test", "gate")
+    assert end["after"]["id"] == new["after"]["id"]
+    status, told = editing.post("test-sink", name="mqtt")
+    assert told == {
+        "outcome": "failed",
+        "words": "sink: expected one of the site, got 'mqtt'; its sinks: file",
+    }
+
+
+@pytest.mark.slow
+def test_a_webhook_says_what_it_answered(mill: Site, tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    with web_server() as server:
+        hook = f'[[sinks.webhooks]]\nname = "desk"\nurl = "{server.address}/hook"\n'
+        editing = Editing(mill, files, TEXT + hook)
+        _, told = editing.post("test-sink", name="webhook:desk")
+        assert told["outcome"] == "sent"
+        assert [json.loads(one.body)["type"] for one in server.got] == [
+            "dev.stepvad.event.new",
+            "dev.stepvad.event.end",
+        ]
+        assert not (files / "events.jsonl").exists()  # the other sink got nothing
+        server.statuses.append(404)
+        _, told = editing.post("test-sink", name="webhook:desk")
+        assert told["outcome"] == "failed"
+        assert "expected 2xx, got 404" in told["words"]

@@ -1,0 +1,167 @@
+"""Single sign-on through nginx as the guide sets it up, with a stand-in for Authelia."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.browser import CHROMIUM, Page, browser
+from tests.video.servers import free_port
+from tests.web.certificates import Certificate, make_certificate
+from tests.web.nginx import NAME, NGINX, SIGN_ON_GUIDE, nginx
+from tests.web.served import page_process
+from tests.web.test_behind_nginx import flags
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(NGINX is None, reason="needs nginx"),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]
+PORTAL = "https://login.example.org/"
+GROUPS = {"eva": "operations", "ben": "guards,visitors", "zoe": ""}
+
+
+class StandIn(BaseHTTPRequestHandler):
+    """Answers /api/authz/auth-request as Authelia does; a cookie says who has logged in."""
+
+    gone: frozenset[str] = frozenset()
+
+    def do_GET(self) -> None:
+        user = self.headers.get("Cookie", "").partition("sso=")[2].partition(";")[0]
+        if user not in GROUPS or user in self.gone:
+            self.send_response(401)
+            self.send_header("Location", PORTAL)
+        else:
+            self.send_response(200)
+            self.send_header("Remote-User", user)
+            self.send_header("Remote-Groups", GROUPS[user])
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Front(NamedTuple):
+    """A proxy with single sign-on, and the page behind it."""
+
+    port: int
+    page_port: int
+    certificate: Certificate
+    stand_in: type[StandIn]
+
+
+@contextmanager
+def stand_in() -> Iterator[tuple[int, type[StandIn]]]:
+    handler = type("StandIn", (StandIn,), {})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_address[1], handler
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def front(tmp_path: Path) -> Iterator[Front]:
+    port = free_port()
+    web: dict[str, Any] = {
+        "public_url": f"https://{NAME}:{port}",
+        "trusted_proxies": ["127.0.0.1"],
+        "user_header": "Remote-User",
+        "group_header": "Remote-Groups",
+        "judge_groups": ["guards"],
+        "admin_groups": ["operations"],
+        "sso_role": "none",
+    }
+    for part in ("certificate", "page", "nginx"):
+        (tmp_path / part).mkdir()
+    certificate = make_certificate(tmp_path / "certificate", NAME)
+    with (
+        stand_in() as (portal, handler),
+        page_process(tmp_path / "page", **web) as page,
+        nginx(
+            *(tmp_path / "nginx", port, page.port, certificate),
+            guide=SIGN_ON_GUIDE,
+            more=[("http://127.0.0.1:9091", f"http://127.0.0.1:{portal}")],
+        ),
+    ):
+        yield Front(port, page.port, certificate, handler)
+
+
+def ask(front: Front, path: str, **headers: str) -> tuple[int, str]:
+    """Status and body, or target, of what the proxy answers to a program."""
+    trusting = ssl.create_default_context(cafile=str(front.certificate.chain))
+    trusting.check_hostname = False
+    line = http.client.HTTPSConnection("127.0.0.1", front.port, timeout=10, context=trusting)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    line.request("GET", path, headers={"Host": f"{NAME}:{front.port}"} | named)
+    answer = line.getresponse()
+    told = answer.headers.get("Location") or answer.read().decode()
+    line.close()
+    return answer.status, told
+
+
+def me(front: Front, **headers: str) -> tuple[str, str]:
+    status, body = ask(front, "/api/me", **headers)
+    assert status == 200, body
+    told = json.loads(body)
+    assert told["known_by"] == "proxy"
+    return told["name"], told["role"]
+
+
+def test_the_proxy_says_who_it_is_and_a_browser_cannot(front: Front) -> None:
+    assert me(front, Cookie="sso=eva") == ("eva", "administer")
+    assert me(front, Cookie="sso=ben") == ("ben", "judge")
+    assert ask(front, "/api/me", Cookie="sso=zoe") == (403, "you have no account here\n")
+    # nginx overwrites what a browser sends
+    lies = {"Remote_User": "eva", "Remote_Groups": "operations"}
+    assert me(front, Cookie="sso=ben", **lies) == ("ben", "judge")
+    assert ask(front, "/api/me", **lies) == (302, PORTAL)
+    assert ask(front, "/", Cookie="sso=nobody") == (302, PORTAL)
+
+
+def test_a_stranger_beside_the_proxy_is_not_believed(front: Front) -> None:
+    """From an address of this machine that is not the trusted one."""
+    for source, status in (("127.0.0.1", 200), ("127.0.0.2", 401)):
+        line = http.client.HTTPConnection(
+            "127.0.0.1", front.page_port, timeout=10, source_address=(source, 0)
+        )
+        line.request(
+            "GET", "/api/me", headers={"Remote-User": "eva", "Remote-Groups": "operations"}
+        )
+        assert line.getresponse().status == status
+        line.close()
+
+
+def test_a_browser_watches_until_the_proxy_lets_it_no_more(front: Front, tmp_path: Path) -> None:
+    url = f"https://{NAME}:{front.port}/"
+    with browser(tmp_path / "profile", *flags(front.certificate)) as page:
+        page.call("Network.setCookie", name="sso", value="ben", url=url)
+        page.call("Page.navigate", url=url)
+        page.wait("document.getElementById('link')?.textContent === 'Live'")
+        page.wait("document.body.dataset.role === 'judge'")
+        assert page.run("document.getElementById('me').textContent") == "ben"
+        logout = "document.querySelector('.bar form')"
+        assert page.run(f"getComputedStyle({logout}).display") == "none"
+        assert page.complaints == []
+        front.stand_in.gone = frozenset({"ben"})
+        wait_for_the_end(page)
+
+
+def wait_for_the_end(page: Page) -> None:
+    """Until the wall is lost, which takes the page up to a minute to find out."""
+    page.wait("document.getElementById('link').textContent !== 'Live'")
+    assert page.run("!document.getElementById('lost').hidden")
