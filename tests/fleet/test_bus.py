@@ -39,7 +39,7 @@ def talk(one: Broker, what: Talk) -> None:
 
 def test_an_event_is_stored_once_and_only_by_who_wrote_last(one: Broker) -> None:
     async def what(bus: NatsBus) -> None:
-        subject = bus.subjects.events(0)
+        subject = bus.subjects.events(bus.subjects.place(0))
         claim = await bus.publish(subject, b"claim")
         first = await bus.publish(subject, b"a", id="a", expect=claim.sequence)
         assert not first.is_duplicate
@@ -93,13 +93,17 @@ def test_poses_come_in_order_from_a_place_on_and_only_those_of_the_shard(one: Br
         for i in range(600):
             await bus.client.publish(f"stepvad.poses.{i % 2}.s.c", b"%d" % i)
         await bus.client.flush()
-        consumer = await bus.poses(1, "reader", Position())
+        consumer = await bus.poses(bus.subjects.place(1), "reader", Position())
         found = [d for _ in range(20) for d in await consumer.fetch(64, 0.2)]
         assert [int(d.data) for d in found] == list(range(1, 600, 2))
-        again = await bus.poses(1, "other", Position(consumer.position.stream, found[99].sequence))
+        again = await bus.poses(
+            bus.subjects.place(1), "other", Position(consumer.position.stream, found[99].sequence)
+        )
         assert int((await again.fetch(1, 1.0))[0].data) == int(found[100].data)
         assert await again.lag() == 199
-        elsewhere = await bus.poses(1, "third", Position("another stream", 10**6))
+        elsewhere = await bus.poses(
+            bus.subjects.place(1), "third", Position("another stream", 10**6)
+        )
         assert int((await elsewhere.fetch(1, 1.0))[0].data) == 1
         assert abs(await bus.time() - found[-1].time) < 60
 
@@ -110,20 +114,24 @@ def test_poses_that_were_lost_and_numbered_anew_are_read_again(one: Broker) -> N
     async def what(bus: NatsBus) -> None:
         for i in range(10):
             await bus.publish("stepvad.poses.3.s.c", b"%d" % i)
-        first = await bus.poses(3, "first", Position())
+        first = await bus.poses(bus.subjects.place(3), "first", Position())
         found = await first.fetch(10, 1.0)
         assert [d.data for d in found] == [b"%d" % i for i in range(10)]
         at, stream = found[4], first.position.stream
         assert first.position == Position(
             stream, found[9].sequence, found[9].sequence, found[9].time
         )
-        same = await bus.poses(3, "same", Position(stream, at.sequence, at.sequence, at.time))
+        same = await bus.poses(
+            bus.subjects.place(3), "same", Position(stream, at.sequence, at.sequence, at.time)
+        )
         assert (await same.fetch(1, 1.0))[0].data == b"5"
         earlier = Position(stream, at.sequence, at.sequence, at.time - 5.0)
-        other = await bus.poses(3, "anew", earlier)  # what has its number now came later
+        other = await bus.poses(
+            bus.subjects.place(3), "anew", earlier
+        )  # what has its number now came later
         assert (await other.fetch(1, 1.0))[0].data == b"0"
         beyond = Position(stream, 10**6, 10**6, at.time)
-        last = await bus.poses(3, "last", beyond)
+        last = await bus.poses(bus.subjects.place(3), "last", beyond)
         assert (await last.fetch(1, 1.0))[0].data == b"0"
 
     talk(one, what)
@@ -131,10 +139,10 @@ def test_poses_that_were_lost_and_numbered_anew_are_read_again(one: Broker) -> N
 
 def test_a_consumer_begins_anew_when_another_broker_leads(one: Broker) -> None:
     async def what(bus: NatsBus) -> None:
-        consumer = await bus.poses(2, "led", Position())
+        consumer = await bus.poses(bus.subjects.place(2), "led", Position())
         await consumer.fetch(1, 0.2)
         assert consumer.restarts == 0
-        bus.leader = "another one since now"
+        bus.leaders["POSES"] = "another one since now"
         await consumer.fetch(1, 0.2)
         assert consumer.restarts == 1
 
@@ -145,7 +153,7 @@ def test_a_consumer_that_the_broker_ends_again_and_again_is_made_after_ever_long
     one: Broker,
 ) -> None:
     async def what(bus: NatsBus) -> None:
-        consumer = await bus.poses(2, "ended", Position())
+        consumer = await bus.poses(bus.subjects.place(2), "ended", Position())
 
         async def end_it() -> None:
             while True:
@@ -222,7 +230,7 @@ def test_a_broker_that_lost_its_memory_is_set_up_again(tmp_path: Path) -> None:
                 await bus.setup()
                 await bus.publish("stepvad.poses.1.s.c", b"before")
                 await bus.write("shard-1", b"kept", 0)
-                consumer = await bus.poses(1, "reader", Position())
+                consumer = await bus.poses(bus.subjects.place(1), "reader", Position())
                 assert [d.data for d in await consumer.fetch(9, 1.0)] == [b"before"]
                 own.kill()
                 with pytest.raises(UnavailableError):

@@ -16,7 +16,7 @@ import pytest
 from stepvad.fleet import settings
 from stepvad.fleet.events import writer
 from stepvad.fleet.events.writer_metrics import WriterMetrics
-from stepvad.fleet.subjects import SHARDS
+from stepvad.fleet.places import SHARDS
 from stepvad.fleet.worker import stats
 from stepvad.fleet.worker.scoring import ScoringStats
 from tests.fleet.brokers import PROGRAM

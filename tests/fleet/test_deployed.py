@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from stepvad.fleet.subjects import SHARDS
+from stepvad.fleet.places import SHARDS
 from tests.fleet.deployed import Database, Machine, brokers, prepare, prepared, services
 from tests.fleet.postgres import needs_postgres
 from tests.fleet.roles import Role

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import Wanted, connect
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
@@ -84,6 +84,10 @@ NUMBER = 300
 FULL = "No space left on device"
 
 
+def subject(bus: NatsBus, n: int) -> str:
+    return bus.subjects.events(bus.subjects.place(n % 4))
+
+
 async def written_late(server: Broker, kept: PostgresServer, disk: Disk, log: Path) -> list[Record]:
     """What is stored of events that were told while nothing could be."""
     async with connected(bus_settings([server]), "test") as bus, connect(kept.dsn) as events:
@@ -92,7 +96,7 @@ async def written_late(server: Broker, kept: PostgresServer, disk: Disk, log: Pa
         disk.fill()
         for n in range(NUMBER):
             one = over(event(n))
-            await bus.publish(bus.subjects.events(n % 4), body("end", one), id=f"{one.id}:end:0")
+            await bus.publish(subject(bus, n), body("end", one), id=f"{one.id}:end:0")
         deadline = time.monotonic() + 15 * SLOWER
         while FULL not in log.read_text() and time.monotonic() < deadline:
             await asyncio.sleep(0.1)

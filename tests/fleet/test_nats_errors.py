@@ -10,7 +10,12 @@ from nats import errors as client_errors
 from nats.js import errors
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.broker.bus import ConflictError, UnavailableError
+from stepvad.fleet.broker.bus import (
+    ConflictError,
+    LimitError,
+    TooLargeError,
+    UnavailableError,
+)
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.broker.nats_errors import BY_CLASS, BY_CODE, answers
 from tests.fleet.brokers import broker, bus_settings
@@ -28,7 +33,22 @@ RAISED: tuple[tuple[Exception, type[StepvadError], str], ...] = (
     (errors.APIError(), UnavailableError, "APIError"),
     (client_errors.AuthorizationError(), UnavailableError, "what the broker permits"),
     (client_errors.InvalidUserCredentialsError(), UnavailableError, "what the broker permits"),
-    (client_errors.MaxPayloadError(), UnavailableError, "max_payload"),
+    (client_errors.MaxPayloadError(), TooLargeError, "max_payload"),
+    (errors.BadRequestError(code=400, err_code=10054), TooLargeError, "max_payload"),
+    (
+        errors.ServiceUnavailableError(
+            code=503, err_code=10077, description="maximum messages per subject exceeded"
+        ),
+        LimitError,
+        "limits of the tenant",
+    ),
+    (
+        errors.ServiceUnavailableError(
+            code=503, err_code=10077, description="no space left on device"
+        ),
+        UnavailableError,
+        "expected JetStream",
+    ),
     (client_errors.NoServersError(), UnavailableError, "is the broker running"),
     (client_errors.FlushTimeoutError(), UnavailableError, "is the broker running"),
     (TimeoutError(), UnavailableError, "TimeoutError"),

@@ -8,8 +8,7 @@ import pytest
 
 from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
-from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.wire import MAX_BYTES, Batch, decode
+from stepvad.fleet.wire import MAX_BYTES, Batch, CameraConnection, decode
 from stepvad.incidents.camera_events import MOST_PEOPLE, box_of
 from stepvad.intake.frame_queues import QueuedFrame
 from stepvad.poses import Pose
@@ -27,7 +26,6 @@ def batcher(**more: Any) -> FrameBatcher:
         camera="yard",
         rate=10.0,
         skeleton=COCO17,
-        subjects=Subjects(shards=4),
         **({"most": 4, "wait_s": 0.2} | more),
     )
     return FrameBatcher(label, lambda: next(epochs))
@@ -65,7 +63,6 @@ def test_frames_travel_together_and_come_out_as_they_went_in() -> None:
     for pose, was in zip(poses, before, strict=True):
         assert pose.track_id == was.track_id
         np.testing.assert_array_equal(pose.keypoints, was.keypoints)
-    assert sent[0].subject == Subjects(shards=4).poses("north", "yard")
     assert len({batch.id for batch in sent}) == len(sent)
     assert [batch.frames for batch in sent] == [4, 4, 2]
 
@@ -124,7 +121,17 @@ def test_people_get_tracks_and_poses_with_other_joints_are_left_out() -> None:
 
 
 def batch(camera: str, number: int, size: int = 100) -> EncodedBatch:
-    return EncodedBatch(camera=camera, subject="s", id=f"{number}", data=b"x" * size, frames=5)
+    connection = CameraConnection(
+        site="north", camera=camera, epoch=1, wall0=0.0, rate=10.0, size=(640, 360)
+    )
+    return EncodedBatch(
+        camera=camera,
+        id=f"{number}",
+        data=b"x" * size,
+        frames=5,
+        connection=connection,
+        end=5 * number + 5,
+    )
 
 
 def test_a_full_buffer_lets_the_oldest_go_and_counts_them() -> None:

@@ -179,7 +179,7 @@ def test_the_writer_of_events_reads_events_and_no_poses(server: SecuredBroker) -
         await consumer.lag()
         await bus.publish(bus.subjects.dead("event"), b"poison")
         with pytest.raises(UnavailableError):
-            await bus.poses(1, "spy", Position())
+            await bus.poses(bus.subjects.place(1), "spy", Position())
 
     asyncio.run(as_role(server, "events", read))
     for subject in (NORTH, "stepvad.events.1", "$JS.API.STREAM.DELETE.EVENTS"):

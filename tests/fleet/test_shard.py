@@ -40,7 +40,7 @@ def models() -> FleetModels:
 
 
 def shard_of(models: FleetModels, **pace: float) -> Shard:
-    return Shard(0, SUBJECTS, models, BatchScorer(), Pace(**pace))
+    return Shard(SUBJECTS.place(0), SUBJECTS, models, BatchScorer(), Pace(**pace))
 
 
 def deliveries(batches: Sequence[Batch | bytes], first: int = 1) -> list[Delivery]:
@@ -263,7 +263,7 @@ def test_an_event_whose_frames_are_gone_is_ended_by_the_successor(
     lost, whole = shard_of(models), shard_of(models)
     for successor, some in ((lost, sent[200:205]), (whole, sent[:200])):
         successor.restore(state, 0.0)
-        successor.recall(said)
+        successor.recalled.load(said)
         step(successor, some)
         successor.end_forgotten()
     assert [(c.kind, c.after.id, c.after.ended_by) for c in lost.changes] == [

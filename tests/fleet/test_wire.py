@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from stepvad.errors import DataError
 from stepvad.fleet import wire
-from stepvad.fleet.subjects import Subjects, escaped, shard_of, unescaped
+from stepvad.fleet.places import shard_of
+from stepvad.fleet.subjects import Subjects, escaped, unescaped
 from stepvad.fleet.wire import Batch, UnreadableError
 from stepvad.poses import Pose
 from stepvad.skeletons import COCO17, STEP18

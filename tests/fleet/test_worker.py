@@ -165,8 +165,8 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
             bus_facts = bus_settings([one], shards=1, lease_s=1.0)
             async with connected(bus_facts, "a") as bus:
                 await bus.setup()
-                await bus.write(key_of(0), kept.pack(), 0)
-                shard = Shard(0, SUBJECTS, models, BatchScorer(), Pace())
+                await bus.write(key_of(SUBJECTS.place(0)), kept.pack(), 0)
+                shard = Shard(SUBJECTS.place(0), SUBJECTS, models, BatchScorer(), Pace())
 
                 async def taken(alive: bool) -> OwnedShard | None:
                     return await take(
@@ -174,7 +174,7 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
                         "ours",
                         shard,
                         Outlets(
-                            subject=SUBJECTS.events(0),
+                            subject=SUBJECTS.events(SUBJECTS.place(0)),
                             dead="stepvad.dead",
                             lost=lambda owned: None,
                             announced=lambda message: None,
@@ -183,12 +183,12 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
                     )
 
                 assert await taken(alive=True) is None
-                entry = await bus.read(key_of(0))
+                entry = await bus.read(key_of(SUBJECTS.place(0)))
                 assert entry is not None
                 assert entry.value == kept.pack()
                 owned = await taken(alive=False)
                 assert owned is not None
-                entry = await bus.read(key_of(0))
+                entry = await bus.read(key_of(SUBJECTS.place(0)))
                 assert entry is not None
                 assert ShardCheckpoint.unpack(entry.value) == replace(kept, owner="ours")
                 await owned.consumer.close()

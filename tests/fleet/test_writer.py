@@ -76,12 +76,13 @@ def test_messages_become_rows_and_claims_and_poison_do_not(dsn: str, server: Bro
 
     async def told(bus: NatsBus) -> int:
         subjects = bus.subjects
+        first = subjects.events(subjects.place(1))
         sent = [
-            (subjects.events(1), encode_claim("worker-1"), None),
-            (subjects.events(1), body("new", one), f"{one.id}:new:3"),
-            (subjects.events(1), b"\xff\x00", None),
-            (subjects.events(1), body("update", worse(one, 9.0)), f"{one.id}:update:8"),
-            (subjects.events(1), body("new", event(5, start_time=1e300)), None),
+            (first, encode_claim("worker-1"), None),
+            (first, body("new", one), f"{one.id}:new:3"),
+            (first, b"\xff\x00", None),
+            (first, body("update", worse(one, 9.0)), f"{one.id}:update:8"),
+            (first, body("new", event(5, start_time=1e300)), None),
             (subjects.edge_events("south"), body("end", far, site="south"), None),
             # the edge of one site speaks of another's
             (subjects.edge_events("south"), body("end", over(one)), None),
@@ -140,7 +141,11 @@ async def tell(bus: NatsBus) -> None:
 async def insist(bus: NatsBus, kind: ChangeKind, now: Record, n: int) -> None:
     while True:
         try:
-            await bus.publish(bus.subjects.events(n % 4), body(kind, now), id=f"{now.id}:{kind}:1")
+            await bus.publish(
+                bus.subjects.events(bus.subjects.place(n % 4)),
+                body(kind, now),
+                id=f"{now.id}:{kind}:1",
+            )
             return
         except UnavailableError:
             await asyncio.sleep(0.1)

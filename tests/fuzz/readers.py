@@ -252,7 +252,7 @@ def shard() -> Any:
     from stepvad.fleet.worker.scoring import BatchScorer
     from stepvad.fleet.worker.shard import Pace, Shard
 
-    return Shard(0, SUBJECTS, _fleet_models(), BatchScorer(), Pace())
+    return Shard(SUBJECTS.place(0), SUBJECTS, _fleet_models(), BatchScorer(), Pace())
 
 
 def _fleet_checkpoint(path: Path, shared: Path) -> None:

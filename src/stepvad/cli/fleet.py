@@ -37,7 +37,7 @@ def setup(settings: File) -> None:
     told = _load(settings)
     from stepvad.fleet.broker.administration import set_up
 
-    asyncio.run(set_up(told.bus))
+    asyncio.run(set_up(told))
     say("the bus is ready")
 
 

@@ -9,10 +9,12 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.subjects import SHARDS, Subjects
+from stepvad.fleet.places import SHARDS, Partition
+from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.tenants import PARTITION_SHARDS, Limits, Tenant
 from stepvad.settings import sections
 from stepvad.settings.file import read
-from stepvad.settings.section import NAME, Beside, Reference, Section
+from stepvad.settings.section import NAME, Beside, Reference, Section, check_distinct
 from stepvad.settings.web import Web
 
 HINT = "the guide on running a fleet has an example"
@@ -49,7 +51,10 @@ class BusSettings(Section):
         "stepvad", pattern=NAME, description="First part of every subject; one in an account."
     )
     shards: int = Field(
-        SHARDS, ge=1, le=4096, description="Parts that the cameras are dealt to; fixed for a fleet."
+        SHARDS, ge=1, le=4096, description="Shards of the first partition; fixed for a fleet."
+    )
+    partitions: int = Field(
+        1, ge=1, le=1000, description="Streams of poses; more can be added while the fleet runs."
     )
     replicas: Literal[1, 3, 5] = Field(1, description="Brokers that keep each message.")
     poses_mb: float = Field(512.0, gt=0, description="Poses kept; the oldest go.")
@@ -151,6 +156,9 @@ class EdgeSettings(Section):
     """What a site sends to a fleet."""
 
     bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
+    tenant: str = Field(
+        "", pattern=rf"^$|{NAME}", description="Whose site it is; empty in a fleet without tenants."
+    )
     publish: Literal["poses", "events"] = Field(
         "poses", description="Poses, which are scored elsewhere; or events, which are scored here."
     )
@@ -188,6 +196,31 @@ class EdgeSite(sections.SiteSettings):
         return self
 
 
+class TenantSettings(Section):
+    """An owner of sites, apart from all others."""
+
+    name: str = Field(pattern=NAME, description="Its name, part of its subjects and account.")
+    sites: list[Annotated[str, Field(pattern=NAME)]] = Field(
+        min_length=1, description="Its sites; no other tenant may have one of that name."
+    )
+    partitions: int = Field(1, ge=1, le=1000, description="Streams of its poses; may grow.")
+    shards: int = Field(
+        PARTITION_SHARDS, ge=1, le=4096, description="Shards of its first partition; fixed."
+    )
+    limits: Limits = Field(default_factory=Limits, description="What the broker takes of it.")
+
+    @property
+    def tenant(self) -> Tenant:
+        """As kept in the broker's directory."""
+        made = Tenant(
+            name=self.name,
+            sites=tuple(self.sites),
+            partitions=(Partition(self.name, 0, self.shards),),
+            limits=self.limits,
+        )
+        return made.with_partitions(self.partitions)
+
+
 class FleetSettings(Section):
     """Settings of a fleet for one of its roles."""
 
@@ -200,6 +233,18 @@ class FleetSettings(Section):
     name: str = Field("fleet", pattern=NAME, description="Name of the fleet, on its page.")
     events: EventsSettings = Field(default_factory=EventsSettings, description="The database.")
     web: Web = Field(default_factory=Web, description="The page; it needs a token.")
+    tenants: list[TenantSettings] = Field(
+        default_factory=list, description="Owners of sites, for stepvad fleet setup and tenant."
+    )
+    accounts: Beside | None = Field(
+        None, description="The file of the tenants' accounts that the broker's settings include."
+    )
+
+    @model_validator(mode="after")
+    def _owners(self) -> Self:
+        check_distinct(tenant.name for tenant in self.tenants)
+        check_distinct(site for tenant in self.tenants for site in tenant.sites)
+        return self
 
 
 def load(path: Path | str) -> FleetSettings:

@@ -72,7 +72,10 @@ def _send_events(
     from stepvad.site.app import Site
 
     bus_thread = BusThread(settings.fleet.bus, f"edge-{settings.name}")
-    sink = FleetSink(bus_thread, site=settings.name, subjects=settings.fleet.bus.subjects)
+    fleet = settings.fleet
+    sink = FleetSink(
+        bus_thread, site=settings.name, subjects=fleet.bus.subjects, tenant=fleet.tenant
+    )
     serve = serve_page if settings.web.enabled else None
     return Site(settings, serve=serve, more=[sink]).run(stop, parent)
 

@@ -10,10 +10,20 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from stepvad.errors import StepvadError
+from stepvad.fleet.places import Place
+from stepvad.fleet.tenants import Tenant
 
 
 class UnavailableError(StepvadError):
     """The broker is unreachable or busy; retry later."""
+
+
+class LimitError(UnavailableError):
+    """The stream is full, or a camera sends more than its tenant may; retry later."""
+
+
+class TooLargeError(StepvadError):
+    """The message is larger than the broker takes; it will never be stored."""
 
 
 class ConflictError(StepvadError):
@@ -102,6 +112,12 @@ class Bus(Protocol):
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
 
+    async def tenants(self) -> Mapping[str, Tenant]:
+        """All tenants by name, the default one among them."""
+
+    async def tenant(self, name: str) -> Tenant | None:
+        """One tenant, for its edges; None if the directory has no entry of it."""
+
     async def publish(
         self,
         subject: str,
@@ -119,11 +135,20 @@ class Bus(Protocol):
     async def said(self, subject: str, after: int) -> Sequence[bytes]:
         """The events of a subject after a sequence."""
 
-    async def poses(self, shard: int, name: str, after: Position) -> Consumer:
+    async def poses(self, place: Place, name: str, after: Position) -> Consumer:
         """Consume the frames of a shard after a position; only one reader may use the name."""
 
     async def events(self, name: str) -> Consumer:
         """Consume all events not acknowledged under this name; several readers may share it."""
+
+    async def edge_events(self, tenant: str, name: str) -> Consumer:
+        """Consume the events that sites of a tenant scored by themselves, as `events` does."""
+
+    async def hand_over(self, camera: str, value: bytes) -> None:
+        """Leave the state of a camera that moves to another shard for its new owner."""
+
+    async def handed_over(self, camera: str) -> bytes | None:
+        """The state of a camera that moved here; None if there is none yet."""
 
     async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
         """Take (revision 0) or renew a lease; raise `ConflictError` if it expired or is taken."""

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stepvad.fleet.broker.bus import Delivery, Position, UnavailableError
-from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.supervision.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -43,8 +42,8 @@ class PosesConsumer:
     from there after any failure.
     """
 
-    def __init__(self, bus: NatsBus, subject: str, name: str, after: Position) -> None:
-        self._bus, self._subject, self._name = bus, subject, name
+    def __init__(self, bus: NatsBus, stream: str, subject: str, name: str, after: Position) -> None:
+        self._bus, self._stream, self._subject, self._name = bus, stream, subject, name
         self._position = after
         self._generation = 0
         self._inbox = ""
@@ -78,8 +77,8 @@ class PosesConsumer:
     async def open(self) -> None:
         """Create the consumer at its position, or at the start of a recreated stream."""
         await self._unsubscribe()
-        stream, first, last = await self._bus.stream_of_poses()
-        leader, before, since = self._bus.leader, self._position, 0.0
+        stream, first, last = await self._bus.stream_of_poses(self._stream)
+        leader, before, since = self._bus.leaders[self._stream], self._position, 0.0
         if before.stream not in ("", stream):
             self._position = Position(stream)
         elif await self._is_numbered_anew(first, last):
@@ -92,7 +91,7 @@ class PosesConsumer:
         self._generation += 1
         name = f"{self._name}-{self._generation}"
         start = max(self._position.sequence + 1, first, 1)
-        await self._bus.make_poses_consumer(name, self._subject, start, since)
+        await self._bus.make_poses_consumer(self._stream, name, self._subject, start, since)
         self._leader = leader
         self._handed, self._wanted = 0, 0
         self._arrived, self._is_broken = [], False
@@ -110,7 +109,7 @@ class PosesConsumer:
         at = self._position
         if not at.seen or at.seen < first:  # unknown: no message to compare
             return False
-        return at.seen > last or not await self._bus.has_poses(at.seen, at.seen_at)
+        return at.seen > last or not await self._bus.has_poses(self._stream, at.seen, at.seen_at)
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Return available messages; none if none arrives in time."""
@@ -138,7 +137,7 @@ class PosesConsumer:
     async def lag(self) -> int:
         """Messages pending at the broker or prefetched here."""
         name = f"{self._name}-{self._generation}"
-        return await self._bus.consumer_lag(POSES, name, self._handed)
+        return await self._bus.consumer_lag(self._stream, name, self._handed)
 
     async def close(self) -> None:
         """Stop consuming."""
@@ -147,7 +146,8 @@ class PosesConsumer:
     def _is_stale(self) -> bool:
         silent = time.monotonic() - self._heard > SILENCE_S and not self._arrived
         is_elsewhere = (
-            self._connections != self._bus.connections or self._leader != self._bus.leader
+            self._connections != self._bus.connections
+            or self._leader != self._bus.leaders.get(self._stream)
         )
         return self._is_broken or silent or is_elsewhere
 
@@ -189,7 +189,9 @@ class PosesConsumer:
         }
         name = f"{self._name}-{self._generation}"
         self._wanted += most
-        await self._bus.request_messages(POSES, name, json.dumps(request).encode(), self._inbox)
+        await self._bus.request_messages(
+            self._stream, name, json.dumps(request).encode(), self._inbox
+        )
 
     def _in_order(self, arrived: Sequence[Msg]) -> list[Delivery]:
         found: list[Delivery] = []
@@ -203,7 +205,14 @@ class PosesConsumer:
                 self._is_broken = self._was_ended = True
                 break
             found.append(
-                Delivery(msg.subject, msg.data, int(sequence), int(stamp) / 1e9, int(tries))
+                Delivery(
+                    msg.subject,
+                    msg.data,
+                    int(sequence),
+                    int(stamp) / 1e9,
+                    int(tries),
+                    headers=msg.headers,
+                )
             )
         if found:
             self._position = self._position.after(found[-1])
@@ -216,14 +225,16 @@ class PosesConsumer:
             with suppress(Exception):  # the connection may be gone
                 await subscription.unsubscribe()
             with suppress(UnavailableError):
-                await self._bus.delete_consumer(POSES, f"{self._name}-{self._generation}")
+                await self._bus.delete_consumer(self._stream, f"{self._name}-{self._generation}")
 
 
 class EventsConsumer:
     """Reads events; the broker redelivers those not acknowledged."""
 
-    def __init__(self, bus: NatsBus, pull: JetStreamContext.PullSubscription, name: str) -> None:
-        self._bus, self._pull, self._name = bus, pull, name
+    def __init__(
+        self, bus: NatsBus, pull: JetStreamContext.PullSubscription, stream: str, name: str
+    ) -> None:
+        self._bus, self._pull, self._stream, self._name = bus, pull, stream, name
         self._last = 0
 
     @property
@@ -249,7 +260,7 @@ class EventsConsumer:
 
     async def lag(self) -> int:
         """Messages pending at the broker."""
-        return await self._bus.consumer_lag(EVENTS, self._name)
+        return await self._bus.consumer_lag(self._stream, self._name)
 
     async def close(self) -> None:
         """Stop consuming."""

@@ -28,9 +28,11 @@ from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
 from stepvad.fleet.broker.key_values import latest
 from stepvad.fleet.broker.login import login
 from stepvad.fleet.broker.nats_errors import answers
-from stepvad.fleet.broker.streams import buckets, streams
+from stepvad.fleet.broker.streams import buckets, streams, tenant_streams
+from stepvad.fleet.places import DEFAULT, Place
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.subjects import EVENTS, POSES, Subjects
+from stepvad.fleet.subjects import EVENTS, POSES, Subjects, edge_stream_of, stream_of
+from stepvad.fleet.tenants import Tenant, default_tenant
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -84,8 +86,8 @@ class NatsBus:
         self.subjects: Subjects = settings.subjects
         self.connections = 0
         """Number of reconnects."""
-        self.leader = ""
-        """Leader of the stream of poses, and since when, at the last query."""
+        self.leaders: dict[str, str] = {}
+        """Leader of each stream of poses, and since when, at the last query."""
         self.is_closing = False
 
     async def setup(self) -> None:
@@ -104,8 +106,42 @@ class NatsBus:
             raise ConfigError(
                 f"bus.shards: expected {known} as this fleet was set up with, "
                 f"got {self.settings.shards}",
-                hint="the number of shards is fixed for a fleet",
+                hint="the number of shards is fixed for a fleet; add partitions instead",
             )
+        for tenant in (await self.tenants()).values():
+            with answers():
+                for config in tenant_streams(self.settings, tenant):
+                    await self._ensure(config)
+
+    async def tenants(self) -> Mapping[str, Tenant]:
+        """All tenants by name, the default one among them."""
+        with answers():
+            found = await latest(self.client, self.subjects.directory, TIMEOUT_S)
+        known = {one.name: one for one in (Tenant.unpack(*entry) for entry in found.items())}
+        return {"": default_tenant(self.subjects.first)} | known
+
+    async def tenant(self, name: str) -> Tenant | None:
+        """One tenant, for its edges; None if the directory has no entry of it."""
+        key = name or DEFAULT
+        found = await self._get(self.subjects.directory, key)
+        return None if found is None else Tenant.unpack(key, found.value)
+
+    async def enrol(self, tenant: Tenant) -> None:
+        """Create the streams of a tenant, then tell everybody who its partitions are."""
+        with answers():
+            for config in tenant_streams(self.settings, tenant):
+                await self._ensure(config)
+            await (await self._bucket(self.subjects.directory)).put(tenant.key, tenant.pack())
+
+    async def remove(self, tenant: str) -> None:
+        """Forget a tenant and delete its streams."""
+        entry = (await self.tenants()).get(tenant)
+        if entry is None or not tenant:
+            raise ConfigError(f"tenant: expected one of this fleet, got {tenant!r}")
+        with answers():
+            await (await self._bucket(self.subjects.directory)).delete(entry.key)
+            for config in tenant_streams(self.settings, entry):
+                await self._js.delete_stream(config.name or "")
 
     async def publish(
         self,
@@ -151,17 +187,25 @@ class NatsBus:
             found.append(one.data or b"")
             after = one.seq or after + 1
 
-    async def poses(self, shard: int, name: str, after: Position) -> PosesConsumer:
+    async def poses(self, place: Place, name: str, after: Position) -> PosesConsumer:
         """Consume the frames of a shard after a position; only one reader may use the name."""
-        consumer = PosesConsumer(self, self.subjects.poses_of_shard(shard), name, after)
+        stream, subject = stream_of(place.partition), self.subjects.poses_of_shard(place)
+        consumer = PosesConsumer(self, stream, subject, name, after)
         await consumer.open()
         return consumer
 
     async def events(self, name: str) -> EventsConsumer:
         """Consume all events not acknowledged under this name."""
+        return await self._events(EVENTS, name)
+
+    async def edge_events(self, tenant: str, name: str) -> EventsConsumer:
+        """Consume the events that sites of a tenant scored by themselves."""
+        return await self._events(edge_stream_of(tenant), name)
+
+    async def _events(self, stream: str, name: str) -> EventsConsumer:
         with answers():
             await self._js.add_consumer(
-                EVENTS,
+                stream,
                 api.ConsumerConfig(
                     durable_name=name,
                     ack_policy=api.AckPolicy.EXPLICIT,
@@ -169,8 +213,18 @@ class NatsBus:
                     max_ack_pending=10_000,
                 ),
             )
-            pull = await self._js.pull_subscribe_bind(durable=name, stream=EVENTS)
-        return EventsConsumer(self, pull, name)
+            pull = await self._js.pull_subscribe_bind(durable=name, stream=stream)
+        return EventsConsumer(self, pull, stream, name)
+
+    async def hand_over(self, camera: str, value: bytes) -> None:
+        """Leave the state of a camera for its new owner; it expires."""
+        with answers():
+            await (await self._bucket(self.subjects.handovers)).put(camera, value)
+
+    async def handed_over(self, camera: str) -> bytes | None:
+        """The state of a camera that moved here."""
+        found = await self._get(self.subjects.handovers, camera)
+        return None if found is None else found.value
 
     async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
         """Take a lease or renew it."""
@@ -188,9 +242,12 @@ class NatsBus:
 
     async def read(self, key: str) -> Entry | None:
         """Read a small state; None if there is none."""
+        return await self._get(self.subjects.state, key)
+
+    async def _get(self, bucket: str, key: str) -> Entry | None:
         with answers():
             try:
-                entry = await (await self._bucket(self.subjects.state)).get(key)
+                entry = await (await self._bucket(bucket)).get(key)
             except errors.KeyNotFoundError:
                 return None
         return Entry(entry.value or b"", entry.revision or 0)
@@ -201,7 +258,8 @@ class NatsBus:
 
     async def time(self) -> float:
         """The broker's clock, in Unix seconds."""
-        facts = await self._poses_now()
+        others = [self._poses_now(stream) for stream in self.leaders if stream != POSES]
+        facts, *_ = await asyncio.gather(self._poses_now(POSES), *others)
         return datetime.fromisoformat(facts["ts"][:26].rstrip("Z") + "+00:00").timestamp()
 
     async def close(self) -> None:
@@ -213,32 +271,34 @@ class NatsBus:
         finally:
             self.client.abort()
 
-    async def stream_of_poses(self) -> tuple[str, int, int]:
+    async def stream_of_poses(self, stream: str) -> tuple[str, int, int]:
         """The stream's creation time, which identifies it, and its first and last sequences."""
-        facts = await self._poses_now()
+        facts = await self._poses_now(stream)
         return facts["created"], facts["state"]["first_seq"], facts["state"]["last_seq"]
 
-    async def has_poses(self, sequence: int, taken_at: float) -> bool:
+    async def has_poses(self, stream: str, sequence: int, taken_at: float) -> bool:
         """Whether the message of poses at `sequence` was received at `taken_at`."""
         with answers():
             try:
-                found = await self._js.get_msg(POSES, sequence)
+                found = await self._js.get_msg(stream, sequence)
             except errors.NotFoundError:
                 return False
         return found.time is not None and abs(found.time.timestamp() - taken_at) < SAME_S
 
-    async def _poses_now(self) -> dict[str, Any]:
-        """Query the stream of poses and record its leader."""
+    async def _poses_now(self, stream: str) -> dict[str, Any]:
+        """Query a stream of poses and record its leader."""
         with answers():
-            answer = await self.client.request("$JS.API.STREAM.INFO.POSES", timeout=TIMEOUT_S)
+            answer = await self.client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=TIMEOUT_S)
         facts: dict[str, Any] = json.loads(answer.data)
         if "ts" not in facts:
-            raise UnavailableError("bus: expected the stream of poses, got none")
+            raise UnavailableError(f"bus: expected stream {stream}, got none")
         group = facts.get("cluster", {})
-        self.leader = f"{group.get('leader')} {group.get('leader_since')}"
+        self.leaders[stream] = f"{group.get('leader')} {group.get('leader_since')}"
         return facts
 
-    async def make_poses_consumer(self, name: str, subject: str, first: int, since: float) -> None:
+    async def make_poses_consumer(
+        self, stream: str, name: str, subject: str, first: int, since: float
+    ) -> None:
         """Create a consumer starting at a sequence or a time; it expires when unused."""
         policy = api.DeliverPolicy
         config = api.ConsumerConfig(
@@ -253,7 +313,7 @@ class NatsBus:
             num_replicas=1,
         )
         with answers():
-            await self._js.add_consumer(POSES, config)
+            await self._js.add_consumer(stream, config)
 
     async def request_messages(self, stream: str, name: str, request: bytes, inbox: str) -> None:
         """Request messages from a consumer."""
@@ -302,9 +362,10 @@ class NatsBus:
 
     async def lags(self) -> dict[str, int]:
         """Messages not yet delivered, by consumer of poses."""
+        parts = [part for one in (await self.tenants()).values() for part in one.partitions]
         with answers():
-            found = await self._js.consumers_info(POSES)
-        return {info.name: info.num_pending or 0 for info in found}
+            found = [await self._js.consumers_info(stream_of(part)) for part in parts]
+        return {info.name: info.num_pending or 0 for some in found for info in some}
 
     async def _bucket(self, name: str) -> KeyValue:
         from nats.js.kv import KeyValue

@@ -11,7 +11,12 @@ from nats import errors as client_errors  # noqa: TID253
 from nats.js import errors  # noqa: TID253
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.broker.bus import ConflictError, UnavailableError
+from stepvad.fleet.broker.bus import (
+    ConflictError,
+    LimitError,
+    TooLargeError,
+    UnavailableError,
+)
 
 JETSTREAM = (
     "start the broker with -js or a section jetstream; in a cluster, most brokers have to be up"
@@ -31,9 +36,14 @@ class Meaning(NamedTuple):
 
 CONFLICT = Meaning(ConflictError, problem="bus: expected to be the last who wrote, got another")
 NO_JETSTREAM = Meaning(UnavailableError, JETSTREAM, "bus: expected JetStream, got none for now")
+STORE_FAILED = 10077
+"""A limit of the stream in bytes, messages or messages of one subject; or the disk failed."""
+FULL = Meaning(LimitError, "lower the rate of the camera, or raise the limits of the tenant")
+LARGE = Meaning(TooLargeError, SMALLER)
 BY_CODE: dict[int, Meaning] = {
     10071: CONFLICT,  # wrong last sequence
     10164: CONFLICT,  # the same on a replicated stream
+    10054: LARGE,
 }
 """The broker's error code decides if there is one, otherwise the class."""
 BY_CLASS: tuple[tuple[type[BaseException], Meaning], ...] = (
@@ -44,7 +54,7 @@ BY_CLASS: tuple[tuple[type[BaseException], Meaning], ...] = (
     (errors.APIError, Meaning(UnavailableError)),
     (client_errors.AuthorizationError, Meaning(UnavailableError, PERMITTED)),
     (client_errors.InvalidUserCredentialsError, Meaning(UnavailableError, PERMITTED)),
-    (client_errors.MaxPayloadError, Meaning(UnavailableError, SMALLER)),
+    (client_errors.MaxPayloadError, LARGE),
     (client_errors.Error, Meaning(UnavailableError, RUNNING)),
     (TimeoutError, Meaning(UnavailableError, RUNNING)),
     (OSError, Meaning(UnavailableError, RUNNING)),
@@ -58,6 +68,8 @@ def meaning(error: BaseException) -> Meaning | None:
     code = getattr(error, "err_code", None)
     if code in BY_CODE:
         return BY_CODE[code]
+    if code == STORE_FAILED and "maximum" in (getattr(error, "description", None) or ""):
+        return FULL
     return next((found for kind, found in BY_CLASS if isinstance(error, kind)), None)
 
 

@@ -7,13 +7,16 @@ from typing import Any
 # Loaded by the bus alone, which loads the client.
 from nats.js import api  # noqa: TID253
 
+from stepvad.fleet.places import Partition
 from stepvad.fleet.settings import BusSettings
-from stepvad.fleet.subjects import DEAD, EVENTS, POSES
+from stepvad.fleet.subjects import DEAD, EVENTS, POSES, edge_stream_of, stream_of
+from stepvad.fleet.tenants import Tenant
+
+DAY_S = 86_400.0
 
 
 def streams(settings: BusSettings) -> list[api.StreamConfig]:
     """Poses in memory, events and unreadable messages on disk; all of bounded size."""
-    day_s = 86_400.0
 
     def stream(name: str, storage: api.StorageType, mb: float, **more: Any) -> api.StreamConfig:
         return api.StreamConfig(
@@ -33,15 +36,58 @@ def streams(settings: BusSettings) -> list[api.StreamConfig]:
             EVENTS,
             file,
             settings.events_mb,
-            max_age=settings.events_days * day_s,
+            max_age=settings.events_days * DAY_S,
             duplicate_window=settings.duplicates_s,
         ),
-        stream(DEAD, file, settings.dead_mb, max_age=settings.events_days * day_s),
+        stream(DEAD, file, settings.dead_mb, max_age=settings.events_days * DAY_S),
     ]
 
 
+def tenant_streams(settings: BusSettings, tenant: Tenant) -> list[api.StreamConfig]:
+    """Streams that belong to one tenant, beyond those that every fleet has.
+
+    A full stream refuses what is new, so nobody's flood pushes out what was acknowledged; a camera
+    fills no more than its own part.
+    """
+    made = [_poses(settings, tenant, part) for part in tenant.partitions if not part.is_first]
+    return [*made, _edge_events(settings, tenant)] if tenant.name else made
+
+
+def _poses(settings: BusSettings, tenant: Tenant, part: Partition) -> api.StreamConfig:
+    limits = tenant.limits
+    per_camera = max(round(limits.messages_s * settings.poses_s), 1)
+    return api.StreamConfig(
+        name=stream_of(part),
+        subjects=[settings.subjects.poses_of(part)],
+        storage=api.StorageType.MEMORY,
+        max_bytes=round(limits.poses_mb * 1e6),
+        max_age=settings.poses_s,
+        max_msg_size=round(limits.message_kb * 1e3),
+        max_msgs=per_camera * limits.cameras,
+        max_msgs_per_subject=per_camera,
+        discard=api.DiscardPolicy.NEW,
+        discard_new_per_subject=True,
+        num_replicas=settings.replicas,
+    )
+
+
+def _edge_events(settings: BusSettings, tenant: Tenant) -> api.StreamConfig:
+    return api.StreamConfig(
+        name=edge_stream_of(tenant.name),
+        subjects=[f"{settings.subjects.of_tenant(tenant.name)}.edge-events.*"],
+        storage=api.StorageType.FILE,
+        max_bytes=round(tenant.limits.events_mb * 1e6),
+        max_age=settings.events_days * DAY_S,
+        max_msg_size=round(tenant.limits.message_kb * 1e3),
+        duplicate_window=settings.duplicates_s,
+        retention=api.RetentionPolicy.WORK_QUEUE,
+        discard=api.DiscardPolicy.NEW,
+        num_replicas=settings.replicas,
+    )
+
+
 def buckets(settings: BusSettings) -> list[api.KeyValueConfig]:
-    """Leases, which expire, and states, which do not."""
+    """Leases and handovers, which expire; states and the directory, which do not."""
     return [
         api.KeyValueConfig(
             bucket=settings.subjects.leases,
@@ -50,10 +96,18 @@ def buckets(settings: BusSettings) -> list[api.KeyValueConfig]:
             replicas=settings.replicas,
             direct=True,
         ),
-        api.KeyValueConfig(
-            bucket=settings.subjects.state,
-            storage=api.StorageType.FILE,
-            replicas=settings.replicas,
-            direct=True,
+        *(
+            api.KeyValueConfig(
+                bucket=bucket,
+                storage=api.StorageType.FILE,
+                ttl=ttl,
+                replicas=settings.replicas,
+                direct=True,
+            )
+            for bucket, ttl in (
+                (settings.subjects.state, None),
+                (settings.subjects.directory, None),
+                (settings.subjects.handovers, settings.poses_s),
+            )
         ),
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import CameraConnection, CoordinatePrecision, batch_of, encode
 from stepvad.incidents.camera_events import MOST_PEOPLE
 from stepvad.intake.frame_queues import QueuedFrame
@@ -22,11 +22,15 @@ class EncodedBatch:
     """One message ready to send."""
 
     camera: str
-    subject: str
     id: str
-    """Stays the same when resent, for deduplication."""
+    """Stays the same when resent, for deduplication; nobody else can guess it."""
     data: bytes
     frames: int
+    connection: CameraConnection
+    end: int
+    """Frames of the connection up to and with this message."""
+    is_last: bool = False
+    """Whether it ends the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +41,6 @@ class StreamInfo:
     camera: str
     rate: float
     skeleton: Skeleton
-    subjects: Subjects
     precision: CoordinatePrecision = "f4"
     most: int = 5
     """Most frames in a message."""
@@ -55,6 +58,7 @@ class FrameBatcher:
         self._tracker = Tracker()
         self._connection: int | None = None
         self._epoch, self._wall0, self._seq = 0, 0.0, 0
+        self._secret = ""
         self._size = (0, 0)
         self._frames: list[tuple[int, list[Pose]]] = []
         self._since = 0.0
@@ -115,7 +119,7 @@ class FrameBatcher:
         return found if len(found) <= MOST_PEOPLE else []  # as on a site
 
     def _begin(self, frame: QueuedFrame) -> None:
-        self._epoch = self._next_epoch()
+        self._epoch, self._secret = self._next_epoch(), secrets.token_hex(8)
         self._connection, self._wall0, self._seq = frame.connection, frame.wall0, 0
         self._size = frame.size
         self._tracker.reset()
@@ -137,8 +141,10 @@ class FrameBatcher:
         end = "" if lost is None else ":lost"
         return EncodedBatch(
             camera=label.camera,
-            subject=label.subjects.poses(label.site, label.camera),
-            id=f"{label.site}/{label.camera}:{self._epoch}:{self._seq}{end}",
+            id=f"{label.site}/{label.camera}:{self._epoch}:{self._secret}:{self._seq}{end}",
             data=encode(batch, label.precision),
             frames=len(frames),
+            connection=connection,
+            end=batch.end,
+            is_last=lost is not None,
         )

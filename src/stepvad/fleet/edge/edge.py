@@ -13,6 +13,7 @@ from stepvad.errors import DataError
 from stepvad.fleet.broker.bus_thread import BusThread
 from stepvad.fleet.edge.batcher import EncodedBatch, FrameBatcher, StreamInfo
 from stepvad.fleet.edge.buffer import Buffer
+from stepvad.fleet.edge.directory import EdgeDirectory
 from stepvad.fleet.edge.publisher import Publisher
 from stepvad.fleet.settings import EdgeSite
 from stepvad.intake.frame_queues import FrameQueues, Lost, QueuedFrame
@@ -68,7 +69,9 @@ class Edge:
         The last messages get `DRAIN_S` to be sent. A stage that hangs or dies ends the process.
         """
         bus_thread = BusThread(self.settings.fleet.bus, f"edge-{self.settings.name}")
-        publisher = Publisher(bus_thread, self.buffer, self.batchers)
+        fleet, subjects = self.settings.fleet, self.settings.fleet.bus.subjects
+        directory = EdgeDirectory(self.settings.name, fleet.tenant, subjects)
+        publisher = Publisher(bus_thread, self.buffer, self.batchers, directory, subjects)
         packing = Packing(self.intake.frames, self.batchers, self.buffer, self.status)
         page = None if open_page is None else open_page(self)
         try:
@@ -150,7 +153,6 @@ class Edge:
             camera=camera.name,
             rate=camera.rate,
             skeleton=skeleton,
-            subjects=fleet.bus.subjects,
             precision=fleet.precision,
             most=fleet.frames_per_message,
             wait_s=fleet.wait_s,

@@ -25,9 +25,11 @@ class FleetSink:
 
     name = "fleet"
 
-    def __init__(self, bus_thread: BusThread, *, site: str, subjects: Subjects) -> None:
+    def __init__(
+        self, bus_thread: BusThread, *, site: str, subjects: Subjects, tenant: str = ""
+    ) -> None:
         self._bus_thread, self._site = bus_thread, site
-        self._subject = subjects.edge_events(site)
+        self._subject = subjects.edge_events(site, tenant)
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Publish a message; return once the broker has stored it on disk."""

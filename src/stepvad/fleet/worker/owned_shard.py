@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
+from stepvad.fleet.places import Place
 from stepvad.fleet.tasks import end
 from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
+from stepvad.fleet.worker.handover import Handover, handover_key
 from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage, Shard
 from stepvad.supervision.backoff import Backoff
@@ -25,6 +27,8 @@ FETCHED = 256
 """Messages fetched from the consumer at once."""
 WAITING, WAITING_BYTES = 1024, 2**20
 """Limits of a shard's scoring queue: messages, and approximate bytes."""
+ASK_S = 0.1
+"""How often the state of a camera that moved here is asked for."""
 FIRST_S, LONGEST_S = 0.1, 1.0
 """First and longest back-off while the broker is unreachable."""
 FRAME_TIME = "Stepvad-Frame-Time"
@@ -51,9 +55,9 @@ class Checkpoint(NamedTuple):
     is_last: bool
 
 
-def key_of(shard: int) -> str:
+def key_of(place: Place) -> str:
     """The key of a shard's checkpoint."""
-    return f"shard-{shard}"
+    return f"shard-{place}"
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +93,9 @@ class OwnedShard:
     _bytes: int = 0
     """Bytes of the queued messages."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
-    _outgoing: asyncio.Queue[OutgoingMessage | Checkpoint] = field(default_factory=asyncio.Queue)
+    _outgoing: asyncio.Queue[OutgoingMessage | Handover | Checkpoint] = field(
+        default_factory=asyncio.Queue
+    )
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _is_keeping: bool = False
     _is_refused: bool = False
@@ -98,7 +104,7 @@ class OwnedShard:
         """Start pulling frames and publishing events."""
         self.arrived = arrived
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._pull()), loop.create_task(self._say())]
+        self._tasks = [loop.create_task(one) for one in (self._pull(), self._say(), self._ask())]
         for task in self._tasks:
             task.add_done_callback(self._ended)
 
@@ -135,6 +141,11 @@ class OwnedShard:
                 )
             )
 
+    def hand_over(self, moving: Sequence[Handover]) -> None:
+        """Queue the states of cameras that moved away, behind the events that they caused."""
+        for one in moving:
+            self._outgoing.put_nowait(one)
+
     def keep(self, *, is_last: bool = False) -> None:
         """Queue a checkpoint, written once all earlier messages are stored."""
         if self._is_keeping and not is_last:
@@ -147,6 +158,7 @@ class OwnedShard:
     def give_up(self) -> None:
         """Stop pulling and queue the last checkpoint."""
         self._tasks[0].cancel()
+        self._tasks[2].cancel()
         self.keep(is_last=True)
 
     async def release(self) -> None:
@@ -166,7 +178,7 @@ class OwnedShard:
         """Drop the shard if one of its tasks failed; a worker takes it again."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            logger.error("shard %d: failed", self.shard.number, exc_info=error)
+            logger.error("shard %s: failed", self.shard.place, exc_info=error)
             self.lost(self)
 
     async def _pull(self) -> None:
@@ -175,7 +187,7 @@ class OwnedShard:
             try:
                 found = await self.consumer.fetch(FETCHED, 0.5)
             except UnavailableError as error:
-                logger.debug("shard %d: %s", self.shard.number, error)
+                logger.debug("shard %s: %s", self.shard.place, error)
                 await backoff.sleep()
                 continue
             backoff.reset()
@@ -187,6 +199,17 @@ class OwnedShard:
             while self._is_full:
                 self._room.clear()
                 await self._room.wait()
+
+    async def _ask(self) -> None:
+        """Fetch the states of cameras that moved here."""
+        while True:
+            await asyncio.sleep(ASK_S)
+            for one in self.shard.newcomers:
+                with suppress(UnavailableError, UnreadableError):
+                    found = await self.bus.handed_over(handover_key(one.camera))
+                    if found is not None:
+                        one.offer(Handover.unpack(found))
+                        self.arrived.set()
 
     @property
     def _is_full(self) -> bool:
@@ -202,34 +225,40 @@ class OwnedShard:
                     if item.is_last:
                         return
         except ConflictError:
-            logger.warning("shard %d: taken over by another worker", self.shard.number)
+            logger.warning("shard %s: taken over by another worker", self.shard.place)
             self.lost(self)
 
-    async def _persist(self, item: OutgoingMessage | Checkpoint) -> None:
-        """Retry with back-off until the broker stores the message or checkpoint."""
+    async def _persist(self, item: OutgoingMessage | Handover | Checkpoint) -> None:
+        """Retry with back-off until the broker stores the item."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
             try:
-                if isinstance(item, Checkpoint):
-                    await self._keep(item)
-                else:
-                    await self._publish(item)
+                await self._store(item)
                 self._is_refused = False
                 return
             except UnavailableError as error:
                 if not self._is_refused:
-                    logger.warning("shard %d: events wait: %s", self.shard.number, error.problem)
+                    logger.warning("shard %s: events wait: %s", self.shard.place, error.problem)
                 self._is_refused = True
                 await backoff.sleep()
+
+    async def _store(self, item: OutgoingMessage | Handover | Checkpoint) -> None:
+        match item:
+            case Checkpoint():
+                await self._keep(item)
+            case Handover():
+                await self.bus.hand_over(item.key, item.pack())
+            case _:
+                await self._publish(item)
 
     async def _keep(self, kept: Checkpoint) -> None:
         try:
             self.revision = await self.bus.write(
-                key_of(self.shard.number), kept.value, self.revision
+                key_of(self.shard.place), kept.value, self.revision
             )
         except ConflictError:
             # the acknowledgement of our own write may have been lost
-            entry = await self.bus.read(key_of(self.shard.number))
+            entry = await self.bus.read(key_of(self.shard.place))
             if entry is None or entry.value != kept.value:
                 raise
             self.revision = entry.revision
@@ -255,12 +284,12 @@ def _size(deliveries: Sequence[Delivery]) -> int:
     return sum(len(delivery.data) for delivery in deliveries)
 
 
-def _known(value: bytes, shard: int) -> ShardCheckpoint:
+def _known(value: bytes, shard: Place) -> ShardCheckpoint:
     """Unpack a checkpoint; return one without owner and state if it is unreadable."""
     try:
         return ShardCheckpoint.unpack(value)
     except UnreadableError as error:
-        logger.warning("shard %d starts without its checkpoint: %s", shard, error.problem)
+        logger.warning("shard %s starts without its checkpoint: %s", shard, error.problem)
         return ShardCheckpoint("")
 
 
@@ -271,7 +300,7 @@ def _restored(shard: Shard, kept: ShardCheckpoint) -> ShardState | None:
         if state is not None:
             shard.restore(state, time.monotonic())
     except UnreadableError as error:
-        logger.warning("shard %d starts without its state: %s", shard.number, error.problem)
+        logger.warning("shard %s starts without its state: %s", shard.place, error.problem)
         return None
     return state
 
@@ -297,15 +326,15 @@ async def take(
     alive: Callable[[str], bool],
 ) -> OwnedShard | None:
     """Take over a shard unless a live worker owns it: first its state, then the fence."""
-    entry = await bus.read(key_of(shard.number))
+    entry = await bus.read(key_of(shard.place))
     kept = ShardCheckpoint("")
     if entry is not None:
-        kept = _known(entry.value, shard.number)
+        kept = _known(entry.value, shard.place)
         if kept.owner != worker and kept.owner and alive(kept.owner):
             return None
     try:
         revision = await bus.write(
-            key_of(shard.number),
+            key_of(shard.place),
             replace(kept, owner=worker).pack(),
             0 if entry is None else entry.revision,
         )
@@ -314,11 +343,10 @@ async def take(
     state = _restored(shard, kept)
     claim = await bus.publish(outlets.subject, encode_claim(worker))
     if state is not None:
-        shard.recall(await bus.said(outlets.subject, state.said))
+        shard.recalled.load(await bus.said(outlets.subject, state.said))
     # a unique consumer name: a former owner that resumes cannot pull our messages
-    consumer = await bus.poses(
-        shard.number, f"shard-{shard.number}-{worker}-{revision}", shard.position
-    )
+    name = f"shard-{shard.place}-{worker}-{revision}".replace(".", "-")
+    consumer = await bus.poses(shard.place, name, shard.position)
     return OwnedShard(
         bus=bus,
         worker=worker,

@@ -6,31 +6,35 @@ import logging
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from stepvad.errors import DataError
 from stepvad.fleet.broker.bus import Delivery, Position
+from stepvad.fleet.moving import Moved
+from stepvad.fleet.places import Place
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.wire import (
     Batch,
     CameraConnection,
-    EventMessage,
     UnreadableError,
     decode,
-    decode_event,
 )
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.fleet.worker.checkpoint import ShardState
+from stepvad.fleet.worker.handover import Handover, Newcomer, Newcomers
 from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.recalled import RecalledEvents
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer, Work, changed
+from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.record import EndedBy
 from stepvad.skeletons import modelled
 
 logger = logging.getLogger(__name__)
 
+MOST_CAMERAS = 10_000
+"""Most cameras of one shard; a tenant has a limit of its own."""
 TRIES = 3
 """Attempts to read a message before it is dropped."""
 NONSENSE_S = 600.0
@@ -59,7 +63,7 @@ class Pace:
 class Shard:
     """The cameras of a shard; one worker owns it at a time."""
 
-    number: int
+    place: Place
     subjects: Subjects
     models: FleetModels
     scorer: BatchScorer
@@ -72,8 +76,12 @@ class Shard:
     """The last message taken."""
     changes: list[Announcement] = field(default_factory=list)
     dead: list[PoisonMessage] = field(default_factory=list)
-    recalled: dict[str, EventMessage] = field(default_factory=dict)
-    """Events that a former owner published after its last checkpoint and did not end."""
+    recalled: RecalledEvents = field(default_factory=RecalledEvents)
+    moving: list[Handover] = field(default_factory=list)
+    """States of cameras that moved to another shard, to be left for its owner."""
+    newcomers: Newcomers = field(default_factory=Newcomers)
+    """Cameras that moved here and wait for their state."""
+    most_cameras: int = MOST_CAMERAS
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
     _works: list[Work] = field(default_factory=list)
@@ -89,6 +97,7 @@ class Shard:
         again, self._doubtful = self._doubtful, []
         for delivery, tries in again:
             self._try(delivery, tries, now, None)
+        self._welcome(now)
         for delivery in deliveries:
             self._try(delivery, 0, now, clock)
         if deliveries:
@@ -110,33 +119,12 @@ class Shard:
                 logger.info("camera %s: silent for %g s", camera.name, now - camera.heard)
                 self._lose(camera, "camera lost")
 
-    def recall(self, said: Iterable[bytes]) -> None:
-        """Load the events a former owner published after its checkpoint.
-
-        Replaying the frames recreates most of them.
-        """
-        for data in said:
-            with suppress(UnreadableError):
-                message = decode_event(data)
-                if message is not None and message.kind == "end":
-                    self.recalled.pop(message.after.id, None)
-                elif message is not None:
-                    self.recalled[message.after.id] = message
-
     def end_forgotten(self) -> None:
         """End recalled events that were not recreated because their frames have expired."""
-        if not self.recalled:
-            return
-        going = {c.reported.id for c in self.cameras.values() if c.reported is not None}
-        over = {change.after.id for change in self.changes if change.kind == "end"}
-        for id_, message in self.recalled.items():
-            if id_ not in going | over:
-                logger.info("event %s: its frames are gone", id_)
-                record = message.after.ended("interrupted", message.after.start_time)
-                self.changes.append(
-                    Announcement(message.site, "end", message.after, record, 0, 0.0)
-                )
-        self.recalled.clear()
+        if self.recalled:
+            going = {c.reported.id for c in self.cameras.values() if c.reported is not None}
+            over = {change.after.id for change in self.changes if change.kind == "end"}
+            self.changes += self.recalled.forgotten(going | over)
 
     def hear_all(self, now: float) -> None:
         """Reset the silence timers of all cameras, after the broker was unreachable."""
@@ -147,6 +135,7 @@ class Shard:
         """The position up to which no message is needed any more."""
         needed = [c.needed[0][0] for c in self.cameras.values() if c.needed and not c.is_over]
         needed += [delivery.sequence for delivery, _ in self._doubtful]
+        needed += [one.deliveries[0].sequence for one in self.newcomers]
         at = self.position
         return replace(at, sequence=min([at.sequence, *(first - 1 for first in needed)]))
 
@@ -180,8 +169,7 @@ class Shard:
             profile = self.models.profile(name, own.rate)
             if profile is not None:
                 camera = FleetCamera.restore(profile, own, self.scorer.number(), now)
-                at = self.subjects.poses(camera.site, name.removeprefix(f"{camera.site}/"))
-                cameras[at] = camera
+                cameras[self._subject(camera.site, name.removeprefix(f"{camera.site}/"))] = camera
         return cameras
 
     def of_stream(self, stream: str) -> None:
@@ -191,6 +179,7 @@ class Shard:
                 camera.needed.clear()
                 camera.last_sequence = 0
             self._doubtful.clear()
+            self.newcomers.clear()
             self.position = Position(stream)
         self.position = replace(self.position, stream=stream)
 
@@ -205,8 +194,13 @@ class Shard:
             self.dead.append(PoisonMessage(delivery, "unreadable", error.problem))
             self.counts["", "unreadable"] += 1
 
+    def _subject(self, site: str, camera: str) -> str:
+        return self.subjects.poses(site, camera, self.place)
+
     def _read(self, delivery: Delivery, batch: Batch, now: float, clock: float | None) -> None:
         camera = self.cameras.get(delivery.subject)
+        if self._is_awaited(camera, delivery, batch, now):
+            return
         if camera is None or camera.is_over or batch.connection is not camera.known:
             camera = camera or self._meet(delivery, batch)
             if camera is None or not self._is_going_on(camera, batch):
@@ -216,6 +210,61 @@ class Shard:
         if batch.lost is not None:
             self._lose(camera, "camera lost")
             camera.is_lost = True
+        if batch.moved:
+            self._move(camera)
+
+    def _is_awaited(
+        self, camera: FleetCamera | None, delivery: Delivery, batch: Batch, now: float
+    ) -> bool:
+        """Whether the message waits for the state of its camera, which moved here."""
+        if self.newcomers.hold(delivery):
+            return True
+        moved, of = Moved.of(delivery.headers), batch.connection
+        if moved is None or moved.epoch != of.epoch:
+            return False
+        if camera is not None and of.epoch in (camera.epoch, *camera.past):
+            return False
+        self._check_subject(delivery, of)
+        self.newcomers.add(delivery, of.name, moved, now)
+        return True
+
+    def _welcome(self, now: float) -> None:
+        """Go on with cameras that moved here, where their former owner stopped."""
+        for subject, one in self.newcomers.ready(now):
+            self._settle(subject, one, now)
+            for delivery in one.deliveries:
+                self._try(delivery, 0, now, None)
+
+    def _settle(self, subject: str, one: Newcomer, now: float) -> None:
+        state, connection = one.state(), decode(one.deliveries[0].data).connection
+        if one.handover is None:
+            logger.warning("camera %s: its former worker left no state", one.camera)
+            self.counts[one.camera, "unhanded"] += 1
+        if subject in self.cameras:  # an earlier connection of it
+            self._lose(self.cameras.pop(subject), "camera lost")
+        rate = connection.rate if state is None else state.rate
+        profile = self.models.profile(one.camera, rate)
+        if profile is None:
+            return
+        if state is None:
+            made = self._new(connection, profile)
+            made.scored = one.moved.seq
+        else:
+            made = FleetCamera.restore(profile, state, self.scorer.number(), now)
+        self.cameras[subject] = made
+
+    def _move(self, camera: FleetCamera) -> None:
+        """Score what is left of a camera and leave its state for the shard it moved to."""
+        self._due(camera, camera.reorder.flush(), 0.0)
+        self.flush()
+        if camera.reported is not None:
+            self.recalled.move(camera.reported.id)
+        is_known = not camera.is_over and (camera.scored > 0 or camera.last_slot >= 0)
+        state = camera.state() if is_known else None
+        self.moving.append(Handover(camera.name, camera.epoch, state))
+        self.scorer.forget(camera)
+        camera.needed.clear()
+        camera.leave()
 
     def _is_going_on(self, camera: FleetCamera, batch: Batch) -> bool:
         """Whether to use the frames; they may start a new connection or resume one."""
@@ -235,18 +284,22 @@ class Shard:
         return True
 
     def _meet(self, delivery: Delivery, batch: Batch) -> FleetCamera | None:
-        """Add a new camera; None if no model matches it."""
+        """Add a new camera; None if no model matches it or there are too many."""
         of = batch.connection
-        if self.subjects.poses(of.site, of.camera) != delivery.subject:
-            raise UnreadableError(f"poses: expected those of {delivery.subject}, got {of.name}")
+        self._check_subject(delivery, of)
         profile = self.models.profile(of.name, of.rate)
-        if profile is None:
-            if of.name not in self._unknown:
-                logger.warning("camera %s: no model matches it", of.name)
+        if profile is None or len(self.cameras) >= self.most_cameras:
+            if of.name not in self._unknown and len(self._unknown) < MOST_CAMERAS:
+                why = "no model matches it" if profile is None else "its tenant has too many"
+                logger.warning("camera %s: %s", of.name, why)
                 self._unknown.add(of.name)
-            self.counts[of.name, "refused"] += len(batch)
+            self.counts[of.name if of.name in self._unknown else of.site, "refused"] += len(batch)
             return None
-        camera = FleetCamera(
+        camera = self.cameras[delivery.subject] = self._new(of, profile)
+        return camera
+
+    def _new(self, of: CameraConnection, profile: CameraProfile) -> FleetCamera:
+        return FleetCamera(
             site=of.site,
             profile=profile,
             epoch=of.epoch,
@@ -254,8 +307,11 @@ class Shard:
             number=self.scorer.number(),
             reorder=Reorder(),
         )
-        self.cameras[delivery.subject] = camera
-        return camera
+
+    def _check_subject(self, delivery: Delivery, of: CameraConnection) -> None:
+        """Reject a message on the subject of another camera."""
+        if self._subject(of.site, of.camera) != delivery.subject:
+            raise UnreadableError(f"poses: expected those of {delivery.subject}, got {of.name}")
 
     def _order(
         self, camera: FleetCamera, batch: Batch, delivery: Delivery, clock: float | None

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableError
+from stepvad.fleet.leases import Lease
+from stepvad.fleet.places import Place, all_places
 from stepvad.fleet.settings import FleetSettings
-from stepvad.fleet.subjects import shard_of
 from stepvad.fleet.tasks import end
+from stepvad.fleet.tenants import Tenant, partitions_of
+from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.owned_shard import OutgoingMessage, Outlets, OwnedShard, take
 from stepvad.fleet.worker.scoring import BatchScorer, Work
-from stepvad.fleet.worker.shard import Pace, Shard
+from stepvad.fleet.worker.shard import MOST_CAMERAS, Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
 from stepvad.supervision.backoff import Backoff
 
@@ -46,7 +48,8 @@ class Worker:
 
     def __init__(self, bus: Bus, settings: FleetSettings, models: FleetModels, name: str) -> None:
         self.bus, self.settings, self.models, self.name = bus, settings, models, name
-        self.owned_shards: dict[int, OwnedShard] = {}
+        self.owned_shards: dict[Place, OwnedShard] = {}
+        self.tenants: Mapping[str, Tenant] = {}
         self.stats = WorkerStats()
         self.scorer = BatchScorer()
         self._subjects = settings.bus.subjects
@@ -92,8 +95,8 @@ class Worker:
         """Score queued frames, publish event changes and write checkpoints when due."""
         while self._lost:
             owned = self._lost.pop()
-            if self.owned_shards.get(owned.shard.number) is owned:
-                del self.owned_shards[owned.shard.number]
+            if self.owned_shards.get(owned.shard.place) is owned:
+                del self.owned_shards[owned.shard.place]
             await owned.stop()
         async with self._lock:
             await self._advance()
@@ -117,7 +120,8 @@ class Worker:
         for owned in owned_shards:
             shard = owned.shard
             owned.tell(shard.changes, shard.dead)
-            shard.changes, shard.dead = [], []
+            owned.hand_over(shard.moving)
+            shard.changes, shard.dead, shard.moving = [], [], []
             if is_due:
                 owned.keep()
         if is_due:
@@ -126,27 +130,30 @@ class Worker:
     def _taken(
         self, owned_shards: Sequence[OwnedShard]
     ) -> list[tuple[OwnedShard, Sequence[Delivery]]]:
-        """Dequeue the messages of a round: the same share of every shard's queue."""
-        waiting = sum(len(owned.waiting) for owned in owned_shards)
-        part = min(self._most / max(waiting, 1), 1.0)
-        return [(owned, owned.take(math.ceil(len(owned.waiting) * part))) for owned in owned_shards]
+        """Dequeue the messages of a round: no tenant gets more than its fair share."""
+        shares = fair_shares(
+            [(owned.shard.place.partition.tenant, len(owned.waiting)) for owned in owned_shards],
+            self._most,
+        )
+        return [(owned, owned.take(n)) for owned, n in zip(owned_shards, shares, strict=True)]
 
     def _score(self, taken: Sequence[tuple[OwnedShard, Sequence[Delivery]]], now: float) -> None:
         """Score one round; may run in the scoring thread."""
         works: list[Work] = []
+        of: dict[str, Shard] = {}
         caught_up: list[Shard] = []
         for owned, deliveries in taken:
             shard = owned.shard
             shard.of_stream(owned.consumer.position.stream)
             clock = self._clock(owned, deliveries, now)
-            works += shard.take(deliveries, now, clock)
+            due = shard.take(deliveries, now, clock)
+            of |= {work.camera.name: shard for work in due}
+            works += due
             if owned.is_caught_up:
                 shard.end_silent(now)
                 caught_up.append(shard)
-        shards = {owned.shard.number: owned.shard for owned, _ in taken}
         for change in self.scorer.score(works):
-            number = shard_of(change.after.camera, self._subjects.shards)
-            shards[number].changes.append(change)
+            of[change.after.camera].changes.append(change)
         for shard in caught_up:
             shard.end_forgotten()
         self.stats.add(works)
@@ -211,7 +218,7 @@ class Worker:
                 await asyncio.sleep(max(pause_s - (time.monotonic() - started), 0.01))
 
     async def _renew(self) -> None:
-        value = json.dumps({"shards": sorted(self.owned_shards)}).encode()
+        value = Lease.of(self.owned_shards).pack()
         self._lease = await self.bus.lease(self.name, value, self._lease)
         self._answered_at = time.monotonic()
         asked = time.monotonic()
@@ -220,50 +227,53 @@ class Worker:
 
     async def _balance(self) -> None:
         """Take free shards up to a fair share and release any surplus."""
+        self.tenants = await self.bus.tenants()
+        places = all_places(partitions_of(self.tenants))
         alive = await self.bus.leases()
-        others = {name: value for name, value in alive.items() if name != self.name}
-        share = math.ceil(self._subjects.shards / (len(others) + 1))
+        others = {name: Lease.unpack(value) for name, value in alive.items() if name != self.name}
+        share = math.ceil(len(places) / (len(others) + 1))
         surplus = sorted(self.owned_shards)[share:]
         if surplus:
             await self._give_back(surplus)
-        taken = {number for value in others.values() for number in json.loads(value)["shards"]}
-        free = [n for n in self._turn() if n not in taken and n not in self.owned_shards]
+        taken = {name for one in others.values() for name in one.names}
+        free = [p for p in self._turn(places) if f"{p}" not in taken and p not in self.owned_shards]
         wanted = free[: max(share - len(self.owned_shards), 0)]
-        got = await asyncio.gather(*(self._take(number, set(others)) for number in wanted))
+        got = await asyncio.gather(*(self._take(place, set(others)) for place in wanted))
         if any(got) or surplus:
             logger.info("worker %s: %d shards", self.name, len(self.owned_shards))
             await self._renew()
 
-    async def _give_back(self, numbers: Sequence[int]) -> None:
+    async def _give_back(self, places: Sequence[Place]) -> None:
         async with self._lock:
-            given = [self.owned_shards.pop(number) for number in numbers]
+            given = [self.owned_shards.pop(place) for place in places]
             for owned in given:
                 owned.give_up()
         for owned in given:
             await owned.release()
 
-    def _turn(self) -> list[int]:
+    def _turn(self, places: Sequence[Place]) -> Sequence[Place]:
         """All shards, starting at an offset that differs between workers."""
-        n = self._subjects.shards
-        first = hash(self.name) % n
-        return [(first + i) % n for i in range(n)]
+        first = hash(self.name) % len(places)
+        return [*places[first:], *places[:first]]
 
-    async def _take(self, number: int, alive: set[str]) -> bool:
+    async def _take(self, place: Place, alive: set[str]) -> bool:
         worker = self.settings.worker
+        tenant = self.tenants[place.partition.tenant]
         shard = Shard(
-            number,
+            place,
             self._subjects,
             self.models,
             self.scorer,
             Pace(worker.shed_s, worker.silent_s),
             counts=self.stats.frames,
+            most_cameras=tenant.limits.cameras if tenant.name else MOST_CAMERAS,
         )
         owned = await take(
             self.bus,
             self.name,
             shard,
             Outlets(
-                subject=self._subjects.events(number),
+                subject=self._subjects.events(place),
                 dead=self._subjects.dead("x").rpartition(".")[0],
                 lost=self._lost.append,
                 announced=self._said,
@@ -273,6 +283,6 @@ class Worker:
         if owned is None:
             return False
         owned.patience_until = time.monotonic() + worker.catch_up_s
-        self.owned_shards[number] = owned
+        self.owned_shards[place] = owned
         owned.start(self._arrived)
         return True

@@ -1,0 +1,112 @@
+"""Tenants of a fleet: their sites, partitions and limits, as kept in the broker's directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pydantic import Field, ValidationError
+
+from stepvad.errors import ConfigError, DataError
+from stepvad.fleet.places import DEFAULT, Partition
+from stepvad.payload import Fields, JsonObject
+from stepvad.settings.section import Section
+
+VERSION = 1
+"""Layout version of an entry of the directory."""
+PARTITION_SHARDS = 16
+"""Shards of a partition that is added."""
+
+
+class Limits(Section):
+    """What the broker takes of a tenant; beyond it the tenant's own messages are refused."""
+
+    cameras: int = Field(100, ge=1, description="Cameras of all its sites.")
+    messages_s: float = Field(
+        10.0, gt=0, description="Messages a second of one camera, averaged while poses are kept."
+    )
+    message_kb: float = Field(256.0, ge=1, le=1000, description="Largest message.")
+    poses_mb: float = Field(256.0, gt=0, description="Poses kept in one partition.")
+    events_mb: float = Field(
+        64.0, gt=0, description="Events kept of sites that score by themselves, until stored."
+    )
+    connections: int = Field(16, ge=1, description="Connections to one broker.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """An owner of sites; nobody else can read, forge, suppress, evict or starve its cameras."""
+
+    name: str
+    sites: tuple[str, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def key(self) -> str:
+        """Its key in the directory."""
+        return self.name or DEFAULT
+
+    def with_partitions(self, count: int) -> Tenant:
+        """The same with partitions added up to `count`; none can be taken away."""
+        have = len(self.partitions)
+        if count < have:
+            raise ConfigError(
+                f"partitions: expected at least {have}, which there are, got {count}",
+                hint="cameras cannot be moved out of a partition yet",
+            )
+        more = (Partition(self.name, number, PARTITION_SHARDS) for number in range(have, count))
+        return replace(self, partitions=(*self.partitions, *more))
+
+    def pack(self) -> bytes:
+        """Serialise for the directory."""
+        facts: JsonObject = {
+            "version": VERSION,
+            "sites": list(self.sites),
+            "partitions": [[part.number, part.shards] for part in self.partitions],
+            "limits": self.limits.model_dump(),
+        }
+        return json.dumps(facts).encode()
+
+    @classmethod
+    def unpack(cls, key: str, value: bytes) -> Tenant:
+        """Parse an entry of the directory; raise `DataError` if it is newer or damaged."""
+        try:
+            own = Fields.of(f"tenant {key}", json.loads(value))
+            own.version(VERSION)
+            limits = Limits.model_validate(_known(own.fields("limits")))
+        except (ValueError, ValidationError) as error:
+            raise DataError(f"tenant {key}: expected an entry, got: {error!s:.200}") from None
+        pairs = [
+            Fields(own.what, {"pair": pair}).wholes("pair") for pair in own.items("partitions")
+        ]
+        if not pairs or not all(len(pair) == 2 and pair[1] > 0 for pair in pairs):
+            raise own.unlike("partitions", "pairs of a number and its shards")
+        name = "" if key == DEFAULT else key
+        return cls(
+            name=name,
+            sites=own.texts("sites"),
+            partitions=tuple(Partition(name, number, shards) for number, shards in pairs),
+            limits=limits,
+        )
+
+
+def default_tenant(first: Partition) -> Tenant:
+    """The default tenant of a fleet that has no entry for it."""
+    return Tenant(name="", partitions=(first,))
+
+
+def owner_of(site: str, tenants: Iterable[Tenant]) -> str | None:
+    """The tenant that owns a site, None if only the default one may."""
+    return next((tenant.name for tenant in tenants if site in tenant.sites), None)
+
+
+def partitions_of(tenants: Mapping[str, Tenant]) -> list[Partition]:
+    """All partitions of a fleet."""
+    return [part for tenant in tenants.values() for part in tenant.partitions]
+
+
+def _known(own: Fields) -> dict[str, object]:
+    """The limits that this version knows."""
+    return {name: value for name, value in own.values.items() if name in Limits.model_fields}
