@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stepvad.fleet.settings import BusSettings
+from stepvad.fleet.broker.accounts import accounts
+from stepvad.fleet.settings import BusSettings, FleetSettings, TenantSettings
+from stepvad.fleet.subjects import Subjects
 from tests.fleet.brokers import PROGRAM
 from tests.fleet.postgres import SUPERUSER, PostgresServer
-from tests.video.servers import SLOWER, free_port
+from tests.video.servers import SLOWER, free_port, wait_until
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "fleet"
 
@@ -34,11 +37,27 @@ class SecuredBroker:
         self._directory = directory / "nats"
         shutil.copytree(DEPLOY / "nats", self._directory)
         shutil.copytree(certs, self._directory / "certs")
-        edges = subprocess.run(
-            [str(DEPLOY / "make-edges"), *sites], check=True, capture_output=True, text=True
-        )
-        (self._directory / "edges.conf").write_text(edges.stdout)
+        self.tenants = [TenantSettings(name=site, sites=[site]) for site in sites]
+        self.write_accounts()
         self.process: subprocess.Popen[bytes] | None = None
+
+    def write_accounts(self) -> None:
+        """The accounts of the tenants; the server takes them when it is reloaded."""
+        (self._directory / "tenants.conf").write_text(accounts(self.tenants, Subjects()))
+
+    def reload(self) -> None:
+        """Tell the server to read its settings again, and wait until it has."""
+        assert self.process is not None
+        before = self.log().count("Reloaded server configuration")
+        self.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: self.log().count("Reloaded server configuration") > before)
+
+    def admin_settings(self) -> FleetSettings:
+        """What stepvad fleet setup is given."""
+        facts = self.settings("admin").model_dump(exclude_none=True)
+        return FleetSettings.model_validate(
+            {"bus": facts, "tenants": [one.model_dump() for one in self.tenants]}
+        )
 
     def start(self) -> None:
         command = [PROGRAM, "-c", "nats.conf", "-p", str(self.port)]

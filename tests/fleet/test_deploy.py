@@ -25,7 +25,7 @@ from tests.fleet.deployed import BROKERS, FLEET, services, yaml
 from tests.pages import ROOT
 
 HOMES = {
-    "nats": ["nats/nats.conf", "nats/cluster.conf", "nats/edges.conf"],
+    "nats": ["nats/nats.conf", "nats/cluster.conf", "nats/tenants.conf"],
     "postgres": ["postgres/postgresql.conf", "postgres/pg_hba.conf", "postgres/roles.sql"],
     "prometheus": ["prometheus/prometheus.yml", "prometheus/rules.yaml"],
     **{role: [f"{role}.toml"] for role in ("admin", "worker", "events", "page")},
@@ -94,7 +94,7 @@ def test_yamllint_has_nothing_to_say(name: str) -> None:
 
 
 def test_shellcheck_has_nothing_to_say() -> None:
-    scripts = [FLEET / name for name in ("prepare", "make-certificates", "make-edges")]
+    scripts = [FLEET / name for name in ("prepare", "make-certificates")]
     assert said(tool("shellcheck"), *scripts, FLEET / "make-secrets") == ""
 
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stepvad.errors import ConfigError
+from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.bus import Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
+from stepvad.fleet.places import place_of
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.intake import demo
 from tests.fleet.messages import change, event, over
@@ -34,7 +36,10 @@ from tests.video.servers import wait_until
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-NORTH, SOUTH = "stepvad.poses.1.north.yard", "stepvad.poses.2.south.yard"
+NORTH = "stepvad.tenant.north.poses.0.1.north.yard"
+SOUTH = "stepvad.tenant.south.poses.0.2.south.yard"
+
+OF_TENANTS = ("POSES-north-0", "POSES-south-0", "EDGES-north", "EDGES-south")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +50,7 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, certs: Path) -> Iterator[SecuredBroker]:
     with secured_broker(tmp_path_factory.mktemp("nats"), certs, "north", "south") as made:
-        asyncio.run(as_role(made, "admin", lambda bus: bus.setup()))
+        asyncio.run(set_up(made.admin_settings()))
         yield made
 
 
@@ -59,7 +64,7 @@ def count(server: SecuredBroker, subject: str) -> int:
 
     async def look(bus: NatsBus) -> int:
         found = 0
-        for stream in (POSES, EVENTS):
+        for stream in (POSES, EVENTS, *OF_TENANTS):
             info = await bus._js.stream_info(stream, subjects_filter=subject)
             found += sum((info.state.subjects or {}).values())
         return found
@@ -98,24 +103,34 @@ def attempt(server: SecuredBroker, role: str, do: Callable[[Client], Awaitable[A
 
 def test_an_edge_publishes_what_is_its_own(server: SecuredBroker) -> None:
     async def publish(bus: NatsBus) -> None:
-        await bus.publish(bus.subjects.poses("north", "porch"), b"poses", id="1")
-        again = await bus.publish(bus.subjects.poses("north", "porch"), b"poses", id="1")
-        assert again.is_duplicate
-        await bus.publish(bus.subjects.edge_events("north"), b"events")
+        tenant = await bus.tenant("north")
+        assert tenant is not None
+        place = place_of("north/porch", tenant.partitions)
+        subject = bus.subjects.poses("north", "porch", place)
+        await bus.publish(subject, b"poses", id="1")
+        assert (await bus.publish(subject, b"poses", id="1")).is_duplicate
+        await bus.publish(bus.subjects.edge_events("north", "north"), b"events")
 
     asyncio.run(as_role(server, "edge-north", publish))
-    assert count(server, "stepvad.poses.*.north.porch") == 1
-    assert count(server, "stepvad.edge-events.north") == 1
+    assert count(server, "stepvad.tenant.north.poses.*.*.north.porch") == 1
+    assert count(server, "stepvad.tenant.north.edge-events.north") == 1
 
 
 @pytest.mark.parametrize(
     "subject",
     [
         SOUTH,
-        "stepvad.edge-events.south",
+        "stepvad.tenant.south.edge-events.south",
+        "stepvad.tenant.north.poses.0.1.south.yard",
+        "stepvad.poses.1.north.yard",
+        "stepvad.edge-events.north",
         "stepvad.events.1",
+        "stepvad.events.north.0.1",
         "stepvad.dead.event",
         "$KV.stepvad-state.fleet",
+        "$KV.stepvad-directory.north",
+        "$KV.stepvad-handovers.north",
+        "$JS.API.DIRECT.GET.KV_stepvad-directory.$KV.stepvad-directory.south",
         "$JS.API.STREAM.PURGE.POSES",
         "$JS.API.CONSUMER.CREATE.POSES.spy",
         "$JS.API.STREAM.MSG.GET.POSES",
@@ -156,19 +171,19 @@ def test_an_edge_cannot_read_poses_nor_what_others_are_answered(
 def test_an_answer_of_the_broker_cannot_be_sent_to_another_sites_subject(
     server: SecuredBroker,
 ) -> None:
-    before = count(server, "stepvad.poses.*.south.*")
+    before = count(server, "stepvad.tenant.south.poses.>")
 
     async def trick(client: Client) -> None:
         for reply in (
-            "stepvad.poses.3.south.door",
+            "stepvad.tenant.south.poses.0.3.south.door",
             "stepvad.events.1",
             "_INBOX.worker.x",
         ):
-            await client.publish("stepvad.poses.1.north.trick", b"x", reply=reply)
+            await client.publish("stepvad.tenant.north.poses.0.1.north.trick", b"x", reply=reply)
 
     attempt(server, "edge-north", trick)
-    assert count(server, "stepvad.poses.1.north.trick") == 3
-    assert count(server, "stepvad.poses.*.south.*") == before
+    assert count(server, "stepvad.tenant.north.poses.0.1.north.trick") == 3
+    assert count(server, "stepvad.tenant.south.poses.>") == before
     assert count(server, "stepvad.events.*") == 0
 
 
@@ -320,7 +335,8 @@ def test_a_whole_fleet_works_with_no_more_rights_than_these(
     (tmp_path / "worker.toml").write_text(server.section("worker") + fleet)
     (tmp_path / "events.toml").write_text(server.section("events") + fleet)
     camera = pose_camera("yard", one_person(), tmp_path)
-    site = write_site(tmp_path, camera, server.section("edge-north", "fleet.bus"), more=NO_PAGE)
+    bus = '[fleet]\ntenant = "north"\n' + server.section("edge-north", "fleet.bus")
+    site = write_site(tmp_path, camera, bus, more=NO_PAGE)
     site.write_text(site.read_text().replace('name = "test"', 'name = "north"', 1))
     with (
         Role("worker", tmp_path / "worker.toml") as worker,

@@ -17,6 +17,8 @@ from stepvad.settings.file import read
 from stepvad.settings.section import NAME, Beside, Reference, Section, check_distinct
 from stepvad.settings.web import Web
 
+ACCOUNTS = ("FLEET", "SYS")
+"""Accounts of the broker that are no tenants."""
 HINT = "the guide on running a fleet has an example"
 
 
@@ -196,18 +198,26 @@ class EdgeSite(sections.SiteSettings):
         return self
 
 
-class TenantSettings(Section):
-    """An owner of sites, apart from all others."""
+class TenantSettings(Limits):
+    """An owner of sites, apart from all others, and what the broker takes of it."""
 
     name: str = Field(pattern=NAME, description="Its name, part of its subjects and account.")
     sites: list[Annotated[str, Field(pattern=NAME)]] = Field(
         min_length=1, description="Its sites; no other tenant may have one of that name."
     )
+    generation: int = Field(
+        1, ge=1, description="Of the certificates of its sites; all others are refused."
+    )
     partitions: int = Field(1, ge=1, le=1000, description="Streams of its poses; may grow.")
     shards: int = Field(
         PARTITION_SHARDS, ge=1, le=4096, description="Shards of its first partition; fixed."
     )
-    limits: Limits = Field(default_factory=Limits, description="What the broker takes of it.")
+
+    @model_validator(mode="after")
+    def _account(self) -> Self:
+        if self.name in ACCOUNTS:
+            raise ValueError(f"expected another name than {', '.join(ACCOUNTS)}, got {self.name}")
+        return self
 
     @property
     def tenant(self) -> Tenant:
@@ -216,7 +226,7 @@ class TenantSettings(Section):
             name=self.name,
             sites=tuple(self.sites),
             partitions=(Partition(self.name, 0, self.shards),),
-            limits=self.limits,
+            limits=Limits(**self.model_dump(include=set(Limits.model_fields))),
         )
         return made.with_partitions(self.partitions)
 

@@ -27,7 +27,7 @@ class Limits(Section):
         10.0, gt=0, description="Messages a second of one camera, averaged while poses are kept."
     )
     message_kb: float = Field(256.0, ge=1, le=1000, description="Largest message.")
-    poses_mb: float = Field(256.0, gt=0, description="Poses kept in one partition.")
+    poses_mb: float = Field(128.0, gt=0, description="Poses kept in one partition.")
     events_mb: float = Field(
         64.0, gt=0, description="Events kept of sites that score by themselves, until stored."
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.leases import VERSION, Lease
 from stepvad.fleet.settings import BusSettings, FleetSettings
+from stepvad.fleet.subjects import edge_stream_of, stream_of
 from stepvad.fleet.tenants import Tenant, default_tenant
 
 
@@ -36,6 +38,46 @@ async def remove(settings: BusSettings, tenant: str) -> None:
     """Delete what the broker keeps of a tenant."""
     async with connected_soon(settings, "setup") as bus:
         await bus.remove(tenant)
+
+
+class Usage(NamedTuple):
+    """How much a tenant uses of what it may."""
+
+    tenant: str
+    sites: tuple[str, ...]
+    partitions: int
+    cameras: int
+    """That sent something while poses are kept."""
+    most_cameras: int
+    messages: int
+    poses_mb: float
+    most_poses_mb: float
+    events_mb: float
+    most_events_mb: float
+
+
+async def usage(settings: FleetSettings) -> list[Usage]:
+    """What each tenant uses."""
+    async with connected_soon(settings.bus, "usage") as bus:
+        return [await _usage(bus, one) for one in (await bus.tenants()).values()]
+
+
+async def _usage(bus: NatsBus, tenant: Tenant) -> Usage:
+    poses = [await bus.stream_size(stream_of(part)) for part in tenant.partitions]
+    events = await bus.stream_size(edge_stream_of(tenant.name))
+    limits, settings = tenant.limits, bus.settings
+    return Usage(
+        tenant=tenant.name,
+        sites=tenant.sites,
+        partitions=len(poses),
+        cameras=sum(one.subjects for one in poses),
+        most_cameras=limits.cameras,
+        messages=sum(one.messages for one in poses),
+        poses_mb=sum(one.bytes for one in poses) / 1e6,
+        most_poses_mb=(limits.poses_mb if tenant.name else settings.poses_mb) * len(poses),
+        events_mb=events.bytes / 1e6,
+        most_events_mb=limits.events_mb if tenant.name else settings.events_mb,
+    )
 
 
 async def lags(settings: BusSettings) -> dict[str, int]:

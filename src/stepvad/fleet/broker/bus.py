@@ -54,6 +54,14 @@ class Published(NamedTuple):
     """Whether a message with this id was already stored, at `sequence`."""
 
 
+class StreamSize(NamedTuple):
+    """What a stream holds."""
+
+    messages: int
+    bytes: int
+    subjects: int
+
+
 class Entry(NamedTuple):
     """A small state and its revision."""
 

@@ -22,6 +22,7 @@ from stepvad.fleet.broker.bus import (
     Entry,
     Position,
     Published,
+    StreamSize,
     UnavailableError,
 )
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
@@ -276,6 +277,11 @@ class NatsBus:
         facts = await self._poses_now(stream)
         return facts["created"], facts["state"]["first_seq"], facts["state"]["last_seq"]
 
+    async def stream_size(self, stream: str) -> StreamSize:
+        """How much a stream holds."""
+        state = (await self._stream_now(stream))["state"]
+        return StreamSize(state["messages"], state["bytes"], state.get("num_subjects", 0))
+
     async def has_poses(self, stream: str, sequence: int, taken_at: float) -> bool:
         """Whether the message of poses at `sequence` was received at `taken_at`."""
         with answers():
@@ -287,13 +293,17 @@ class NatsBus:
 
     async def _poses_now(self, stream: str) -> dict[str, Any]:
         """Query a stream of poses and record its leader."""
+        facts = await self._stream_now(stream)
+        group = facts.get("cluster", {})
+        self.leaders[stream] = f"{group.get('leader')} {group.get('leader_since')}"
+        return facts
+
+    async def _stream_now(self, stream: str) -> dict[str, Any]:
         with answers():
             answer = await self.client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=TIMEOUT_S)
         facts: dict[str, Any] = json.loads(answer.data)
         if "ts" not in facts:
             raise UnavailableError(f"bus: expected stream {stream}, got none")
-        group = facts.get("cluster", {})
-        self.leaders[stream] = f"{group.get('leader')} {group.get('leader_since')}"
         return facts
 
     async def make_poses_consumer(

@@ -1,0 +1,219 @@
+"""stepvad fleet tenant: owners of sites who share a fleet and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stepvad.cli.event_options import Yes, ask
+from stepvad.cli.terminal import AsJson, check_fleet, print_json, print_table, say
+from stepvad.errors import ConfigError
+
+if TYPE_CHECKING:
+    from stepvad.fleet.settings import FleetSettings
+    from stepvad.settings.edits import KeyValue
+
+tenant = typer.Typer(no_args_is_help=True, help="Owners of sites, apart from each other.")
+
+Admin = Annotated[
+    Path, typer.Argument(metavar="FLEET.toml", help="Settings file of the administrator.")
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the tenant.")]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Change the files alone; run stepvad fleet setup later.")
+]
+Cameras = Annotated[int | None, typer.Option(help="Most cameras of all its sites.")]
+Messages = Annotated[float | None, typer.Option(help="Most messages a second of one camera.")]
+MessageKb = Annotated[float | None, typer.Option(help="Largest message, in kB.")]
+PosesMb = Annotated[float | None, typer.Option(help="Poses kept in one partition, in MB.")]
+EventsMb = Annotated[float | None, typer.Option(help="Events kept of sites that score, in MB.")]
+Connections = Annotated[int | None, typer.Option(help="Most connections to one broker.")]
+Partitions = Annotated[int | None, typer.Option(help="Streams of its poses; they may only grow.")]
+
+
+@tenant.command(no_args_is_help=True)
+def add(
+    settings: Admin,
+    name: NameArgument,
+    site: Annotated[list[str], typer.Option(help="A site of the tenant; repeat for more.")],
+    *,
+    cameras: Cameras = None,
+    messages_s: Messages = None,
+    message_kb: MessageKb = None,
+    poses_mb: PosesMb = None,
+    events_mb: EventsMb = None,
+    connections: Connections = None,
+    partitions: Partitions = None,
+    offline: Offline = False,
+) -> None:
+    """Add a tenant: its account, its streams and its limits.
+
+        stepvad fleet tenant add admin.toml north --site north --cameras 40
+
+    Each of its sites needs a certificate edge-SITE; reload the brokers afterwards.
+    """
+    check_fleet()
+    from stepvad.fleet.tenant_file import add_tenant
+
+    limits = _given(
+        cameras=cameras,
+        messages_s=messages_s,
+        message_kb=message_kb,
+        poses_mb=poses_mb,
+        events_mb=events_mb,
+        connections=connections,
+        partitions=partitions,
+    )
+    _apply(add_tenant(settings, name, site, limits), settings, offline=offline)
+    say(f"tenant {name} may send as {', '.join(site)}")
+
+
+@tenant.command(no_args_is_help=True)
+def limits(
+    settings: Admin,
+    name: NameArgument,
+    *,
+    cameras: Cameras = None,
+    messages_s: Messages = None,
+    message_kb: MessageKb = None,
+    poses_mb: PosesMb = None,
+    events_mb: EventsMb = None,
+    connections: Connections = None,
+    partitions: Partitions = None,
+    offline: Offline = False,
+) -> None:
+    """Change what the broker takes of a tenant, while everything runs.
+
+    stepvad fleet tenant limits admin.toml north --cameras 80 --partitions 2
+    """
+    check_fleet()
+    from stepvad.fleet.settings import load
+    from stepvad.fleet.tenant_file import change_tenant, tenant_named
+
+    keys = _given(
+        cameras=cameras,
+        messages_s=messages_s,
+        message_kb=message_kb,
+        poses_mb=poses_mb,
+        events_mb=events_mb,
+        connections=connections,
+        partitions=partitions,
+    )
+    tenant_named(load(settings), name)
+    if not keys:
+        raise ConfigError("limits: expected at least one, got none", hint="such as --cameras 80")
+    _apply(change_tenant(settings, name, keys), settings, offline=offline)
+    say(f"tenant {name}: {', '.join(f'{key} = {value}' for key, value in keys.items())}")
+
+
+@tenant.command(no_args_is_help=True)
+def revoke(settings: Admin, name: NameArgument, *, yes: Yes = False) -> None:
+    """Refuse the certificates of a tenant's sites, because one was stolen.
+
+        stepvad fleet tenant revoke admin.toml north
+
+    Its data stays. Reload the brokers, which cut its connections, and give its sites new
+    certificates: make-certificates writes them if SITE:GENERATION is given.
+    """
+    check_fleet()
+    from stepvad.fleet.settings import load
+    from stepvad.fleet.tenant_file import change_tenant, tenant_named, write_accounts
+
+    known = tenant_named(load(settings), name)
+    if not yes:
+        ask(f"Refuse all certificates of the sites {', '.join(known.sites)}?")
+    following = known.generation + 1
+    _told(write_accounts(change_tenant(settings, name, {"generation": following})))
+    sites = " ".join(f"{site}:{following}" for site in known.sites)
+    say(f"new certificates: make-certificates DIRECTORY -- {sites}")
+
+
+@tenant.command(no_args_is_help=True)
+def remove(
+    settings: Admin, name: NameArgument, *, yes: Yes = False, offline: Offline = False
+) -> None:
+    """Remove a tenant: its account, its streams and what is in them.
+
+        stepvad fleet tenant remove admin.toml north
+
+    Its events in the database stay until their time is over.
+    """
+    import asyncio
+
+    check_fleet()
+    from stepvad.fleet.tenant_file import remove_tenant, write_accounts
+
+    if not yes:
+        ask(f"Remove tenant {name} and all poses and events that the broker keeps of it?")
+    told = remove_tenant(settings, name)
+    _told(write_accounts(told))
+    if not offline:
+        from stepvad.fleet.broker.administration import remove
+
+        asyncio.run(remove(told.bus, name))
+    say(f"tenant {name} is removed")
+
+
+@tenant.command("list", no_args_is_help=True)
+def list_(settings: Admin, *, as_json: AsJson = False) -> None:
+    """Show the tenants, and how much of their limits they use.
+
+    stepvad fleet tenant list admin.toml
+    """
+    import asyncio
+
+    check_fleet()
+    from stepvad.fleet.broker.administration import usage
+    from stepvad.fleet.settings import load
+
+    found = asyncio.run(usage(load(settings)))
+    if as_json:
+        print_json([one._asdict() for one in found])
+        return
+    print_table(
+        "tenants",
+        ("tenant", "sites", "partitions", "cameras", "messages", "MB of poses", "MB of events"),
+        [
+            (
+                one.tenant or "(default)",
+                ", ".join(one.sites),
+                f"{one.partitions}",
+                f"{one.cameras} of {one.most_cameras}",
+                f"{one.messages}",
+                f"{one.poses_mb:.1f} of {one.most_poses_mb:g}",
+                f"{one.events_mb:.1f} of {one.most_events_mb:g}",
+            )
+            for one in found
+        ],
+    )
+
+
+def _given(**keys: KeyValue | None) -> dict[str, KeyValue]:
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def _apply(told: FleetSettings, path: Path, *, offline: bool) -> None:
+    """Write the accounts, and make what the broker needs."""
+    import asyncio
+
+    from stepvad.fleet.broker.administration import set_up
+    from stepvad.fleet.broker.bus import UnavailableError
+    from stepvad.fleet.tenant_file import write_accounts
+
+    _told(write_accounts(told))
+    if offline:
+        return
+    try:
+        asyncio.run(set_up(told))
+    except UnavailableError as error:
+        raise ConfigError(
+            f"{path} is changed, but the broker is not: {error.problem}",
+            hint="run stepvad fleet setup when it answers",
+        ) from None
+
+
+def _told(accounts: Path | None) -> None:
+    if accounts is not None:
+        say(f"reload the brokers, which include {accounts}: nats-server --signal reload")
