@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -36,7 +37,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path, certs: Path) -> Iterator[SecuredBroker]:
-    with secured_broker(tmp_path / "broker", certs, "north", "south") as made:
+    own = tmp_path / "certs"
+    shutil.copytree(certs, own)  # a test replaces some
+    with secured_broker(tmp_path / "broker", own, "north", "south") as made:
         made.tenants[0] = made.tenants[0].model_copy(update=FEW)
         made.write_accounts()
         made.reload()
@@ -100,9 +103,8 @@ def test_a_flood_fills_the_stream_of_who_sends_it_and_pushes_nothing_out(
     async def flood(client: Client) -> None:
         """Large ones, many of one camera, and many cameras, without waiting for an answer."""
         for i in range(560):
-            await client.publish(
-                NORTH, bytes(990_000 if i < 20 else 200_000), reply="_INBOX.edge-north.a"
-            )
+            large = bytes(990_000 if i < 20 else 200_000)
+            await client.publish(NORTH, large, reply="_INBOX.edge-north.a")
         for i in range(3000):
             await client.publish(f"{NORTH}{i}", b"x" * 100, reply="_INBOX.edge-north.a")
         await client.flush(30)
