@@ -14,7 +14,8 @@ import pytest
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.intake import demo
 from tests.fleet.messages import change, event, over

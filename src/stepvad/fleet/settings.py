@@ -138,7 +138,13 @@ class EventsSettings(Section):
         description="Where the address of the database is: env:NAME or file:PATH.",
     )
     batch: int = Field(200, ge=1, le=5000, description="Messages stored in one transaction.")
-    retention_days: float = Field(30.0, gt=0, description="How long events are kept.")
+    retention_days: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="How long events are kept: 30 days, until the owner's --migrate stores another "
+        "number. A writer's own can only be longer.",
+    )
     stale_s: float = Field(
         3600.0, gt=0, description="An event that goes on, silent for so long, is shown as stale."
     )
