@@ -6,10 +6,10 @@ from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.settings import BusSettings
 
 
-async def set_up(settings: BusSettings) -> None:
-    """Create the streams and buckets, and check the settings against them."""
+async def set_up(settings: BusSettings) -> list[str]:
+    """Make the streams and buckets as the settings say; return what was changed."""
     async with connected_soon(settings, "setup") as bus:
-        await bus.setup()
+        return [str(one) for one in await bus.change()]
 
 
 async def lags(settings: BusSettings) -> dict[str, int]:

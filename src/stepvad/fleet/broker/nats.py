@@ -15,7 +15,7 @@ from nats.aio.client import Client, Srv  # noqa: TID253
 from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253
 
-from stepvad.errors import ConfigError
+from stepvad.fleet.broker.arrangement import StreamArrangement
 from stepvad.fleet.broker.bus import (
     ConflictError,
     Delivery,
@@ -24,11 +24,11 @@ from stepvad.fleet.broker.bus import (
     Published,
     UnavailableError,
 )
+from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
 from stepvad.fleet.broker.key_values import latest
 from stepvad.fleet.broker.login import login
 from stepvad.fleet.broker.nats_errors import answers
-from stepvad.fleet.broker.streams import buckets, streams
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import EVENTS, POSES, Subjects
 
@@ -43,8 +43,6 @@ CLOSE_S = 2.0
 """Time to send what is pending before a connection is cut."""
 SAME_S = 0.001
 """Messages with the same sequence but timestamps further apart are different messages."""
-FLEET = "fleet"
-"""The key of the settings that a fleet was set up with."""
 
 
 class _Client(Client):
@@ -87,25 +85,19 @@ class NatsBus:
         self.leader = ""
         """Leader of the stream of poses, and since when, at the last query."""
         self.is_closing = False
+        self._arrangement = StreamArrangement(self._js, settings, self)
 
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
-        with answers():
-            for config in streams(self.settings):
-                await self._ensure(config)
-            for bucket in buckets(self.settings):
-                await self._js.create_key_value(bucket)
-        facts = {"shards": self.settings.shards}
-        with suppress(ConflictError):
-            await self.write(FLEET, json.dumps(facts).encode(), 0)
-        entry = await self.read(FLEET)
-        known = None if entry is None else json.loads(entry.value)["shards"]
-        if known not in (None, self.settings.shards):
-            raise ConfigError(
-                f"bus.shards: expected {known} as this fleet was set up with, "
-                f"got {self.settings.shards}",
-                hint="the number of shards is fixed for a fleet",
-            )
+        await self._arrangement.ensure()
+
+    async def change(self) -> list[Change]:
+        """Make streams and buckets as the settings say; return what was changed."""
+        return await self._arrangement.change()
+
+    async def compare(self, stream: str) -> None:
+        """Warn if a stream is not as the settings say."""
+        await self._arrangement.compare(stream)
 
     async def publish(
         self,
@@ -319,12 +311,6 @@ class NatsBus:
             if revision:
                 return await kept.update(key, value, last=revision)
             return await kept.create(key, value)
-
-    async def _ensure(self, config: api.StreamConfig) -> None:
-        try:
-            await self._js.stream_info(config.name or "")
-        except errors.NotFoundError:
-            await self._js.add_stream(config)
 
 
 async def connect(settings: BusSettings, name: str) -> NatsBus:
