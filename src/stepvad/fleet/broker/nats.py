@@ -27,7 +27,7 @@ from stepvad.fleet.broker.bus import (
 from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
 from stepvad.fleet.broker.key_values import latest
-from stepvad.fleet.broker.login import login
+from stepvad.fleet.broker.login import Certificates, certificates, login
 from stepvad.fleet.broker.nats_errors import answers
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import EVENTS, POSES, Subjects
@@ -48,9 +48,13 @@ SAME_S = 0.001
 class _Client(Client):
     """Closes the sockets of failed attempts, and sends no password if TLS is missing.
 
+    Each connection reads the certificates that were renewed since the last one.
+
     nats-py opens the next socket without closing the one whose handshake failed, and waits
     without limit for a broker that has stopped reading.
     """
+
+    certificates: Certificates | None = None
 
     def abort(self) -> None:
         """Cut the connection without sending what is pending."""
@@ -60,6 +64,8 @@ class _Client(Client):
 
     async def _connect_to_server(self, s: Srv) -> None:
         self.abort()
+        if self.certificates is not None:
+            self.options["tls"] = self.certificates.current()
         await super()._connect_to_server(s)
 
     async def _attempt_reconnect(self) -> None:
@@ -335,6 +341,7 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
         said.add(words)
 
     client = _Client()
+    client.certificates = certificates(settings)
     try:
         with answers():
             await client.connect(
