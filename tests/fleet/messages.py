@@ -29,9 +29,11 @@ def delivery(data: bytes, sequence: int = 1, id: str = "") -> Delivery:
     return Delivery("stepvad.events.1", data, sequence, 0.0, headers={ID: id})
 
 
-def change(kind: ChangeKind, after: Record, sequence: int = 1, turn: int = 0) -> FleetChange:
+def change(
+    kind: ChangeKind, after: Record, sequence: int = 1, turn: int = 0, *, tenant: str = ""
+) -> FleetChange:
     data = body(kind, after, site=after.camera.partition("/")[0])
-    found = change_of(delivery(data, sequence, f"{after.id}:{kind}:{turn}"))
+    found = change_of(delivery(data, sequence, f"{after.id}:{kind}:{turn}"), tenant=tenant)
     assert found is not None
     return found
 

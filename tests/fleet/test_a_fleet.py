@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from stepvad.fleet.broker.nats import connected
-from stepvad.fleet.events.postgres import Wanted, connect
+from stepvad.fleet.events.postgres import connect
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.formats import write_clip
 from stepvad.incidents.record import Record
 from stepvad.intake import demo

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from stepvad.fleet.events import service
-from stepvad.fleet.events.postgres import Wanted, connect
+from stepvad.fleet.events.postgres import connect
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.settings import FleetSettings
 from stepvad.incidents.record import Record
 from tests.fleet.messages import change, event, over
@@ -51,7 +53,7 @@ async def marked(dsn: str) -> list[str]:
 def filled(dsn: str, run: FleetCommand) -> list[Record]:
     """The database with three events that are over and one that goes on."""
     code, words = run(dsn, "events", "--migrate")
-    assert (code, "after 4 steps" in words) == (0, True), words
+    assert (code, "after 5 steps" in words) == (0, True), words
     events = [over(event(1)), over(event(2, "north/gate")), over(event(3, "south/yard")), event(9)]
     asyncio.run(fill(dsn, *events))
     return events
@@ -73,6 +75,34 @@ def test_events_are_deleted_by_site_camera_and_time(dsn: str, run: FleetCommand)
     assert asyncio.run(left(dsn)) == [open_.id, far.id]
     code, words = run(dsn, "delete", "--all", "--include-open", "--yes")
     assert (code, asyncio.run(left(dsn))) == (0, []), words
+
+
+def test_the_owner_stores_how_long_events_are_kept(dsn: str, run: FleetCommand) -> None:
+    async def kept() -> Mapping[str, float]:
+        async with connect(dsn) as events:
+            return await events.retention()
+
+    for text, days in (("", 30.0), ("retention_days = 7\n", 7.0), ("", 7.0)):
+        code, words = run(dsn, "events", "--migrate", text=text)
+        assert (code, asyncio.run(kept())) == (0, {"": days}), words
+
+
+def test_events_are_deleted_of_one_tenant_alone(dsn: str, run: FleetCommand) -> None:
+    *_, far, _ = filled(dsn, run)
+
+    async def add() -> None:
+        async with connect(dsn) as events:
+            for tenant in ("acme", "bold"):
+                await events.write([change("end", far, tenant=tenant)])
+
+    asyncio.run(add())
+    code, words = run(dsn, "delete", "--camera", "south/", "--yes")
+    assert (code, "events deleted: 1" in words) == (0, True), words
+    code, words = run(dsn, "delete", "--tenant", "acme", "--camera", "south/", "--yes")
+    assert (code, "events deleted: 1" in words) == (0, True), words
+    assert f"bold.{far.id}" in asyncio.run(left(dsn))
+    code, words = run(dsn, "delete", f"bold.{far.id}", "--yes")
+    assert (code, "events deleted: 1" in words) == (0, True), words
 
 
 def test_the_old_verb_deletes_too_and_warns(dsn: str, run: FleetCommand) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import Wanted, connect
+from stepvad.fleet.events.postgres import connect
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from tests.fleet.brokers import Broker, broker, bus_settings

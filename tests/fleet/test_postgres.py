@@ -16,9 +16,9 @@ from stepvad.fleet.events.postgres import (
     _UNSEEN,
     FleetEvents,
     NoDatabaseError,
-    Wanted,
     connect,
 )
+from stepvad.fleet.events.wanted import Wanted
 from tests.fleet.messages import change, event, over, worse
 from tests.fleet.postgres import PostgresServer, needs_postgres
 from tests.video.servers import free_port
@@ -55,22 +55,25 @@ def test_tables_are_made_once_by_whoever_comes_first(dsn: str) -> None:
     async def many(events: FleetEvents) -> list[int]:
         return await asyncio.gather(*(events.migrate() for _ in range(4)))
 
-    assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 4]
+    assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 5]
     run(dsn, lambda events: events.check(), migrated=False)
 
 
 def test_a_database_of_another_version_is_refused(dsn: str) -> None:
-    with pytest.raises(ConfigError, match="expected tables of version 4, got none"):
+    with pytest.raises(ConfigError, match="expected tables of version 5, got none"):
         run(dsn, lambda events: events.check(), migrated=False)
     run(dsn, lambda events: events.check())
     asyncio.run(sql(dsn, "INSERT INTO stepvad.schema_version VALUES (9)"))
     for use in (FleetEvents.check, FleetEvents.migrate):
-        with pytest.raises(ConfigError, match="version 4 or older, got 9"):
+        with pytest.raises(ConfigError, match="tables for version 5, got 9, which need 9 or newer"):
             run(dsn, use, migrated=False)
 
 
 def test_a_migration_that_fails_leaves_nothing(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = (*migrations.MIGRATIONS, "CREATE TABLE stepvad.more (id text); SELECT nothing")
+    broken = (
+        *migrations.MIGRATIONS,
+        migrations.Migration("CREATE TABLE stepvad.more (id text); SELECT nothing"),
+    )
     monkeypatch.setattr(migrations, "MIGRATIONS", broken)
     with pytest.raises(Exception, match="nothing"):
         run(dsn, lambda events: events.migrate(), migrated=False)
@@ -234,11 +237,15 @@ def test_what_ended_long_ago_is_deleted_and_then_forgotten(dsn: str) -> None:
 
     async def scenario(events: FleetEvents) -> None:
         await events.write([change("end", one), change("new", going)])
-        assert await events.retain(events_days=1e5, forgotten_days=1) == 0
-        assert await events.retain(events_days=1, forgotten_days=1) == 1
+        assert await events.retain(1e5) == 0
+        assert await events.retain() == 1
         await events.write([change("end", one)])
         assert await events.events(ALL) == [going]
-        await events.retain(events_days=1, forgotten_days=0)
+        await sql(dsn, "UPDATE stepvad.forgotten SET deleted = now() - interval '31 days'")
+        await events.retain(40.0)
+        await events.write([change("end", one)])
+        assert await events.events(ALL) == [going]
+        await events.retain()
         await events.write([change("end", one)])
         assert await events.events(ALL) == [going, one]
 
@@ -299,7 +306,10 @@ def test_roles_may_do_what_they_must_and_no_more(dsn: str, postgres: PostgresSer
     async def writes(events: FleetEvents) -> None:
         await events.check()
         await events.write([change("new", event(2))])
-        await events.retain(events_days=1e6, forgotten_days=1)
+        await events.retain(1e6)
+        for forbidden in (events.delete(ALL), events.mark(one.id, "normal"), events.scrub()):
+            with pytest.raises(ConfigError, match="expected a role that may do this"):
+                await forbidden
 
     async def reads(events: FleetEvents) -> None:
         await events.check()

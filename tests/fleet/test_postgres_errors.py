@@ -9,8 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
 from stepvad.fleet.events.postgres_errors import BY_SQLSTATE, PostgresMeaning, by_class, meaning
+from stepvad.fleet.events.wanted import Wanted
 from tests.fleet.messages import change, event
 from tests.fleet.postgres import needs_postgres
 from tests.video.servers import SLOWER

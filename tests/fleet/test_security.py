@@ -15,7 +15,8 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.bus import Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
-from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, Wanted, connect
+from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError, connect
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.places import place_of
 from stepvad.fleet.subjects import EVENTS, POSES
 from stepvad.intake import demo

@@ -33,6 +33,9 @@ def delete(
     *,
     data: SiteDataOption = Here,
     fleet: Fleet = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Of this tenant of the fleet; else of the fleet's own sites.")
+    ] = None,
     camera: AnyCamera = None,
     since: Since = None,
     until: Until = None,
@@ -69,6 +72,8 @@ def delete(
             "--scrub: expected --fleet with it, got a site",
             hint="leave it out: the files of a site keep no trace anyway",
         )
+    if tenant is not None and fleet is None:
+        raise ConfigError("--tenant: expected --fleet with it, got a site")
     span = time_of(since, "--since"), time_of(until, "--until")
     chosen = Chosen(ids or None, camera, *span, include_open=include_open)
     asked = yes or as_json
@@ -76,7 +81,8 @@ def delete(
         done = _delete_from_site(data, chosen, asked=asked)
         note(data, "deleted events", f"{done.events} events")
     else:
-        done = _delete_from_fleet(fleet, chosen, scrub=scrub, asked=asked)
+        whose = tenant if tenant is not None or ids else ""
+        done = _delete_from_fleet(fleet, chosen, tenant=whose, scrub=scrub, asked=asked)
     if as_json:
         print_json({"deleted": done.events, "kept_open": done.kept_open})
         return
@@ -116,15 +122,18 @@ def _delete_from_site(data: Path, chosen: Chosen, *, asked: bool) -> Deleted:
         )
 
 
-def _delete_from_fleet(fleet: Path, chosen: Chosen, *, scrub: bool, asked: bool) -> Deleted:
+def _delete_from_fleet(
+    fleet: Path, chosen: Chosen, *, tenant: str | None, scrub: bool, asked: bool
+) -> Deleted:
     check_fleet()
     from stepvad.fleet.events import service
-    from stepvad.fleet.events.postgres import Wanted
+    from stepvad.fleet.events.wanted import Wanted
     from stepvad.fleet.settings import load
 
     settings = load(fleet)
     site, camera = Wanted.parts(chosen.camera)
     wanted = Wanted(
+        tenant=tenant,
         site=site,
         camera=camera,
         until=chosen.until,

@@ -28,18 +28,20 @@ File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="Settings file 
 
 @fleet.command()
 def setup(settings: File) -> None:
-    """Create the streams and buckets on the broker, and check that the settings match them.
+    """Create the streams and buckets on the broker, or change them to what the settings say.
 
         stepvad fleet setup fleet.toml
 
-    Workers do the same at startup; if their user may not, run it once as a user who may.
+    Workers create what is missing, and change nothing. The number of shards is fixed. Lower lease_s
+    in the settings of all workers first, and raise it there last.
     """
     import asyncio
 
     told = _load(settings)
     from stepvad.fleet.broker.administration import set_up
 
-    asyncio.run(set_up(told))
+    for change in asyncio.run(set_up(told)):
+        say(f"changed: {change}")
     say("the bus is ready")
 
 

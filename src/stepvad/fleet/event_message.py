@@ -23,12 +23,14 @@ ID = "Nats-Msg-Id"
 class FleetChange:
     """One change of one event of a fleet, as received."""
 
+    tenant: str = ""
+    """Empty for the fleet itself."""
     site: str
     camera: str
     """Without the site."""
     kind: ChangeKind
     record: Record
-    """The event; its camera is `site/camera`."""
+    """The event; its camera is `site/camera`, its id begins with `tenant.` if it has one."""
     turn: int
     """Of two changes of the same kind, the one with the higher turn is newer."""
     sequence: int
@@ -40,7 +42,9 @@ class FleetChange:
         return RANKS[self.kind]
 
 
-def change_of(delivery: Delivery, *, site: str | None = None) -> FleetChange | None:
+def change_of(
+    delivery: Delivery, *, site: str | None = None, tenant: str = ""
+) -> FleetChange | None:
     """Parse the change in a message, None for a claim; reject it if it is not from `site`.
 
     The turn is the last part of the message id, a slot number.
@@ -62,13 +66,16 @@ def change_of(delivery: Delivery, *, site: str | None = None) -> FleetChange | N
         raise DataError(f"event: expected a camera {told.site}/..., got {record.camera!r:.80}")
     if record.id.partition("-")[0] != camera_key(record.camera):
         raise DataError(f"event {record.id}: expected an id of camera {record.camera}")
+    if "." in record.id:
+        raise DataError(f"event {record.id}: expected an id without a dot")
     if (told.kind == "end") == record.is_open:
         raise DataError(f"event {record.id}: expected an end time with an end and nothing else")
     return FleetChange(
+        tenant=tenant,
         site=told.site,
         camera=camera,
         kind=told.kind,
-        record=record,
+        record=of_tenant(record, tenant),
         turn=_turn((delivery.headers or {}).get(ID, "")),
         sequence=delivery.sequence,
     )
@@ -80,6 +87,11 @@ def of_fleet(record: Record, site: str) -> Record:
     track = record.tracks[0] if record.tracks else record.track_id
     id = event_id(camera, record.epoch, track, record.frame_seq)
     return replace(record, camera=camera, id=id)
+
+
+def of_tenant(record: Record, tenant: str) -> Record:
+    """Prefix the id of a tenant's event: another tenant may have a site of the same name."""
+    return replace(record, id=f"{tenant}.{record.id}") if tenant else record
 
 
 def _check(record: Record) -> None:

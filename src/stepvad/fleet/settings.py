@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from stepvad.errors import ConfigError
 from stepvad.fleet.places import SHARDS, Partition
 from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.tenant_name import LONGEST, is_tenant
 from stepvad.fleet.tenants import PARTITION_SHARDS, Limits, Tenant
 from stepvad.settings import sections
 from stepvad.settings.file import read
@@ -145,7 +146,13 @@ class EventsSettings(Section):
         description="Where the address of the database is: env:NAME or file:PATH.",
     )
     batch: int = Field(200, ge=1, le=5000, description="Messages stored in one transaction.")
-    retention_days: float = Field(30.0, gt=0, description="How long events are kept.")
+    retention_days: float | None = Field(
+        None,
+        gt=0,
+        le=1e6,
+        description="How long events are kept: 30 days, until the owner's --migrate stores another "
+        "number. A writer's own can only be longer.",
+    )
     stale_s: float = Field(
         3600.0, gt=0, description="An event that goes on, silent for so long, is shown as stale."
     )
@@ -215,8 +222,11 @@ class TenantSettings(Limits):
 
     @model_validator(mode="after")
     def _account(self) -> Self:
-        if self.name in ACCOUNTS:
-            raise ValueError(f"expected another name than {', '.join(ACCOUNTS)}, got {self.name}")
+        if self.name in ACCOUNTS or not is_tenant(self.name):
+            raise ValueError(
+                f"expected up to {LONGEST} letters, digits, - or _, and none of "
+                f"{', '.join(ACCOUNTS)}, got {self.name}"
+            )
         return self
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from stepvad.errors import ConfigError
+from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.leases import VERSION, Lease
@@ -14,24 +15,25 @@ from stepvad.fleet.subjects import edge_stream_of, stream_of
 from stepvad.fleet.tenants import Tenant, default_tenant
 
 
-async def set_up(settings: FleetSettings) -> None:
-    """Create the streams and buckets, enrol the tenants, and check the settings against them."""
+async def set_up(settings: FleetSettings) -> list[str]:
+    """Make streams, buckets and tenants as the settings say; return what was changed."""
     async with connected_soon(settings.bus, "setup") as bus:
-        await bus.setup()
+        done = await bus.change()
         first = default_tenant(settings.bus.subjects.first)
-        await enrol(bus, first.with_partitions(settings.bus.partitions))
+        done += await enrol(bus, first.with_partitions(settings.bus.partitions))
         for one in settings.tenants:
-            await enrol(bus, one.tenant)
+            done += await enrol(bus, one.tenant)
+        return [str(one) for one in done]
 
 
-async def enrol(bus: NatsBus, wanted: Tenant) -> None:
-    """Create what a tenant needs and tell everybody; partitions can be added, not taken away."""
+async def enrol(bus: NatsBus, wanted: Tenant) -> list[Change]:
+    """Make what a tenant needs and tell everybody; partitions can be added, not taken away."""
     known = (await bus.tenants()).get(wanted.name)
     if known is not None:
         _check_kept(known, wanted)
     if len(wanted.partitions) > 1 and known != wanted:
         _check_versions((await bus.leases()).values())
-    await bus.enrol(wanted)
+    return await bus.enrol(wanted)
 
 
 async def remove(settings: BusSettings, tenant: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from pathlib import Path
 from typing import TypedDict
@@ -9,6 +10,31 @@ from typing import TypedDict
 from stepvad.errors import ConfigError
 from stepvad.files.secrets import secret
 from stepvad.fleet.settings import BusSettings, TlsFiles
+
+logger = logging.getLogger(__name__)
+
+
+class Certificates:
+    """The TLS context of certificate files, which may be renewed while it is used."""
+
+    def __init__(self, tls: TlsFiles) -> None:
+        self._tls = tls
+        self._read = self._refused = _stamps(tls)
+        self._context = _context(tls)
+
+    def current(self) -> ssl.SSLContext:
+        """The context of the files as they are now, or the last that worked."""
+        now = _stamps(self._tls)
+        if now not in (self._read, self._refused):
+            try:
+                self._context = _context(self._tls)
+            except ConfigError as error:
+                self._refused = now
+                logger.warning("%s; the certificates before are used", error.problem)
+            else:
+                self._read = now
+                logger.info("broker: certificates renewed")
+        return self._context
 
 
 class Login(TypedDict, total=False):
@@ -33,6 +59,23 @@ def login(settings: BusSettings) -> Login:
     elif any(server.startswith("tls://") for server in settings.servers):
         facts["tls"] = ssl.create_default_context()
     return facts
+
+
+def certificates(settings: BusSettings) -> Certificates | None:
+    """The certificate files of the settings; None if they name none."""
+    return None if settings.tls is None else Certificates(settings.tls)
+
+
+def _stamps(tls: TlsFiles) -> tuple[object, ...]:
+    """Changes when a file or its permissions do."""
+    found: list[object] = []
+    for path in (tls.ca, tls.cert, tls.key):
+        try:
+            facts = None if path is None else path.stat()
+        except OSError:
+            facts = None
+        found.append(facts and (facts.st_ctime_ns, facts.st_size, facts.st_ino))
+    return tuple(found)
 
 
 def _context(tls: TlsFiles) -> ssl.SSLContext:

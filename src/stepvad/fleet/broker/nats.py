@@ -8,14 +8,14 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 # This file is loaded where a bus is opened, and nowhere else: hence at the top.
-from nats.aio.client import Client, Srv  # noqa: TID253
 from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
+from stepvad.fleet.broker.arrangement import StreamArrangement
 from stepvad.fleet.broker.bus import (
     ConflictError,
     Delivery,
@@ -25,18 +25,17 @@ from stepvad.fleet.broker.bus import (
     StreamSize,
     UnavailableError,
 )
+from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
-from stepvad.fleet.broker.key_values import latest
-from stepvad.fleet.broker.login import login
+from stepvad.fleet.broker.key_values import Bucket
+from stepvad.fleet.broker.login import certificates, login
+from stepvad.fleet.broker.nats_client import CarefulClient
 from stepvad.fleet.broker.nats_errors import answers
-from stepvad.fleet.broker.streams import buckets, streams, tenant_streams
+from stepvad.fleet.broker.streams import tenant_streams
 from stepvad.fleet.places import DEFAULT, Place
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import EVENTS, POSES, Subjects, edge_stream_of, stream_of
 from stepvad.fleet.tenants import Tenant, default_tenant
-
-if TYPE_CHECKING:
-    from nats.js.kv import KeyValue
 
 logger = logging.getLogger(__name__)
 
@@ -46,41 +45,12 @@ CLOSE_S = 2.0
 """Time to send what is pending before a connection is cut."""
 SAME_S = 0.001
 """Messages with the same sequence but timestamps further apart are different messages."""
-FLEET = "fleet"
-"""The key of the settings that a fleet was set up with."""
-
-
-class _Client(Client):
-    """Closes the sockets of failed attempts, and sends no password if TLS is missing.
-
-    nats-py opens the next socket without closing the one whose handshake failed, and waits
-    without limit for a broker that has stopped reading.
-    """
-
-    def abort(self) -> None:
-        """Cut the connection without sending what is pending."""
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-
-    async def _connect_to_server(self, s: Srv) -> None:
-        self.abort()
-        await super()._connect_to_server(s)
-
-    async def _attempt_reconnect(self) -> None:
-        self.abort()
-        await super()._attempt_reconnect()
-
-    def _connect_command(self) -> bytes:
-        if "tls" in self.options and not self._server_info.get("tls_required"):
-            raise NatsError("expected TLS as configured, got a broker without it")
-        return super()._connect_command()
 
 
 class NatsBus:
     """A connection to NATS that reconnects by itself."""
 
-    def __init__(self, client: _Client, settings: BusSettings) -> None:
+    def __init__(self, client: CarefulClient, settings: BusSettings) -> None:
         self.client = client
         self._js = client.jetstream(timeout=TIMEOUT_S)
         self.settings = settings
@@ -90,57 +60,52 @@ class NatsBus:
         self.leaders: dict[str, str] = {}
         """Leader of each stream of poses, and since when, at the last query."""
         self.is_closing = False
+        names = self.subjects
+        self._leases, self._state, self._directory, self._handovers = (
+            Bucket(client, self._js, name, TIMEOUT_S)
+            for name in (names.leases, names.state, names.directory, names.handovers)
+        )
+        self._arrangement = StreamArrangement(self._js, settings, self)
 
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
-        with answers():
-            for config in streams(self.settings):
-                await self._ensure(config)
-            for bucket in buckets(self.settings):
-                await self._js.create_key_value(bucket)
-        facts = {"shards": self.settings.shards}
-        with suppress(ConflictError):
-            await self.write(FLEET, json.dumps(facts).encode(), 0)
-        entry = await self.read(FLEET)
-        known = None if entry is None else json.loads(entry.value)["shards"]
-        if known not in (None, self.settings.shards):
-            raise ConfigError(
-                f"bus.shards: expected {known} as this fleet was set up with, "
-                f"got {self.settings.shards}",
-                hint="the number of shards is fixed for a fleet; add partitions instead",
-            )
+        await self._arrangement.ensure()
         for tenant in (await self.tenants()).values():
-            with answers():
-                for config in tenant_streams(self.settings, tenant):
-                    await self._ensure(config)
+            await self._arrangement.make(tenant_streams(self.settings, tenant))
+
+    async def change(self) -> list[Change]:
+        """Make streams and buckets as the settings say; return what was changed."""
+        return await self._arrangement.change()
+
+    async def compare(self, stream: str) -> None:
+        """Warn if a stream is not as the settings say."""
+        await self._arrangement.compare(stream)
 
     async def tenants(self) -> Mapping[str, Tenant]:
         """All tenants by name, the default one among them."""
-        with answers():
-            found = await latest(self.client, self.subjects.directory, TIMEOUT_S)
+        found = await self._directory.all()
         known = {one.name: one for one in (Tenant.unpack(*entry) for entry in found.items())}
         return {"": default_tenant(self.subjects.first)} | known
 
     async def tenant(self, name: str) -> Tenant | None:
         """One tenant, for its edges; None if the directory has no entry of it."""
         key = name or DEFAULT
-        found = await self._get(self.subjects.directory, key)
+        found = await self._directory.get(key)
         return None if found is None else Tenant.unpack(key, found.value)
 
-    async def enrol(self, tenant: Tenant) -> None:
-        """Create the streams of a tenant, then tell everybody who its partitions are."""
-        with answers():
-            for config in tenant_streams(self.settings, tenant):
-                await self._ensure(config)
-            await (await self._bucket(self.subjects.directory)).put(tenant.key, tenant.pack())
+    async def enrol(self, tenant: Tenant) -> list[Change]:
+        """Make the streams of a tenant, then tell everybody who its partitions are."""
+        done = await self._arrangement.change_these(tenant_streams(self.settings, tenant))
+        await self._directory.put(tenant.key, tenant.pack())
+        return done
 
     async def remove(self, tenant: str) -> None:
         """Forget a tenant and delete its streams."""
         entry = (await self.tenants()).get(tenant)
         if entry is None or not tenant:
             raise ConfigError(f"tenant: expected one of this fleet, got {tenant!r}")
+        await self._directory.delete(entry.key)
         with answers():
-            await (await self._bucket(self.subjects.directory)).delete(entry.key)
             for config in tenant_streams(self.settings, entry):
                 await self._js.delete_stream(config.name or "")
 
@@ -219,43 +184,32 @@ class NatsBus:
 
     async def hand_over(self, camera: str, value: bytes) -> None:
         """Leave the state of a camera for its new owner; it expires."""
-        with answers():
-            await (await self._bucket(self.subjects.handovers)).put(camera, value)
+        await self._handovers.put(camera, value)
 
     async def handed_over(self, camera: str) -> bytes | None:
         """The state of a camera that moved here."""
-        found = await self._get(self.subjects.handovers, camera)
+        found = await self._handovers.get(camera)
         return None if found is None else found.value
 
     async def lease(self, name: str, value: bytes, revision: int = 0) -> int:
         """Take a lease or renew it."""
-        return await self._put(self.subjects.leases, name, value, revision)
+        return await self._leases.replace(name, value, revision)
 
     async def leases(self) -> Mapping[str, bytes]:
         """All leases that have not expired."""
-        with answers():
-            return await latest(self.client, self.subjects.leases, TIMEOUT_S)
+        return await self._leases.all()
 
     async def release(self, name: str) -> None:
         """Release a lease."""
-        with answers():
-            await (await self._bucket(self.subjects.leases)).delete(name)
+        await self._leases.delete(name)
 
     async def read(self, key: str) -> Entry | None:
         """Read a small state; None if there is none."""
-        return await self._get(self.subjects.state, key)
-
-    async def _get(self, bucket: str, key: str) -> Entry | None:
-        with answers():
-            try:
-                entry = await (await self._bucket(bucket)).get(key)
-            except errors.KeyNotFoundError:
-                return None
-        return Entry(entry.value or b"", entry.revision or 0)
+        return await self._state.get(key)
 
     async def write(self, key: str, value: bytes, revision: int) -> int:
         """Replace the state of this revision."""
-        return await self._put(self.subjects.state, key, value, revision)
+        return await self._state.replace(key, value, revision)
 
     async def time(self) -> float:
         """The broker's clock, in Unix seconds."""
@@ -377,26 +331,6 @@ class NatsBus:
             found = [await self._js.consumers_info(stream_of(part)) for part in parts]
         return {info.name: info.num_pending or 0 for some in found for info in some}
 
-    async def _bucket(self, name: str) -> KeyValue:
-        from nats.js.kv import KeyValue
-
-        return KeyValue(
-            name=name, stream=f"KV_{name}", pre=f"$KV.{name}.", js=self._js, direct=True
-        )
-
-    async def _put(self, bucket: str, key: str, value: bytes, revision: int) -> int:
-        with answers():
-            kept = await self._bucket(bucket)
-            if revision:
-                return await kept.update(key, value, last=revision)
-            return await kept.create(key, value)
-
-    async def _ensure(self, config: api.StreamConfig) -> None:
-        try:
-            await self._js.stream_info(config.name or "")
-        except errors.NotFoundError:
-            await self._js.add_stream(config)
-
 
 async def connect(settings: BusSettings, name: str) -> NatsBus:
     """Connect to the brokers; the client then reconnects without limit."""
@@ -419,7 +353,8 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
         logger.log(logging.WARNING if is_new else logging.DEBUG, "bus: %s", words)
         said.add(words)
 
-    client = _Client()
+    client = CarefulClient()
+    client.certificates = certificates(settings)
     try:
         with answers():
             await client.connect(

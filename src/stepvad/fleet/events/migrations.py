@@ -1,11 +1,18 @@
-"""PostgreSQL tables of a fleet's events, and their migrations."""
+"""PostgreSQL tables of a fleet's events, and their migrations.
+
+Programs of two versions share the tables during a rolling upgrade. `stepvad.schema_version` holds
+the migrations that older programs do not survive: its highest number is the oldest program that
+works. `stepvad.additions` holds those that they do survive.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepvad.errors import ConfigError
+from stepvad.fleet.events.tenant_tables import GRANTS, TENANTS
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -68,73 +75,104 @@ CREATE INDEX events_to_review ON stepvad.events (start_time, id) WHERE reviewed 
 """
 """Events that nobody has seen are counted and listed without reading the others."""
 
-MIGRATIONS: tuple[str, ...] = (_FIRST, _QUICK, _REVIEWS, _TO_REVIEW)
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step of the tables."""
+
+    script: str
+    is_additive: bool = False
+    """Whether programs that do not know it go on working."""
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(_FIRST),
+    Migration(_QUICK),
+    Migration(_REVIEWS),
+    Migration(_TO_REVIEW),
+    Migration(TENANTS, is_additive=True),
+)
 """Each upgrades the database by one version; the version is the number applied."""
 
-GRANTS = {
-    "stepvad_writer": """
-GRANT USAGE ON SCHEMA stepvad TO stepvad_writer;
-GRANT SELECT ON stepvad.schema_version TO stepvad_writer;
-GRANT SELECT, INSERT, UPDATE, DELETE ON stepvad.events, stepvad.forgotten TO stepvad_writer;
-""",
-    "stepvad_reader": """
-GRANT USAGE ON SCHEMA stepvad TO stepvad_reader;
-GRANT SELECT ON stepvad.schema_version, stepvad.events TO stepvad_reader;
-GRANT UPDATE (mark, reviewed, reviewed_by) ON stepvad.events TO stepvad_reader;
-""",
-}
-"""Privileges of each role, if it exists: the reader may only review events."""
+_VERSIONS = """
+CREATE SCHEMA IF NOT EXISTS stepvad;
+CREATE TABLE IF NOT EXISTS stepvad.schema_version
+    (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS stepvad.additions
+    (version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now());
+"""
+_SAFELY = "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = '20s'"
+"""Names mean the same whoever migrates; a lock that somebody holds for long stops nobody else."""
 
 
-async def version(connection: Connection[Any]) -> int:
-    """The number of migrations applied to the database."""
-    if await connection.fetchval("SELECT to_regclass('stepvad.schema_version')") is None:
-        return 0
-    found = await connection.fetchval("SELECT max(version) FROM stepvad.schema_version")
-    return int(found or 0)
+class TablesVersion(NamedTuple):
+    """What was applied to a database."""
+
+    applied: int
+    """The number of migrations."""
+    oldest: int
+    """The oldest program, by the number of migrations it knows, that works with the tables."""
+
+
+async def version(connection: Connection[Any]) -> TablesVersion:
+    """What was applied to the database."""
+    found = []
+    for table in ("schema_version", "additions"):
+        is_there = await connection.fetchval(f"SELECT to_regclass('stepvad.{table}')")
+        highest = f"SELECT max(version) FROM stepvad.{table}"  # noqa: S608  constant parts
+        found.append(await connection.fetchval(highest) if is_there else None)
+    oldest, added = (int(one or 0) for one in found)
+    return TablesVersion(max(oldest, added), oldest)
 
 
 async def check(connection: Connection[Any]) -> None:
-    """Reject a database of another version."""
-    found = await version(connection)
-    if found > len(MIGRATIONS):
+    """Reject a database that this program does not work with."""
+    found, known = await version(connection), len(MIGRATIONS)
+    if found.oldest > known:
         raise ConfigError(
-            f"database: expected tables of version {len(MIGRATIONS)} or older, got {found}",
+            f"database: expected tables for version {known}, got {found.applied}, "
+            f"which need {found.oldest} or newer",
             hint="install the version of stepvad that created it, or a newer one",
         )
-    if found < len(MIGRATIONS):
+    if found.applied < known:
         raise ConfigError(
-            f"database: expected tables of version {len(MIGRATIONS)}, got {found or 'none'}",
+            f"database: expected tables of version {known}, got {found.applied or 'none'}",
             hint="run stepvad fleet events SETTINGS --migrate as a role that may create tables",
         )
 
 
 async def migrate(connection: Connection[Any]) -> int:
-    """Migrate the tables under a lock; return the number of steps."""
+    """Migrate the tables under a lock; return the number of steps.
+
+    A program that is older than the tables leaves them, and their privileges, alone.
+    """
     await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
     try:
         async with connection.transaction():
-            done = await version(connection)
-            if done > len(MIGRATIONS):
-                await check(connection)
-            if done == 0:
-                await connection.execute(
-                    "CREATE SCHEMA IF NOT EXISTS stepvad; "
-                    "CREATE TABLE IF NOT EXISTS stepvad.schema_version "
-                    "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
-                )
-            for number, script in enumerate(MIGRATIONS[done:], start=done + 1):
-                await connection.execute(script)
-                await connection.execute(
-                    "INSERT INTO stepvad.schema_version (version) VALUES ($1)", number
-                )
-            await _grant(connection)
+            await connection.execute(_SAFELY)
+            done = (await version(connection)).applied
+            if done < len(MIGRATIONS):
+                await _upgrade(connection, done)
+            await check(connection)
+            if done <= len(MIGRATIONS):
+                await _grant(connection)
     finally:
         await connection.execute("SELECT pg_advisory_unlock($1)", LOCK)
-    steps = len(MIGRATIONS) - done
+    steps = max(len(MIGRATIONS) - done, 0)
     if steps:
         logger.info("database migrated from version %d to %d", done, len(MIGRATIONS))
     return steps
+
+
+async def _upgrade(connection: Connection[Any], done: int) -> None:
+    await connection.execute(_VERSIONS)
+    for number, step in enumerate(MIGRATIONS[done:], start=done + 1):
+        await connection.execute(step.script)
+        table = "additions" if step.is_additive else "schema_version"
+        await connection.execute(
+            f"INSERT INTO stepvad.{table} (version) VALUES ($1)",  # noqa: S608  one of two tables
+            number,
+        )
 
 
 async def _grant(connection: Connection[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +14,13 @@ from urllib.parse import parse_qsl, urlsplit
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.event_message import FleetChange
 from stepvad.fleet.events.migrations import check, migrate
-from stepvad.fleet.events.postgres_errors import expected, is_read_only, meaning, words
+from stepvad.fleet.events.postgres_errors import LOCKED, expected, is_read_only, meaning, words
+from stepvad.fleet.events.tenant_tables import role_sql
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
-from stepvad.incidents.search import EVERY, MOST_COUNTED, Search
-from stepvad.incidents.stored import DAY_S, Deleted
+from stepvad.incidents.search import MOST_COUNTED
+from stepvad.incidents.stored import Deleted
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Pool
@@ -28,12 +30,13 @@ logger = logging.getLogger(__name__)
 CONNECT_S = 10.0
 COMMAND_S = 30.0
 CONNECTIONS = 4
+LOCKED_S = 2
 LOCAL = (None, "localhost", "127.0.0.1", "::1")
 
 _WRITE = """
 INSERT INTO stepvad.events AS old (id, site, camera, label, severity, start_time, end_time,
-    top_score, record, rank, turn, first_sequence, last_sequence)
-SELECT $1, $2, $3, $4, $5, to_timestamp($6), to_timestamp($7), $8, $9, $10, $11, $12, $12
+    top_score, record, rank, turn, first_sequence, last_sequence, tenant)
+SELECT $1, $2, $3, $4, $5, to_timestamp($6), to_timestamp($7), $8, $9, $10, $11, $12, $12, $13
 WHERE NOT EXISTS (SELECT FROM stepvad.forgotten WHERE id = $1)
 ON CONFLICT (id) DO UPDATE SET label = excluded.label, severity = excluded.severity,
     start_time = excluded.start_time, end_time = excluded.end_time,
@@ -41,13 +44,21 @@ ON CONFLICT (id) DO UPDATE SET label = excluded.label, severity = excluded.sever
     rank = excluded.rank, turn = excluded.turn,
     first_sequence = least(old.first_sequence, excluded.first_sequence),
     last_sequence = greatest(old.last_sequence, excluded.last_sequence), changed = now()
-WHERE old.rank < 2 AND old.site = excluded.site AND old.camera = excluded.camera
+WHERE old.rank < 2 AND old.tenant = excluded.tenant
+    AND old.site = excluded.site AND old.camera = excluded.camera
     AND (excluded.rank, excluded.turn, excluded.last_sequence)
         > (old.rank, old.turn, old.last_sequence)
 """
 _FORGET = """
 WITH gone AS (DELETE FROM stepvad.events WHERE {where} RETURNING id)
 INSERT INTO stepvad.forgotten (id) SELECT id FROM gone ON CONFLICT DO NOTHING
+"""
+_RETAIN = "SELECT stepvad.retain($1, $2)"
+RETAINED = 5000
+"""Most events deleted at a time by retention."""
+_KEEP = """
+INSERT INTO stepvad.retention (tenant, days) VALUES ($1, $2)
+ON CONFLICT (tenant) DO UPDATE SET days = excluded.days
 """
 
 _TOTALS = """
@@ -66,15 +77,14 @@ GROUP BY site, camera ORDER BY site, camera
 _UNSEEN = """
 SELECT count(*) FROM (SELECT FROM stepvad.events WHERE reviewed IS NULL LIMIT $1) AS unseen
 """
-_HAS_ALL = """
-(SELECT bool_and(position(term IN lower(concat_ws(' ',
-    record ->> 'why', label, site || '/' || camera, record ->> 'zones'))) > 0)
-FROM unnest(${}::text[]) AS term)
-"""
 
 
 class NoDatabaseError(DataError):
     """The database is unreachable; retry later."""
+
+
+class LockedError(NoDatabaseError):
+    """Somebody holds a lock on these rows; others can be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,63 +102,6 @@ class Totals:
     """Number of events of each `site/camera`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Filter for events; all given conditions must hold."""
-
-    site: str | None = None
-    camera: str | None = None
-    """`site/camera`."""
-    since: float | None = None
-    """Starts at this time or later."""
-    until: float | None = None
-    """Starts before this time."""
-    ends_after: float | None = None
-    label: str | None = None
-    open: bool | None = None
-    ids: Sequence[str] | None = None
-    search: Search = EVERY
-
-    @staticmethod
-    def parts(camera: str | None) -> tuple[str | None, str | None]:
-        """Split a camera filter into site and camera: `site/` selects all cameras of a site."""
-        if camera is not None and camera.endswith("/"):
-            return camera[:-1], None
-        return None, camera
-
-    def where(self) -> tuple[str, list[Any]]:
-        """The SQL condition and its parameters."""
-        site, _, camera = (self.camera or "").partition("/")
-        named = self.camera is not None
-        parts: list[tuple[str, Any]] = [
-            ("site = ${}", self.site),
-            ("site = ${}", site if named else None),
-            ("camera = ${}", camera if named else None),
-            ("start_time >= to_timestamp(${})", self.since),
-            ("start_time < to_timestamp(${})", self.until),
-            ("coalesce(end_time, 'infinity') >= to_timestamp(${})", self.ends_after),
-            ("label = ${}", self.label),
-            ("(end_time IS NULL) = ${}", self.open),
-            ("id = ANY(${}::text[])", None if self.ids is None else [*self.ids]),
-            *_found_by(self.search),
-        ]
-        given = [(part, value) for part, value in parts if value is not None]
-        words = [part.format(number) for number, (part, _) in enumerate(given, start=1)]
-        return " AND ".join(["true", *words]), [value for _, value in given]
-
-
-def _found_by(search: Search) -> list[tuple[str, Any]]:
-    """The conditions of a search, and their parameters."""
-    return [
-        ("(reviewed IS NOT NULL) = ${}", search.is_seen),
-        ("mark = ${}", search.mark),
-        ("record -> 'zones' ? ${}", search.zone),
-        ("top_score >= ${}", search.min_score),
-        ("top_score >= ${}::float8 * (record ->> 'threshold')::float8", search.min_times),
-        (_HAS_ALL, search.terms),
-    ]
-
-
 class FleetEvents:
     """The event store of a fleet; open it with `connect`."""
 
@@ -159,10 +112,12 @@ class FleetEvents:
         """Store changes in one transaction, committed when it returns.
 
         Duplicate or outdated changes, and changes of an ended event, are ignored.
-        Rows are locked in the order of their ids, so two writers cannot deadlock.
+        Rows are locked in the order of their ids, so two writers cannot deadlock. A reviewer who
+        keeps one locked is met with `LockedError`, after `LOCKED_S`.
         """
         rows = [_row(change) for change in sorted(changes, key=lambda one: one.record.id)]
         async with self._connection() as connection, connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{LOCKED_S}s'")
             await connection.executemany(_WRITE, rows)
 
     async def event(self, id: str) -> Record | None:
@@ -252,18 +207,28 @@ class FleetEvents:
             done = await connection.execute(_FORGET.format(where=where), *values)
         return Deleted(events=_count(done), poses=0, kept_open=int(kept))
 
-    async def retain(self, *, events_days: float, forgotten_days: float) -> int:
-        """Delete events that ended `events_days` ago and ids deleted `forgotten_days` ago."""
-        async with self._connection() as connection, connection.transaction():
-            done = await connection.execute(
-                _FORGET.format(where="end_time < now() - make_interval(secs => $1)"),
-                events_days * DAY_S,
-            )
-            await connection.execute(
-                "DELETE FROM stepvad.forgotten WHERE deleted < now() - make_interval(secs => $1)",
-                forgotten_days * DAY_S,
-            )
-        return _count(done)
+    async def retain(self, asked_days: float | None = None) -> int:
+        """Delete events that ended longer ago than the owner keeps them; return how many.
+
+        `asked_days` keeps those of tenants without days of their own for longer.
+        """
+        async with self._connection() as connection:
+            return int(await connection.fetchval(_RETAIN, asked_days, RETAINED))
+
+    async def retention(self) -> Mapping[str, float]:
+        """Days that the events of each tenant are kept; those of '' hold for all others."""
+        async with self._connection() as connection:
+            return dict(await connection.fetch("SELECT tenant, days FROM stepvad.retention"))
+
+    async def set_retention(self, days: float, tenant: str = "") -> None:
+        """Keep events for so many days; only the owner may decide that."""
+        async with self._connection() as connection:
+            await connection.execute(_KEEP, tenant, days)
+
+    async def add_tenant(self, tenant: str) -> None:
+        """Make the role of a tenant; only a superuser may."""
+        async with self._connection() as connection:
+            await connection.execute(role_sql(tenant))
 
     async def scrub(self) -> None:
         """Rewrite the table to purge deleted rows from its file; locks the table."""
@@ -323,7 +288,9 @@ class FleetEvents:
             if is_read_only(error):  # after a failover, a new connection finds the primary
                 await self._pool.expire_connections()
             problem, hint = expected(error)
-            kind = NoDatabaseError if found == "retry" else ConfigError
+            kind = ConfigError if found == "settings" else NoDatabaseError
+            if getattr(error, "sqlstate", None) == LOCKED:
+                kind = LockedError
             raise kind(f"{problem}, got: {words(error)}", hint=hint) from None
 
 
@@ -378,7 +345,7 @@ def _row(change: FleetChange) -> tuple[Any, ...]:
     return (
         *(record.id, change.site, change.camera, record.label, record.severity),
         *(record.start_time, record.end_time, record.top_score, json.dumps(record.to_json())),
-        *(change.rank, change.turn, change.sequence),
+        *(change.rank, change.turn, change.sequence, change.tenant),
     )
 
 

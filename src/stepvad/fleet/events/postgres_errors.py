@@ -8,6 +8,8 @@ PostgresMeaning = Literal["retry", "data", "settings"]
 """`retry`: it may work later. `data`: this row will never work. `settings`: nothing works until
 an operator changes them."""
 
+LOCKED = "55P03"
+"""A lock was not released in time."""
 BY_SQLSTATE: dict[str, PostgresMeaning] = {
     "08": "retry",  # connection
     "22": "data",
@@ -20,7 +22,7 @@ BY_SQLSTATE: dict[str, PostgresMeaning] = {
     "40": "retry",  # deadlock, serialisation
     "42501": "settings",  # the role may not do this
     "53": "retry",  # disk, memory or connections used up
-    "55P03": "retry",  # locked
+    LOCKED: "retry",
     "57": "retry",  # shut down, starting, cancelled
     "58": "retry",  # the server's disk or system failed
 }

@@ -14,9 +14,9 @@ from stepvad.fleet.events.postgres import (
     CONNECT_S,
     FleetEvents,
     NoDatabaseError,
-    Wanted,
     connect,
 )
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, Search

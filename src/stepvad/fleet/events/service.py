@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks
 from stepvad.files.secrets import secret
+from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_until
-from stepvad.fleet.events.postgres import Wanted, connect
+from stepvad.fleet.events.postgres import connect
+from stepvad.fleet.events.wanted import Wanted
 from stepvad.fleet.events.writer import FleetEventWriter, checked
 from stepvad.fleet.events.writer_metrics import serve
 from stepvad.fleet.settings import FleetSettings
+from stepvad.fleet.subjects import EVENTS
 from stepvad.incidents.review import Mark
 from stepvad.incidents.stored import Deleted
 
 
 async def migrate(settings: FleetSettings) -> int:
-    """Migrate the tables; return the number of steps."""
+    """Migrate the tables and store the retention of the settings; return the number of steps."""
     async with connect(secret(settings.events.dsn)) as kept:
-        return await kept.migrate()
+        steps = await kept.migrate()
+        if settings.events.retention_days is not None:
+            await kept.set_retention(settings.events.retention_days)
+    return steps
+
+
+async def add_tenant(settings: FleetSettings, tenant: str, days: float | None = None) -> None:
+    """Make the role of a tenant, as a superuser; keep its events for `days`, if given."""
+    async with connect(secret(settings.events.dsn)) as kept:
+        await kept.add_tenant(tenant)
+        if days is not None:
+            await kept.set_retention(days, tenant)
 
 
 async def delete(
@@ -40,10 +55,10 @@ async def mark(settings: FleetSettings, id: str, mark: Mark | None, by: str = ""
         await kept.mark(id, mark, by)
 
 
-async def marks_of(settings: FleetSettings, model_sha256: str) -> Marks:
-    """Marks on events that this model found; a fleet stores no poses with its events."""
+async def marks_of(settings: FleetSettings, model_sha256: str, tenant: str = "") -> Marks:
+    """A tenant's marks on events that this model found; a fleet stores no poses with its events."""
     async with connect(secret(settings.events.dsn)) as kept:
-        found = await kept.events(Wanted(), limit=None)
+        found = await kept.events(Wanted(tenant=tenant), limit=None)
         reviews = await kept.reviews()
     own = {one.id: one for one in found if one.model_sha256 == model_sha256}
     normal = [id for id, review in reviews.items() if review.mark == "normal" and id in own]
@@ -65,6 +80,8 @@ async def write(settings: FleetSettings) -> None:
     ):
         if bus is None or not await checked(kept, stopping):
             return
+        with suppress(UnavailableError):
+            await bus.compare(EVENTS)
         writer = FleetEventWriter(bus, kept, told, settings.bus.subjects, stopping)
         if told.metrics is not None:
             serve(writer.counts, told.metrics)

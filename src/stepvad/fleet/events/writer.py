@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.fleet.broker.bus import Bus, Consumer, Delivery, UnavailableError
 from stepvad.fleet.event_message import FleetChange, change_of
-from stepvad.fleet.events.postgres import FleetEvents, NoDatabaseError
+from stepvad.fleet.event_origin import origin_of
+from stepvad.fleet.events.postgres import RETAINED, FleetEvents, LockedError, NoDatabaseError
 from stepvad.fleet.events.postgres_errors import is_data
-from stepvad.fleet.subjects import Subjects, unescaped
+from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.tasks import end, rest
 from stepvad.supervision.backoff import Backoff
 
@@ -26,6 +30,8 @@ logger = logging.getLogger(__name__)
 READER = "stepvad-events"
 """Consumer name shared by all writers, which split the events among them."""
 FETCH_S = 1.0
+TENANTS_S = 5.0
+"""How often the writer looks for new tenants."""
 FIRST_S, LONGEST_S = 0.2, 5.0
 """First and longest back-off while the bus or the database is unreachable."""
 LOOK_S, RETAIN_S = 15.0, 600.0
@@ -70,28 +76,58 @@ class FleetEventWriter:
         self._bus, self._events = bus, events
         self._settings, self._subjects = settings, subjects
         self._stopping = stopping
+        self._is_warned = False
+        self._waiting: dict[str, int] = {}
+        """Messages pending, by tenant; those of workers under the empty name."""
 
     async def run(self) -> None:
         """Write events until stopped; retry while the bus or the database is unreachable."""
         logger.info("events of the fleet are written to the database")
+        tasks = [
+            asyncio.create_task(one)
+            for one in (self._take("", lambda: self._bus.events(READER)), self._follow())
+        ]
         polling = asyncio.create_task(self._look())
         try:
-            await self._take()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
         finally:
-            await end(polling)
+            await end(polling, *tasks)
 
-    async def _take(self) -> None:
+    async def _follow(self) -> None:
+        """Take the events of every tenant's own edges, also of one that comes later."""
+        taking: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                with suppress(UnavailableError):
+                    known = {name for name in await self._bus.tenants() if name}
+                    for name in known - set(taking):
+                        open_ = partial(self._bus.edge_events, name, READER)
+                        taking[name] = asyncio.create_task(self._take(name, open_))
+                    for name in set(taking) - known:
+                        await end(taking.pop(name))
+                        self._waiting.pop(name, None)
+                for one in taking.values():
+                    if one.done():
+                        one.result()
+                await asyncio.sleep(TENANTS_S)
+        finally:
+            await end(*taking.values())
+
+    async def _take(self, tenant: str, open_: Callable[[], Awaitable[Consumer]]) -> None:
+        """Take events until stopped from one stream: the workers', or that of a tenant's edges."""
         consumer: Consumer | None = None
         backoff = Backoff(FIRST_S, LONGEST_S)
         while not self._stopping.is_set():
             try:
                 if consumer is None:
-                    consumer = await self._bus.events(READER)
+                    consumer = await open_()
                 deliveries = await consumer.fetch(self._settings.batch, FETCH_S)
                 if deliveries:
-                    await self._keep(deliveries)
-                    await consumer.ack(deliveries)
-                    self.counts.waiting = await consumer.lag()
+                    await consumer.ack(await self._keep(deliveries))
+                    self._waiting[tenant] = await consumer.lag()
+                    self.counts.waiting = sum(self._waiting.values())
                 backoff.reset()
             except UnavailableError as error:
                 if consumer is not None:
@@ -99,12 +135,25 @@ class FleetEventWriter:
                     consumer = None
                 await self._again(error, backoff)
 
-    async def _keep(self, deliveries: Sequence[Delivery]) -> None:
-        """Store the events of messages; once it returns, all of them may be acknowledged."""
+    async def _keep(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Store the events of messages; return those that may be acknowledged."""
+        waiting: set[int] = set()
+        for tenant, changes in _by_tenant(await self._read(deliveries)).items():
+            try:
+                await self._keep_of_one(changes)
+            except LockedError as error:
+                if not tenant:
+                    raise UnavailableError(str(error)) from None
+                logger.warning("tenant %s: %s; its events come again", tenant, error)
+                waiting |= {delivery.sequence for delivery, _ in changes}
+        return [one for one in deliveries if one.sequence not in waiting]
+
+    async def _read(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, FleetChange]]:
         changes: list[tuple[Delivery, FleetChange]] = []
         for delivery in deliveries:
             try:
-                change = change_of(delivery, site=self._site_of(delivery.subject))
+                origin = origin_of(delivery.subject, self._subjects.prefix)
+                change = change_of(delivery, site=origin.site, tenant=origin.tenant)
             except DataError as error:
                 await self._bury(delivery, error)
                 continue
@@ -112,6 +161,10 @@ class FleetEventWriter:
                 self.counts.claims += 1
             else:
                 changes.append((delivery, change))
+        return changes
+
+    async def _keep_of_one(self, changes: Sequence[tuple[Delivery, FleetChange]]) -> None:
+        """Store the changes of one tenant."""
         try:
             await self._write([change for _, change in changes])
         except Exception as error:
@@ -134,6 +187,8 @@ class FleetEventWriter:
         while changes:
             try:
                 await self._events.write(changes)
+            except LockedError:
+                raise
             except NoDatabaseError as error:
                 self.counts.database_up = False
                 await self._again(error, backoff)
@@ -151,7 +206,7 @@ class FleetEventWriter:
         await self._bus.publish(
             self._subjects.dead("event"),
             delivery.data,
-            id=f"dead:events:{delivery.sequence}",
+            id=f"dead:{delivery.subject}:{delivery.sequence}",
             headers={
                 "reason": _one_line(error),
                 "subject": delivery.subject,
@@ -159,11 +214,6 @@ class FleetEventWriter:
             },
         )
         self.counts.dead += 1
-
-    def _site_of(self, subject: str) -> str | None:
-        """The only site that may publish on a subject; None for workers, which serve all sites."""
-        parts = subject.split(".")
-        return unescaped(parts[-1]) if parts[-2:-1] == ["edge-events"] else None
 
     async def _look(self) -> None:
         """Periodically count stored events and delete expired ones."""
@@ -184,11 +234,21 @@ class FleetEventWriter:
             await asyncio.sleep(LOOK_S)
 
     async def _retain(self) -> None:
-        days = self._settings.retention_days
-        done = await self._events.retain(events_days=days, forgotten_days=max(days, 30.0))
+        asked = self._settings.retention_days
+        kept = (await self._events.retention()).get("")
+        if asked is not None and kept is not None and asked < kept and not self._is_warned:
+            self._is_warned = True
+            logger.warning(
+                "retention_days: the owner keeps events for %g days, which %g here cannot shorten; "
+                "run stepvad fleet events SETTINGS --migrate as the owner",
+                *(kept, asked),
+            )
+        done = more = await self._events.retain(asked)
+        while more == RETAINED:
+            done += (more := await self._events.retain(asked))
         self.counts.deleted += done
         if done:
-            logger.info("%d events ended more than %g days ago and are deleted", done, days)
+            logger.info("%d events that ended long ago are deleted", done)
 
     async def _again(self, error: Exception, backoff: Backoff) -> None:
         """Back off before the next attempt; log the first failure in a row."""
@@ -216,6 +276,16 @@ async def checked(events: FleetEvents, stopping: asyncio.Event) -> bool:
         else:
             return True
     return False
+
+
+def _by_tenant(
+    changes: Iterable[tuple[Delivery, FleetChange]],
+) -> dict[str, list[tuple[Delivery, FleetChange]]]:
+    """Each tenant's changes, in a transaction of their own: one cannot hold up another."""
+    found: dict[str, list[tuple[Delivery, FleetChange]]] = defaultdict(list)
+    for delivery, change in changes:
+        found[change.tenant].append((delivery, change))
+    return found
 
 
 def _one_line(error: Exception) -> str:
