@@ -79,7 +79,9 @@ class Broker:
         """Switch JetStream off and on again by two reloads; clients stay connected."""
         told = self._config.read_text()
         reloads = self.log.read_text().count(RELOADED)
-        for n, words in enumerate((told.replace(JETSTREAM, f"{JETSTREAM} enabled: false,"), told), 1):
+        for n, words in enumerate(
+            (told.replace(JETSTREAM, f"{JETSTREAM} enabled: false,"), told), 1
+        ):
             self._config.write_text(words)
             self.send(signal.SIGHUP)
             wait_until(lambda n=n: self.log.read_text().count(RELOADED) == reloads + n)  # type: ignore[misc]

@@ -6,6 +6,7 @@ python -m tests.fleet.long_scripts BUS.json SECONDS ACKS
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ def long_scripts(seconds: float) -> list[Script]:
     """Clips one after the other, each a connection of its own, for as long as asked."""
     clips = [clip for clip, _ in make_clips(CAMERAS, seed=5, seconds=12.0, anomalies=True)]
     found = []
-    n = max(round(seconds / CLIP_S), 1)
+    n = math.ceil(seconds / CLIP_S)
     for i in range(CAMERAS):
         parts = [
             script(

@@ -67,7 +67,9 @@ async def last_change(dsn: str) -> float:
 
     connection = await asyncpg.connect(dsn)
     try:
-        found = await connection.fetchval("SELECT extract(epoch FROM max(changed)) FROM stepvad.events")
+        found = await connection.fetchval(
+            "SELECT extract(epoch FROM max(changed)) FROM stepvad.events"
+        )
     finally:
         await connection.close()
     return float(found)
