@@ -11,11 +11,10 @@ from tests.fleet.quiet import Quiet
 from tests.fleet.rows import Row, compared, differences, wanted
 
 
-def show(facts: Mapping[str, object]) -> None:
-    """Print a table."""
-    print("| what | how many |\n|---|--:|")
-    for name, value in facts.items():
-        print(f"| {name} | {value} |")
+def table(facts: Mapping[str, object]) -> str:
+    """The facts in rows of Markdown."""
+    rows = [f"| {name} | {value} |" for name, value in facts.items()]
+    return "\n".join(["| what | how many |", "|---|--:|", *rows])
 
 
 def windows_of(workers: Sequence[WorkerProcess]) -> set[str]:
@@ -39,7 +38,7 @@ def wrong_events(heard: Heard, expected: Quiet) -> dict[str, int]:
         (theirs - ours, "expected, not said"),
     ):
         for fact in facts:
-            print(f"{words}: {fact}", file=sys.stderr)
+            sys.stderr.write(f"{words}: {fact}\n")
     return {
         "events lost": len(known - set(news)),
         "events that nobody expected": len(set(news) - known),
@@ -64,5 +63,5 @@ def wrong_rows(rows: Sequence[Row], expected: Quiet) -> dict[str, int]:
     for row in rows:
         wrong = differences(row, known[row["id"]]) if row["id"] in known else ["not expected"]
         if wrong:
-            print(f"row {row['id']}: {', '.join(sorted(wrong))}", file=sys.stderr)
+            sys.stderr.write(f"row {row['id']}: {', '.join(sorted(wrong))}\n")
     return compared(rows, theirs)

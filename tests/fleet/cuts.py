@@ -124,7 +124,7 @@ def plan(roles: Roles, seed: int, seconds: float) -> list[Fault]:
         lambda: _alone(roles, rng.choice(roles.brokers), "broker"),
         lambda: _alone(roles, rng.choice(roles.workers), "worker"),
         lambda: _alone(roles, rng.choice(roles.writers), "writer"),
-        *(lambda one=one: _alone(roles, one, one) for one in roles.others),  # type: ignore[misc]
+        *(lambda one=one: _alone(roles, one, one) for one in roles.others),
         lambda: _halves(roles, rng),
         lambda: _one_way(roles, rng),
         lambda: _one_way(roles, rng),

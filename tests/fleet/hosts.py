@@ -133,8 +133,8 @@ def network(names: Sequence[str], seed: int) -> Iterator[Network]:
 
 
 def _end(switch: subprocess.Popen[bytes]) -> None:
-    switch.kill()
-    switch.wait()
+    with switch:  # which closes its pipes, and waits
+        switch.kill()
 
 
 def _cable(host: Host, name: str) -> int:

@@ -45,7 +45,8 @@ def long_scripts(seconds: float) -> list[Script]:
 async def _play(settings: BusSettings, seconds: float) -> None:
     scripts = long_scripts(seconds)
     async with connected(settings, "player") as bus:
-        print(PLAYING, flush=True)
+        sys.stdout.write(f"{PLAYING}\n")
+        sys.stdout.flush()
         await Player(bus, again_s=AGAIN_S, ids=True).play(scripts)
 
 

@@ -26,22 +26,22 @@ class Acknowledged(NamedTuple):
     data: bytes
 
 
-def record_publishing(path: Path, *, data: bool = False) -> None:
-    """From now on, acknowledgements leave a line each, with what was sent if `data`."""
+def record_publishing(path: Path, *, bodies: bool = False) -> None:
+    """From now on, acknowledgements leave a line each, with what was sent if `bodies`."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     publish = NatsBus.publish
 
     async def recording(
         self: NatsBus,
         subject: str,
-        body: bytes,
+        data: bytes,
         *,
         id: str | None = None,
         expect: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Published:
-        done = await publish(self, subject, body, id=id, expect=expect, headers=headers)
-        kept = base64.b64encode(body).decode() if data else ""
+        done = await publish(self, subject, data, id=id, expect=expect, headers=headers)
+        kept = base64.b64encode(data).decode() if bodies else ""
         facts = time.time(), subject, id or NO_ID, done.sequence, int(done.is_duplicate), kept
         os.write(file, ("\t".join(map(str, facts)) + "\n").encode())
         return done

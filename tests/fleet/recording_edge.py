@@ -15,7 +15,7 @@ from tests.fleet.recorded_publishing import record_publishing
 
 if __name__ == "__main__":
     if any(word.startswith("--heartbeat-fd") for word in sys.argv):  # it is the child
-        record_publishing(Path(os.environ["ACKS"]), data=True)
+        record_publishing(Path(os.environ["ACKS"]), bodies=True)
         edge.main()
     else:
         sys.exit(supervise([sys.executable, "-m", "tests.fleet.recording_edge", sys.argv[2]]))

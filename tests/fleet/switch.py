@@ -2,9 +2,10 @@
 
     python -m tests.fleet.switch SEED FD...
 
-Each FD is an open TAP device, the cable of one host; the kernel's own netem is not needed. A line of
-JSON on stdin sets which links are `cut` and which `slow`, as pairs of ports, source first; the
-switch answers with how many packets it passed, dropped and delayed so far. It ends with its stdin.
+Each FD is an open TAP device, the cable of one host; the kernel needs neither bridge nor netem. A
+line of JSON on stdin sets which links are `cut` and which `slow`, as pairs of ports, source first;
+the switch answers with the number of packets it passed, dropped and delayed so far. It ends with
+its stdin.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _obey(switch: Switch, line: bytes) -> None:
     links = json.loads(line)
     switch.cut = frozenset((a, b) for a, b in links["cut"])
     switch.slow = frozenset((a, b) for a, b in links["slow"])
-    print(json.dumps(switch.counts), flush=True)
+    os.write(1, json.dumps(switch.counts).encode() + b"\n")
 
 
 if __name__ == "__main__":
