@@ -76,7 +76,10 @@ class Broker:
             self.process = None
 
     def restart_jetstream(self) -> None:
-        """Switch JetStream off and on again by two reloads; clients stay connected."""
+        """Switch JetStream off and on again by two reloads; clients stay connected.
+
+        One without a change is enough for a broker that switched JetStream off by itself.
+        """
         told = self._config.read_text()
         reloads = self.log.read_text().count(RELOADED)
         for n, words in enumerate(
