@@ -205,8 +205,11 @@ class WorkerProcess:
         threshold: float = THRESHOLD,
         records: bool = True,
         worker: dict[str, object] | None = None,
+        inside: Sequence[str] = (),
         **bus: object,
     ) -> None:
+        """`inside`: words before the command, which run it on another host."""
+        self._inside = inside
         self.log, self.windows = directory / f"{name}.log", directory / f"{name}.windows"
         self.times = directory / f"{name}.windows.times"
         self._slow_ms, self._records = slow_ms, records
@@ -247,7 +250,7 @@ class WorkerProcess:
             words.append(str(self._slow_ms))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *words],
+                [*self._inside, sys.executable, "-m", *words],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,

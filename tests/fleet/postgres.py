@@ -36,7 +36,15 @@ needs_postgres = pytest.mark.skipif(binaries() is None, reason="needs PostgreSQL
 class PostgresServer:
     """A server in a directory of its own; it refuses root, so another user runs it."""
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *settings: str,
+        host: str = "127.0.0.1",
+        inside: Sequence[str] = (),
+    ) -> None:
+        """`inside`: words before the command, which run it on another host."""
+        self.host, self._inside = host, inside
         self.directory = directory
         self.data = directory / "data"
         self.port = free_port()
@@ -55,17 +63,17 @@ class PostgresServer:
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://{SUPERUSER}@{self.host}:{self.port}/postgres"
 
     def start(self) -> None:
         options = [part for one in self.settings for part in ("-c", one)]
         command = self._as_user(
             *("postgres", "-D", str(self.data), "-p", str(self.port), "-k", str(self.directory)),
-            *("-c", "listen_addresses=127.0.0.1", *options),
+            *("-c", f"listen_addresses={self.host}", *options),
         )
         with (self.directory / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
-        ready = [str(self._programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        ready = [str(self._programs / "pg_isready"), "-q", "-h", self.host, "-p", str(self.port)]
         deadline = time.monotonic() + 20 * SLOWER
         while subprocess.call(ready):
             assert time.monotonic() < deadline, (self.directory / "log.txt").read_text()
@@ -93,10 +101,10 @@ class PostgresServer:
     def _as_user(self, program: str, *words: str) -> Sequence[str]:
         command = [str(self._programs / program), *words]
         if os.geteuid() != 0:
-            return command
+            return [*self._inside, *command]
         user = pwd.getpwnam("postgres")
         ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-        return ["setpriv", *ids, *command]
+        return [*self._inside, "setpriv", *ids, *command]
 
 
 @contextmanager
@@ -104,11 +112,13 @@ def postgres_server(
     *settings: str,
     prepare: Callable[[PostgresServer], None] = lambda server: None,
     on: Path | None = None,
+    host: str = "127.0.0.1",
+    inside: Sequence[str] = (),
 ) -> Iterator[PostgresServer]:
     """A server that runs; its directory is short, because a socket's path is."""
     directory = Path(mkdtemp(prefix="pg-", dir=on))
     directory.chmod(0o755)
-    server = PostgresServer(directory, *settings)
+    server = PostgresServer(directory, *settings, host=host, inside=inside)
     try:
         prepare(server)
         server.start()

@@ -18,7 +18,7 @@ from stepvad.intake import demo
 from stepvad.intake.models import Loaded, Models
 from stepvad.stream import Stream
 from stepvad.windows import Windows
-from tests.fleet.fleets import SIZE, THRESHOLD, Heard, Script
+from tests.fleet.fleets import THRESHOLD, Heard, Script
 
 
 def digests(windows: Windows) -> list[str]:
@@ -86,7 +86,7 @@ def quiet(
                 windows = stream.push(slot, batch.poses(i))
                 run.windows.update(digests(windows))
                 scores = loaded.detector.score_windows(windows)
-                run.changes += watcher.see(slot, SIZE, batch.poses(i), scores)
+                run.changes += watcher.see(slot, of.size, batch.poses(i), scores)
         assert watcher is not None
         run.changes += watcher.lose("camera lost")
     return run

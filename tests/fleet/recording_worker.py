@@ -1,6 +1,7 @@
 """`stepvad fleet worker` that writes down the bits of every window it scores, or is slow.
 
-When each was scored stands in a file of its own: track, frame, unix seconds.
+When each was scored stands in a file of its own: track, frame, unix seconds; what the broker
+acknowledged in another.
 
 python -m tests.fleet.recording_worker FLEET.toml WINDOWS [MILLISECONDS_A_WINDOW]
 """
@@ -10,12 +11,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 from stepvad.cli import main
 from stepvad.detector import Detector
 from stepvad.model.scoring import WindowScores
 from stepvad.windows import Windows
 from tests.fleet.quiet import digests
+from tests.fleet.recorded_publishing import record_publishing
 
 
 def record(path: str, slow_ms: float) -> None:
@@ -40,5 +43,6 @@ def record(path: str, slow_ms: float) -> None:
 if __name__ == "__main__":
     settings, windows, *slow = sys.argv[1:]
     record(windows, float(slow[0]) if slow else 0.0)
+    record_publishing(Path(f"{windows}.acks"))
     sys.argv = ["stepvad", "fleet", "worker", settings]
     main()

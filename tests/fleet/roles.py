@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.fleet.brokers import Broker
@@ -18,8 +18,18 @@ FleetCommand = Callable[..., tuple[int, str]]
 class Role:
     """`stepvad fleet VERB SETTINGS`."""
 
-    def __init__(self, verb: str, settings: Path, *more: str, **environment: str) -> None:
-        self._command = [sys.executable, "-m", "stepvad", "fleet", verb, str(settings), *more]
+    def __init__(
+        self,
+        verb: str,
+        settings: Path,
+        *more: str,
+        inside: Sequence[str] = (),
+        program: Sequence[str] = ("stepvad", "fleet"),
+        **environment: str,
+    ) -> None:
+        """`inside`: words before the command, which run it on another host."""
+        command = [sys.executable, "-m", *program, verb, str(settings), *more]
+        self._command = [*inside, *command]
         self._environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
         self.log = settings.parent / f"{verb}-{settings.stem}.log"
         self.process: subprocess.Popen[bytes] | None = None

@@ -61,6 +61,20 @@ async def stored(dsn: str) -> list[Row]:
     return [dict(one) | {"record": json.loads(one["record"])} for one in found]
 
 
+async def last_change(dsn: str) -> float:
+    """When a row was written last, in Unix seconds."""
+    import asyncpg
+
+    connection = await asyncpg.connect(dsn)
+    try:
+        found = await connection.fetchval(
+            "SELECT extract(epoch FROM max(changed)) FROM stepvad.events"
+        )
+    finally:
+        await connection.close()
+    return float(found)
+
+
 def wanted(expected: Quiet) -> list[Row]:
     """The rows that a quiet run leaves: every event as it was at its end."""
     found: list[Row] = []

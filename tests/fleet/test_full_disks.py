@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.events.postgres import connect
 from stepvad.fleet.events.wanted import Wanted
+from stepvad.fleet.subjects import EVENTS
+from stepvad.fleet.worker.service import set_up
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
-from tests.fleet.brokers import Broker, broker, bus_settings
+from tests.fleet.brokers import Broker, broker, bus_settings, cluster
 from tests.fleet.disks import Disk, small_disk
 from tests.fleet.fleets import Heard, WorkerProcess
 from tests.fleet.messages import body, event, over
@@ -33,7 +37,7 @@ SCORED = "stepvad_fleet_frames_scored_total"
 def full_for_a_while(disk: Disk, server: Broker, worker: WorkerProcess) -> None:
     """Until events wait and frames are scored all the same; then there is room again.
 
-    A broker that met a full disk stores nothing more before it is started again.
+    A broker that met a full disk stores nothing more before its JetStream is started again.
     """
     disk.fill()
     worker.wait_for("events wait")
@@ -42,8 +46,7 @@ def full_for_a_while(disk: Disk, server: Broker, worker: WorkerProcess) -> None:
     wait_until(lambda: worker.metric(SCORED) > scored + 25)
     assert worker.metric(UNSAID) > 1
     disk.free()
-    server.kill()
-    server.start()
+    server.restart_jetstream()
     wait_until(lambda: worker.metric(UNSAID) == 0)
 
 
@@ -77,6 +80,55 @@ def test_8_events_wait_in_the_worker_while_the_disk_of_the_broker_is_full(
         assert_same(found.heard, expected)
         assert in_order(found.heard)
         assert whole(found.windows) == expected.windows
+        assert process is not None
+        assert process.poll() is None
+
+
+async def published(bus: NatsBus, first: int, seconds: float) -> list[int]:
+    """Sequences of events that the brokers acknowledged, one event after the other for a time."""
+    found, deadline, n = [], time.monotonic() + seconds, first
+    while time.monotonic() < deadline:
+        one, n = over(event(n)), n + 1
+        with suppress(UnavailableError):
+            told = body("end", one)
+            done = await bus.publish(subject(bus, n), told, id=f"{one.id}:end:0")
+            found.append(done.sequence)
+    return found
+
+
+async def behind(bus: NatsBus, name: str) -> bool:
+    """Whether a broker misses events that the other two have."""
+    facts = await bus.client.jetstream().stream_info(EVENTS)
+    assert facts.cluster is not None
+    known = {one.name: one for one in facts.cluster.replicas or []}
+    return name != facts.cluster.leader and not known[name].current
+
+
+def test_8_one_of_three_brokers_catches_up_after_its_disk_was_full_without_a_restart(
+    tmp_path: Path,
+) -> None:
+    async def go(brokers: list[Broker], disk: Disk) -> None:
+        async with connected(bus_settings(brokers[1:], replicas=3), "test") as bus:
+            await set_up(bus, asyncio.Event())
+            acknowledged = await published(bus, 0, 1.0)
+            disk.fill()
+            acknowledged += await published(bus, 100_000, 12.0)
+            assert await behind(bus, "n1")
+            disk.free()
+            brokers[0].restart_jetstream()
+            deadline = time.monotonic() + 15 * SLOWER
+            while await behind(bus, "n1") and time.monotonic() < deadline:
+                await asyncio.sleep(0.2)
+            assert not await behind(bus, "n1")
+            acknowledged += await published(bus, 200_000, 0.5)
+            state = (await bus.client.jetstream().stream_info(EVENTS)).state
+            assert (state.messages, state.last_seq) == (len(acknowledged), acknowledged[-1])
+
+    with small_disk(8) as disk, cluster(tmp_path, first_store=disk.path) as brokers:
+        process = brokers[0].process
+        time.sleep(3.0)
+        asyncio.run(go(brokers, disk))
+        assert brokers[0].process is process
         assert process is not None
         assert process.poll() is None
 

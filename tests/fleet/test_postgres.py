@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.fleet.events import migrations
+from stepvad.fleet.events import migrations, postgres
 from stepvad.fleet.events.postgres import (
     _CAMERAS,
     _TOTALS,
@@ -21,7 +21,7 @@ from stepvad.fleet.events.postgres import (
 from stepvad.fleet.events.wanted import Wanted
 from tests.fleet.messages import change, event, over, worse
 from tests.fleet.postgres import PostgresServer, needs_postgres
-from tests.video.servers import free_port
+from tests.video.servers import SLOWER, free_port
 
 pytestmark = needs_postgres
 ALL = Wanted()
@@ -57,6 +57,23 @@ def test_tables_are_made_once_by_whoever_comes_first(dsn: str) -> None:
 
     assert sorted(run(dsn, many, migrated=False)) == [0, 0, 0, 5]
     run(dsn, lambda events: events.check(), migrated=False)
+
+
+def test_rows_of_a_writer_that_was_cut_off_in_a_transaction_are_free_for_another(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is not told of a cut: it waits for the commit, and keeps the rows locked."""
+    monkeypatch.setattr(postgres, "IDLE_S", 1)
+
+    async def write(events: FleetEvents) -> None:
+        await events.write([change("new", event(1))])
+        async with connect(dsn) as other:
+            connection = await other._pool.acquire()  # which nobody gives back
+            await connection.execute("BEGIN; UPDATE stepvad.events SET label = label")
+            async with asyncio.timeout(5 * SLOWER):
+                await events.write([change("end", over(event(1)))])
+
+    run(dsn, write)
 
 
 def test_a_database_of_another_version_is_refused(dsn: str) -> None:

@@ -13,9 +13,10 @@ import pytest
 from stepvad.cli.fleet import fleet
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import ConflictError
-from stepvad.fleet.broker.nats import connected
+from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.settings import FleetSettings, ModelSettings, WorkerSettings, load, load_worker
 from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.tasks import end
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, key_of, take
@@ -76,6 +77,38 @@ def test_workers_share_the_shards_and_hand_them_over_without_a_trace(
                 await tasks[1]
                 assert await first.leases() == {}
                 assert_same(await listen(first), quiet(scripts))
+
+    asyncio.run(run())
+
+
+async def keep_lease(bus: NatsBus, name: str, value: bytes) -> None:
+    revision = 0
+    while True:
+        revision = await bus.lease(name, value, revision)
+        await asyncio.sleep(0.2)
+
+
+def test_a_shard_whose_owner_lives_and_does_not_have_it_is_taken_after_a_while(
+    tmp_path: Path,
+) -> None:
+    """As after a cut: the owner's name was stored, but the answer to it was lost."""
+    models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+
+    async def run() -> None:
+        with broker(tmp_path) as one:
+            facts = bus_settings([one], shards=1, lease_s=1.0)
+            async with connected(facts, "a") as bus, connected(facts, "other") as other:
+                await bus.setup()
+                await other.write(key_of(SUBJECTS.place(0)), ShardCheckpoint("other").pack(), 0)
+                renewing = asyncio.create_task(keep_lease(other, "other", b'{"shards": []}'))
+                worker, stop = Worker(bus, FleetSettings(bus=facts), models, "a"), asyncio.Event()
+                task = asyncio.create_task(worker.run(stop))
+                await asyncio.sleep(1.0)
+                assert shares(worker) == [0], "its owner may be about to list it"
+                await until(lambda: shares(worker) == [1])
+                await end(renewing)
+                stop.set()
+                await task
 
     asyncio.run(run())
 

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 COMMAND_S = 30.0
+IDLE_S = 10
+"""The server ends a transaction whose client is silent for so long: a client that was cut off would
+otherwise keep its rows locked, for hours, and the writer that takes over waits for them."""
 CONNECTIONS = 4
 LOCKED_S = 2
 LOCAL = (None, "localhost", "127.0.0.1", "::1")
@@ -307,6 +310,7 @@ async def connect(dsn: str) -> AsyncIterator[FleetEvents]:
         command_timeout=COMMAND_S,
         timeout=CONNECT_S,
         max_inactive_connection_lifetime=60.0,
+        server_settings={"idle_in_transaction_session_timeout": f"{IDLE_S}s"},
     )
     await pool
     try:

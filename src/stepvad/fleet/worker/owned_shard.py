@@ -33,6 +33,8 @@ FIRST_S, LONGEST_S = 0.1, 1.0
 """First and longest back-off while the broker is unreachable."""
 FRAME_TIME = "Stepvad-Frame-Time"
 """Header with the time at which the broker received the frame that changed an event."""
+WORKER = "Stepvad-Worker"
+"""Header with the worker that published an event: that of the latest claim on the subject."""
 BURIED = 65_536
 """Bytes kept of an unreadable message."""
 
@@ -123,7 +125,9 @@ class OwnedShard:
             slot = change.slot if change.kind == "update" else 0
             data = encode_event(change.site, change.kind, change.before, change.after)
             name = f"{change.after.id}:{change.kind}:{slot}"
-            headers = {FRAME_TIME: f"{change.time:.6f}"} if change.time else None
+            headers = {WORKER: self.worker}
+            if change.time:
+                headers[FRAME_TIME] = f"{change.time:.6f}"
             self._outgoing.put_nowait(
                 OutgoingMessage(self.subject, data, name, True, headers, change.time)
             )

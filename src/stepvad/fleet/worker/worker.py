@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from stepvad.errors import StepvadError
 from stepvad.fleet.broker.bus import Bus, ConflictError, Delivery, UnavailableError
@@ -42,6 +43,9 @@ JUMP_S = 1.0
 CALM_S = 0.5
 """The shard has caught up once its messages are younger than this."""
 
+LISTED_LEASES = 2.0
+"""A worker that takes a shard lists it in its lease within this many times the lease's length."""
+
 
 class Worker:
     """Leases shards, scores their frames and publishes their events until stopped."""
@@ -66,6 +70,8 @@ class Worker:
         """When the broker last renewed the lease."""
         self._skew_s = 0.0
         """The broker's clock minus our monotonic clock."""
+        self._unlisted: dict[tuple[str, str], float] = {}
+        """Since when the lease of a shard's recorded owner, which is alive, does not list it."""
         self._lock = asyncio.Lock()
         """Keeps shards from being released while a round is scored."""
 
@@ -236,12 +242,18 @@ class Worker:
         if surplus:
             await self._give_back(surplus)
         taken = {name for one in others.values() for name in one.names}
+        self._unlisted = {key: at for key, at in self._unlisted.items() if key[0] not in taken}
         free = [p for p in self._turn(places) if f"{p}" not in taken and p not in self.owned_shards]
         wanted = free[: max(share - len(self.owned_shards), 0)]
-        got = await asyncio.gather(*(self._take(place, set(others)) for place in wanted))
-        if any(got) or surplus:
+        got = await asyncio.gather(
+            *(self._take(place, set(others)) for place in wanted), return_exceptions=True
+        )
+        if True in got or surplus:
             logger.info("worker %s: %d shards", self.name, len(self.owned_shards))
             await self._renew()
+        for one in got:
+            if isinstance(one, BaseException):
+                raise one
 
     async def _give_back(self, places: Sequence[Place]) -> None:
         async with self._lock:
@@ -255,6 +267,17 @@ class Worker:
         """All shards, starting at an offset that differs between workers."""
         first = hash(self.name) % len(places)
         return [*places[first:], *places[:first]]
+
+    def _is_owned(self, place: Place, alive: set[str], owner: str) -> bool:
+        """Whether a worker still owns a free shard that has it on record as its owner.
+
+        If it is alive, it is about to list the shard; or else it lost the shard, or failed to take
+        it, while the broker was unreachable.
+        """
+        since = self._unlisted.setdefault((f"{place}", owner), time.monotonic())
+        return (
+            owner in alive and time.monotonic() - since < LISTED_LEASES * self.settings.bus.lease_s
+        )
 
     async def _take(self, place: Place, alive: set[str]) -> bool:
         worker = self.settings.worker
@@ -278,7 +301,7 @@ class Worker:
                 lost=self._lost.append,
                 announced=self._said,
             ),
-            alive=alive.__contains__,
+            alive=partial(self._is_owned, place, alive),
         )
         if owned is None:
             return False

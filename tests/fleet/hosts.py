@@ -1,0 +1,161 @@
+"""Hosts on one machine: network namespaces with names, addresses and cables to one switch."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fleet.switch import mac_of
+
+TUN = Path("/dev/net/tun")
+_TUNSETIFF, _TAP, _NO_HEADER = 0x400454CA, 0x0002, 0x1000
+_CLONE_NEWNET = 0x40000000
+_ANSWER_S = 10.0
+_NAMESERVER = "10.213.0.250"
+"""Packets to this address go nowhere: a name that is not in the file waits for its time-out."""
+_NAMES = Path("/etc/netns")
+Pair = tuple[str, str]
+
+
+def missing() -> str:
+    """Why this machine cannot have hosts; empty if it can."""
+    if shutil.which("ip") is None:
+        return "needs iproute2"
+    if not os.access(TUN, os.R_OK | os.W_OK):
+        return f"needs {TUN}"
+    name = f"probe{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    if made.returncode:
+        return f"needs network namespaces: {made.stderr.strip()}"
+    _run("ip", "netns", "del", name)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A network namespace with an address of its own."""
+
+    name: str
+    namespace: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"10.213.0.{self.port + 1}"
+
+    @property
+    def inside(self) -> Sequence[str]:
+        """What a command begins with to run on this host."""
+        return ("ip", "netns", "exec", self.namespace)
+
+    @property
+    def hosts_file(self) -> Path:
+        return _NAMES / self.namespace / "hosts"
+
+    def forget_names(self) -> None:
+        """No name can be resolved; written in place, because the file is mounted."""
+        self.hosts_file.write_text("127.0.0.1 localhost\n")
+
+    def learn_names(self, hosts: Iterable[Host]) -> None:
+        lines = ["127.0.0.1 localhost", *(f"{one.address} {one.name}" for one in hosts)]
+        self.hosts_file.write_text("\n".join(lines) + "\n")
+
+    def enter(self) -> None:
+        """Make this thread, and those it starts, a part of the host's network."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with Path(f"/run/netns/{self.namespace}").open() as file:
+            if libc.setns(file.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+
+
+class Network:
+    """Hosts and the switch between them."""
+
+    def __init__(self, hosts: Sequence[Host], switch: subprocess.Popen[bytes]) -> None:
+        self.hosts = {host.name: host for host in hosts}
+        self._switch = switch
+
+    def set(self, cut: Iterable[Pair] = (), slow: Iterable[Pair] = ()) -> dict[str, int]:
+        """From now on these links are cut and these are slow, and no others; packets so far."""
+        links = {"cut": [*map(self._ports, cut)], "slow": [*map(self._ports, slow)]}
+        assert self._switch.stdin is not None
+        assert self._switch.stdout is not None
+        self._switch.stdin.write(json.dumps(links).encode() + b"\n")
+        self._switch.stdin.flush()
+        if not select.select([self._switch.stdout], [], [], _ANSWER_S)[0]:
+            raise TimeoutError(f"switch: expected an answer within {_ANSWER_S:g} s, got none")
+        counts: dict[str, int] = json.loads(self._switch.stdout.readline())
+        return counts
+
+    def _ports(self, pair: Pair) -> list[int]:
+        return [self.hosts[name].port for name in pair]
+
+
+@contextmanager
+def network(names: Sequence[str], seed: int) -> Iterator[Network]:
+    """Hosts of these names; all of it is gone at the end."""
+    hosts = [Host(name, f"cut{os.getpid()}-{name}", port) for port, name in enumerate(names)]
+    with ExitStack() as stack:
+        cables = []
+        for host in hosts:
+            _run("ip", "netns", "add", host.namespace)
+            stack.callback(_run, "ip", "netns", "del", host.namespace)
+            stack.callback(shutil.rmtree, host.hosts_file.parent, ignore_errors=True)
+            cables.append(_cable(host, f"cut{os.getpid()}.{host.port}"))
+            stack.callback(os.close, cables[-1])
+            host.hosts_file.parent.mkdir(parents=True)
+            host.learn_names(hosts)
+            resolver = f"nameserver {_NAMESERVER}\noptions timeout:3 attempts:2\n"
+            host.hosts_file.with_name("resolv.conf").write_text(resolver)
+        switch = subprocess.Popen(
+            [sys.executable, "-m", "tests.fleet.switch", str(seed), *map(str, cables)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=cables,
+            cwd=Path(__file__).parents[2],
+            start_new_session=True,  # Ctrl-C is for the run, which ends it
+        )
+        stack.callback(_end, switch)
+        made = Network(hosts, switch)
+        made.set()
+        yield made
+
+
+def _end(switch: subprocess.Popen[bytes]) -> None:
+    with switch:  # which closes its pipes, and waits
+        switch.kill()
+
+
+def _cable(host: Host, name: str) -> int:
+    """A TAP device in the host's namespace; its other end."""
+    cable = os.open(TUN, os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(cable, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TAP | _NO_HEADER))
+    _run("ip", "link", "set", name, "netns", host.namespace)
+    mac, nowhere = mac_of(host.port), mac_of(250)
+    for words in (
+        f"link set {name} name eth0",
+        f"link set eth0 address {mac}",
+        f"addr add {host.address}/24 dev eth0",
+        "link set eth0 up",
+        "link set lo up",
+        f"neigh add {_NAMESERVER} lladdr {nowhere} dev eth0 nud permanent",
+    ):
+        _run("ip", "-n", host.namespace, *words.split())
+    return cable
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
