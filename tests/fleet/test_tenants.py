@@ -231,6 +231,21 @@ def test_a_tenant_is_added_changed_revoked_and_removed_by_commands(
     assert "expected one of" in said
 
 
+def test_limits_are_changed_on_the_broker_and_buckets_stay_as_they_are(
+    server: SecuredBroker,
+) -> None:
+    wanted = server.tenants[0].model_copy(
+        update={"poses_mb": 5, "messages_s": 1.0, "message_kb": 9}
+    )
+    server.tenants[0] = wanted
+    said = asyncio.run(set_up(server.admin_settings()))
+    assert "POSES-north-0: poses_mb 4 -> 5" in said
+    assert "POSES-north-0: message_kb 256 -> 9" in said
+    assert "POSES-north-0: max_msgs_per_subject 60 -> 120" in said
+    assert not any(one.startswith("KV_") for one in said)
+    assert asyncio.run(set_up(server.admin_settings())) == []
+
+
 def test_a_tenant_that_the_fleet_does_not_know_is_told_so(server: SecuredBroker) -> None:
     async def go(bus: NatsBus) -> None:
         assert (await bus.tenant("north")) is not None

@@ -52,6 +52,8 @@ _REFUSED = {
 }
 """Answers to the making of a stream that stay the same until the settings change."""
 NO_PEERS = 10005
+LIMITS = ("max_msgs", "max_msgs_per_subject", "max_msg_size")
+"""Those of a tenant; elsewhere they are as the broker has them, one value of a key in a bucket."""
 
 
 class Change(NamedTuple):
@@ -176,10 +178,12 @@ def _facts(config: api.StreamConfig, found: api.StreamConfig) -> dict[str, Any]:
         "max_age": age,
         "duplicate_window": window or 0.0,
         "num_replicas": config.num_replicas or 1,
-        "max_msgs": found.max_msgs if config.max_msgs is None else config.max_msgs,
-        "max_msgs_per_subject": config.max_msgs_per_subject,
-        "max_msg_size": config.max_msg_size,
+        **{name: getattr(config if _is_set(config, name) else found, name) for name in LIMITS},
     }
+
+
+def _is_set(config: api.StreamConfig, limit: str) -> bool:
+    return getattr(config, limit) not in (None, -1)
 
 
 def _named(stream: str, field: str, has: Any, wants: Any) -> tuple[str, Any, Any, float]:
