@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 from stepvad.fleet import wire
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.places import Partition, place_of
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.wire import Batch, EventMessage
 from stepvad.intake import demo
@@ -82,6 +83,8 @@ class Player:
     again_s: float = 3.0
     ids: bool = False
     """Whether the broker knows a message that it has; edges do that."""
+    partition: Callable[[str], Partition | None] = lambda site: None
+    """Where cameras of a site are, if not in the first partition."""
     sent: int = 0
     sent_at: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
@@ -90,7 +93,9 @@ class Player:
         await asyncio.gather(*(self._play(one, started) for one in scripts))
 
     async def _play(self, one: Script, started: float) -> None:
-        subject = self.bus.subjects.poses(one.site, one.camera)
+        part = self.partition(one.site)
+        place = None if part is None else place_of(f"{one.site}/{one.camera}", [part])
+        subject = self.bus.subjects.poses(one.site, one.camera, place)
         connections = self.bus.connections
         recent: list[tuple[float, str, bytes]] = []
         for at, batch in one.messages:

@@ -20,7 +20,8 @@ from tests.fleet.quiet import Quiet
 Row = Mapping[str, Any]
 
 _ALL = """
-SELECT id, site, camera, label, severity, extract(epoch FROM start_time)::float8 AS start_time,
+SELECT tenant, id, site, camera, label, severity,
+    extract(epoch FROM start_time)::float8 AS start_time,
     extract(epoch FROM end_time)::float8 AS end_time, top_score, record, rank
 FROM stepvad.events ORDER BY id
 """
@@ -58,7 +59,16 @@ async def stored(dsn: str) -> list[Row]:
         found = await connection.fetch(_ALL)
     finally:
         await connection.close()
-    return [dict(one) | {"record": json.loads(one["record"])} for one in found]
+    return [_as_said(dict(one)) for one in found]
+
+
+def _as_said(row: dict[str, Any]) -> Row:
+    """A row with the id that its worker gave the event: the database puts the tenant before it."""
+    tenant, record = row.pop("tenant"), json.loads(row["record"])
+    start = f"{tenant}." if tenant else ""
+    own = {"id": row["id"].removeprefix(start), "record": record}
+    record["id"] = record["id"].removeprefix(start)
+    return row | own
 
 
 async def last_change(dsn: str) -> float:
