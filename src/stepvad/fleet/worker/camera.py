@@ -28,6 +28,8 @@ class FleetCamera:
     """Identifies the connection in the assembler."""
     reorder: Reorder
     events: CameraEvents = field(init=False)
+    reach: int = field(init=False)
+    """How many slots back windows may reach, including interpolated ones."""
     known: CameraConnection | None = None
     """The connection header of the latest message, already checked against this camera."""
     past: tuple[int, ...] = ()
@@ -54,17 +56,13 @@ class FleetCamera:
     def __post_init__(self) -> None:
         """Start watching the connection."""
         self.events = self._events()
+        sampling = Sampling.of(self.profile.detector.config, self.profile.rate)
+        self.reach = sampling.span + sampling.gap
 
     @property
     def name(self) -> str:
         """The camera as `site/camera`."""
         return self.profile.camera
-
-    @property
-    def reach(self) -> int:
-        """How many slots back windows may reach, including interpolated ones."""
-        sampling = Sampling.of(self.profile.detector.config, self.profile.rate)
-        return sampling.span + sampling.gap
 
     def note(self, batch: Batch, sequence: int) -> None:
         """Record the stream sequence of a batch for as long as windows need its frames."""
