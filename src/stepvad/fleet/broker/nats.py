@@ -16,10 +16,12 @@ from nats.errors import Error as NatsError  # noqa: TID253
 from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
+from stepvad.fleet.broker.batches import EventBatches
 from stepvad.fleet.broker.bus import (
     ConflictError,
     Delivery,
     Entry,
+    NewEvent,
     Position,
     Published,
     UnavailableError,
@@ -87,6 +89,7 @@ class NatsBus:
         self.leader = ""
         """Leader of the stream of poses, and since when, at the last query."""
         self.is_closing = False
+        self._batches = EventBatches(self)
 
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
@@ -128,12 +131,18 @@ class NatsBus:
             with answers():
                 ack = await self._js.publish(subject, data, headers=sent or None)
         except ConflictError:
-            if id is None or (stored := await self._is_last(subject, id)) is None:
+            if id is None or (stored := await self.is_last(subject, id)) is None:
                 raise
             return Published(stored, True)
         return Published(ack.seq, bool(ack.duplicate))
 
-    async def _is_last(self, subject: str, id: str) -> int | None:
+    async def publish_together(
+        self, subject: str, events: Sequence[NewEvent], expect: int
+    ) -> int | None:
+        """Store events in order and at once; None: publish them one at a time."""
+        return await self._batches.publish(subject, events, expect)
+
+    async def is_last(self, subject: str, id: str) -> int | None:
         """The sequence of a message that was stored although its acknowledgement was lost."""
         with answers():
             last = await self._js.get_last_msg(EVENTS, subject)
@@ -207,6 +216,7 @@ class NatsBus:
     async def close(self) -> None:
         """Close the connection."""
         self.is_closing = True
+        await self._batches.close()
         try:
             with suppress(NatsError, OSError, TimeoutError):
                 await asyncio.wait_for(self.client.close(), CLOSE_S)

@@ -35,6 +35,7 @@ def streams(settings: BusSettings) -> list[api.StreamConfig]:
             settings.events_mb,
             max_age=settings.events_days * day_s,
             duplicate_window=settings.duplicates_s,
+            allow_atomic=True,
         ),
         stream(DEAD, file, settings.dead_mb, max_age=settings.events_days * day_s),
     ]
