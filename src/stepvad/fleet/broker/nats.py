@@ -216,8 +216,8 @@ class NatsBus:
     async def close(self) -> None:
         """Close the connection."""
         self.is_closing = True
-        await self._batches.close()
         try:
+            await self._batches.close()
             with suppress(NatsError, OSError, TimeoutError):
                 await asyncio.wait_for(self.client.close(), CLOSE_S)
         finally:
