@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.event_message import ID
-from stepvad.fleet.worker.owned_shard import WORKER
+from stepvad.fleet.worker.outgoing import WORKER
 from tests.fleet.recorded_publishing import Acknowledged
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.event_message import ID
-from stepvad.fleet.worker.owned_shard import WORKER
+from stepvad.fleet.worker.outgoing import WORKER
 from tests.fleet.cuts import END_S, Roles, both_ways, plan
 from tests.fleet.hosts import Network, missing, network
 from tests.fleet.kept_promises import forgotten, lost, of_others, twice

@@ -12,21 +12,24 @@ import pytest
 
 from stepvad.cli.fleet import fleet
 from stepvad.errors import ConfigError
-from stepvad.fleet.broker.bus import ConflictError
+from stepvad.fleet.broker.bus import ConflictError, Delivery
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.settings import FleetSettings, ModelSettings, WorkerSettings, load, load_worker
-from stepvad.fleet.subjects import Subjects
+from stepvad.fleet.subjects import DEAD, Subjects
 from stepvad.fleet.tasks import end
+from stepvad.fleet.wire import decode_event, encode_claim
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint
 from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.outgoing import OutgoingMessage
 from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, key_of, take
-from stepvad.fleet.worker.scoring import BatchScorer
-from stepvad.fleet.worker.shard import Pace, Shard
+from stepvad.fleet.worker.scoring import Announcement, BatchScorer
+from stepvad.fleet.worker.shard import Pace, PoisonMessage, Shard
 from stepvad.fleet.worker.worker import Worker
 from stepvad.intake import demo
 from stepvad.poses import Clip
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD, Player, listen, script
+from tests.fleet.messages import event
 from tests.fleet.quiet import assert_same, quiet
 from tests.video.servers import SLOWER
 
@@ -230,3 +233,48 @@ def test_a_state_that_cannot_be_read_leaves_a_living_owner_alone(
     words = "version 1 or older, got 2" if damage == "newer" else "expected that of a shard"
     assert "shard 0 starts without its state: " in caplog.text
     assert words in caplog.text
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_by_the_owner(
+    tmp_path: Path, *, is_fenced: bool
+) -> None:
+    models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+    changes = [Announcement("north", "new", None, event(i), i, 1.0) for i in range(700)]
+    poison = PoisonMessage(Delivery("stepvad.poses.0.a.b", b"?", 1, 0.0), "unreadable", "?")
+    lost: list[OwnedShard] = []
+    announced: list[OutgoingMessage] = []
+
+    async def run() -> None:
+        with broker(tmp_path) as one:
+            async with connected(bus_settings([one], shards=1), "a") as bus:
+                await bus.setup()
+                shard = Shard(SUBJECTS.place(0), SUBJECTS, models, BatchScorer(), Pace())
+                outlets = Outlets(
+                    subject=SUBJECTS.events(SUBJECTS.place(0)),
+                    dead="stepvad.dead",
+                    lost=lost.append,
+                    announced=announced.append,
+                )
+                owned = await take(bus, "ours", shard, outlets, alive=lambda name: False)
+                assert owned is not None
+                claim, revision = owned.expect, owned.revision
+                if is_fenced:
+                    await bus.publish(outlets.subject, encode_claim("theirs"))
+                owned.tell(changes[:600], [poison])
+                owned.keep()
+                owned.tell(changes[600:], [])
+                owned.start(asyncio.Event())
+                await until(lambda: bool(lost) or not owned.unsaid)
+                said = [decode_event(data) for data in await bus.said(outlets.subject, claim)]
+                await owned.stop()
+                if is_fenced:
+                    assert (lost, said, announced) == ([owned], [None], [])
+                    return
+                assert [one.after for one in said if one] == [c.after for c in changes]
+                assert (owned.expect, len(announced)) == (claim + 700, 700)
+                assert owned.revision > revision
+                dead = await bus.client.jetstream().stream_info(DEAD)
+                assert dead.state.messages == 1
+
+    asyncio.run(run())

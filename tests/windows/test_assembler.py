@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
@@ -99,6 +100,31 @@ def test_it_has_the_windows_of_streams_bit_for_bit(
     assert len(expected) > 300
     assert sorted(found) == sorted(expected)
     assert assembler.duplicate_poses == duplicates > 0
+
+
+@pytest.mark.parametrize(("people", "frames"), [(200, 1), (1, 90)])
+def test_windows_are_cut_from_the_buffers_as_they_grew(
+    small_model: Detector, people: int, frames: int
+) -> None:
+    """More people than there is room for, or more frames at once, after windows were cut."""
+    T = small_model.config.T
+    track = max((t for clip, _ in make_clips(2, seed=1) for t in clip.tracks), key=len)
+    parts = [np.mgrid[:T, :1].reshape(2, -1)]
+    for end in range(T, T + 3 * frames, frames):
+        parts.append(np.mgrid[end : end + frames, :people].reshape(2, -1))
+
+    def windows_of(pushes: list[NDArray[np.int64]]) -> set[tuple[int, int, bytes]]:
+        assembler = WindowAssembler(small_model.config, small_model.skeleton)
+        found = set()
+        for slot, person in pushes:
+            at = (slot + person) % len(track)
+            poses = track.keypoints[at], track.confidence[at]
+            for windows, _ in assembler.push(np.zeros_like(slot), slot, person, *poses):
+                columns = windows.track_id, windows.frame, windows.x
+                found |= {(int(i), int(f), x.tobytes()) for i, f, x in zip(*columns, strict=True)}
+        return found
+
+    assert windows_of(parts) == windows_of([np.concatenate(parts, axis=1)])
 
 
 def test_it_forgets_cameras_and_people_who_left(small_model: Detector) -> None:

@@ -113,6 +113,12 @@ def test_standardising_leaves_the_poses_alone() -> None:
     np.testing.assert_array_equal(x, before)
 
 
+def test_negative_zero_has_the_bits_of_zero() -> None:
+    x = floats(-1, 1, 0.0, -0.0, 5, 6, 7, 6, -2, 2, 0.0, 0.0, 5, 6, 7, 6).reshape(2, 2, 4, 1)
+    got, _ = standardise(x, config(1))
+    assert not np.signbit(got[got == 0]).any()
+
+
 def test_extreme_but_allowed_coordinates_stay_finite() -> None:
     x = np.full((1, 2, 3, 2), 1e7, dtype=np.float32)
     x[0, :, 0] = -1e7

@@ -24,7 +24,7 @@ class Limits(Section):
 
     cameras: int = Field(100, ge=1, description="Cameras of all its sites.")
     messages_s: float = Field(
-        10.0, gt=0, description="Messages a second of one camera, averaged while poses are kept."
+        30.0, gt=0, description="Messages a second of one camera, averaged while poses are kept."
     )
     message_kb: float = Field(256.0, ge=1, le=1000, description="Largest message.")
     poses_mb: float = Field(128.0, gt=0, description="Poses kept in one partition.")

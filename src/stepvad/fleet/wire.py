@@ -295,9 +295,8 @@ def _joints(
 
 def _is_within(flat: NDArray[np.float32], most: float) -> bool:
     """Whether no absolute value exceeds `most`; tries the fast sum of squares first."""
-    # NaN compares false
-    with np.errstate(over="ignore", invalid="ignore"):
-        square = float(flat.dot(flat))
+    # NaN compares false; of numpy's dot products only vdot does not warn of an overflow
+    square = float(np.vdot(flat, flat))
     return square <= most**2 or bool(np.abs(flat).max(initial=0) <= most)
 
 

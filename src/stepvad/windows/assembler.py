@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided, sliding_window_view
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from stepvad.config import Config
@@ -25,6 +26,8 @@ NEVER = -(2**62)
 """Latest frame of a track without poses."""
 
 
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+
 Buffers = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]
 """Keypoints, mean confidence and whether each pose was seen."""
 
@@ -32,7 +35,6 @@ Buffers = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]
 class Mark(NamedTuple):
     """State of every track to roll back to; see `WindowAssembler.mark`."""
 
-    slot: Mapping[int, int]
     n: NDArray[np.int64]
     last: NDArray[np.int64]
     duplicate_poses: int
@@ -66,6 +68,10 @@ class WindowAssembler:
         """Tracks whose latest poses were moved to position 0 since the mark."""
         self._replaced: list[tuple[NDArray[np.int64], Buffers]] = []
         """Tracks that restarted in a push since the mark, with the poses they had."""
+        self._new: list[int] = []
+        """Slots of the tracks that began since the mark."""
+        self._spans: Buffers | None = None
+        """The buffers as the frames of every window, one row per position; None: not made yet."""
 
     @property
     def _buffers(self) -> Buffers:
@@ -82,8 +88,8 @@ class WindowAssembler:
     def mark(self) -> Mark:
         """Record the state of every track, to `undo` the next push."""
         self._moved[:] = False
-        self._replaced = []
-        return Mark(dict(self._slot), self._n.copy(), self._last.copy(), self.duplicate_poses)
+        self._replaced, self._new = [], []
+        return Mark(self._n.copy(), self._last.copy(), self.duplicate_poses)
 
     def undo(self, mark: Mark) -> None:
         """Roll back to the mark.
@@ -97,12 +103,10 @@ class WindowAssembler:
             for buffer, before in zip(self._buffers, poses, strict=True):
                 buffer[slots, : before.shape[1]] = before
             self._moved[slots] = False
-        for key, slot in self._slot.items():
-            if mark.slot.get(key) != slot:
-                self._n[slot], self._last[slot] = 0, NEVER
-                continue
-            kept = self._length - 1 if self._moved[slot] else mark.n[slot]
-            self._n[slot], self._last[slot] = kept, mark.last[slot]
+        known = slice(len(mark.n))
+        self._n[known] = np.where(self._moved[known], self._length - 1, mark.n)
+        self._last[known] = mark.last
+        self._n[self._new], self._last[self._new] = 0, NEVER
         self.duplicate_poses = mark.duplicate_poses
 
     def push(
@@ -122,12 +126,12 @@ class WindowAssembler:
         keypoints, sure, _ = prepare(keypoints, confidence, skeleton, self.skeleton, self.config)
         key = camera << 32 | track_id & 0xFFFFFFFF
         order = np.argsort(key, kind="stable")
-        same = np.diff(key[order], prepend=-1) == 0
-        step = np.diff(frame[order], prepend=0)
+        same = _step(key[order], -1) == 0
+        step = _step(frame[order], 0)
         if (again := same & (step == 0)).any():
             self.duplicate_poses += int(again.sum())
             order, same = order[~again], same[~again]
-            step = np.diff(frame[order], prepend=0)
+            step = _step(frame[order], 0)
         # a long gap or a jump within the batch starts a new run
         broken = same & ends_run(step - 1, self._sampling.gap)
         if self._sampling.frame_s is not None:
@@ -162,12 +166,13 @@ class WindowAssembler:
         Returns position of the last pose, frames at hand, last frame and row of every window they
         complete.
         """
-        first = np.flatnonzero(np.diff(key, prepend=-1))
-        size = np.diff(first, append=len(key))
+        first = np.flatnonzero(_step(key, -1))
+        size = _step(np.append(first, len(key)), 0)[1:]
         if len(self._free) < len(first):
             self._sweep(len(first))
-        slots = np.array([self._slot_of(one) for one in key[first].tolist()], dtype=np.int64)
-        before = np.concatenate([[0], frame[:-1]]) if len(frame) else frame
+        slots = self._slots_of(key[first].tolist())
+        before = np.empty_like(frame)
+        before[1:] = frame[:-1]
         before[first] = self._last[slots]
         missed = frame - before - 1
         fresh = ends_run(missed[first], self._sampling.gap)
@@ -225,24 +230,20 @@ class WindowAssembler:
         Where fewer frames are `here` than a window covers, the first one is repeated.
         """
         take, take_seen = self._sampling.take, self._sampling.take_seen
+        joints = self._keypoints.shape[2:]
         if (here < self._length).any():
             back = np.minimum(np.arange(self._length - 1, -1, -1), here[:, None] - 1)
             row, place = np.divmod(last[:, None] - back, self._keypoints.shape[1])
             poses = take(self._keypoints[row, place], self._confidence[row, place])
             return poses, take_seen(self._seen[row, place])
         at = last - (self._length - 1)
-        joints = self._keypoints.shape[2:]
-        # the poses of a window are contiguous: each window is copied in one piece
-        flat = self._keypoints.reshape(-1)
-        size = joints[0] * joints[1]
-        spans = as_strided(
-            flat,
-            (len(flat) // size - self._length + 1, self._length * size),
-            (size * flat.itemsize, flat.itemsize),
-            writeable=False,
-        )
-        sures = sliding_window_view(self._confidence.reshape(-1), self._length)
-        seen = sliding_window_view(self._seen.reshape(-1), self._length)
+        if self._spans is None:
+            self._spans = (
+                _spans(self._keypoints, self._length),
+                _spans(self._confidence, self._length),
+                _spans(self._seen, self._length),
+            )
+        spans, sures, seen = self._spans
         poses = take(spans[at].reshape(len(at), self._length, *joints), sures[at])
         return poses, take_seen(seen[at])
 
@@ -280,13 +281,18 @@ class WindowAssembler:
             self._keypoints = np.pad(self._keypoints, ((0, 0), (0, more), (0, 0), (0, 0)))
             self._confidence = np.pad(self._confidence, ((0, 0), (0, more)))
             self._seen = np.pad(self._seen, ((0, 0), (0, more)))
+            self._spans = None
 
-    def _slot_of(self, key: int) -> int:
-        slot = self._slot.get(key)
-        if slot is None:
-            slot = self._slot[key] = self._free.pop()
-            self._owner[slot], self._n[slot], self._last[slot] = key >> 32, 0, NEVER
-        return slot
+    def _slots_of(self, keys: Sequence[int]) -> NDArray[np.int64]:
+        """The slots of these tracks; those that are not known begin."""
+        slots = [*map(self._slot.get, keys)]
+        if None in slots:
+            for i, key in enumerate(keys):
+                if slots[i] is None:
+                    slots[i] = slot = self._slot[key] = self._free.pop()
+                    self._owner[slot], self._n[slot], self._last[slot] = key >> 32, 0, NEVER
+                    self._new.append(slot)
+        return np.array(slots, dtype=np.int64)
 
     def _sweep(self, wanted: int) -> None:
         """Drop tracks missed for too long; add slots if that frees too few."""
@@ -304,6 +310,7 @@ class WindowAssembler:
             room = np.zeros((more, *array.shape[1:]), dtype=array.dtype)
             setattr(self, name, np.concatenate([array, room]))
         self._owner[before:] = -1
+        self._spans = None
         self._free.extend(range(before + more - 1, before - 1, -1))
 
     def _release(self, gone: NDArray[np.bool_]) -> None:
@@ -312,3 +319,26 @@ class WindowAssembler:
             self._free.extend(slot for slot in self._slot.values() if gone[slot])
             self._slot = left
             self._owner[gone] = -1
+
+
+def _step(values: NDArray[np.int64], before: int) -> NDArray[np.int64]:
+    """Each value minus the one before it; faster than `np.diff` with `prepend`."""
+    found = np.empty_like(values)
+    np.subtract(values[1:], values[:-1], out=found[1:])
+    found[:1] = values[:1] - before
+    return found
+
+
+def _spans(buffer: NDArray[ScalarT], length: int) -> NDArray[ScalarT]:
+    """The frames from each position of a buffer `(slots, room, …)` on, `(positions, length · …)`.
+
+    The poses of a window are contiguous: each window is copied in one piece.
+    """
+    flat = buffer.reshape(-1)
+    size = math.prod(buffer.shape[2:])
+    return as_strided(
+        flat,
+        (max(len(flat) // size - length + 1, 0), length * size),
+        (size * flat.itemsize, flat.itemsize),
+        writeable=False,
+    )

@@ -26,9 +26,10 @@ def standardise(
     standardised, flat = np.empty(x.shape, np.float32), np.empty(len(x), np.bool_)
     for first in range(0, len(x), AT_ONCE):
         part = slice(first, first + AT_ONCE)
-        rows, _, scale, flat[part] = _centred(x[part], config)
+        rows, mean, scale, flat[part] = _centred(x[part], config)
+        if not mean.all():  # only -0 less a mean of 0 is -0
+            rows += 0.0  # -0 becomes 0: equal windows have equal bits
         rows /= scale[:, None, None]
-        rows += 0.0  # -0 becomes 0: equal windows have equal bits
         standardised[part] = rows.reshape(x[part].shape)
     return standardised, flat
 
@@ -56,11 +57,13 @@ def _centred(
     rows = np.array(x, dtype=np.float64, order="C").reshape(N, 2, x.shape[2] * x.shape[3])
     if config.profile == "stgnf":
         rows /= np.reshape(size, (2, 1))
-    mean = rows.mean(axis=2, keepdims=True)  # sums run along the last, dense axis
+    n = rows.shape[2]
+    # sums run along the last, dense axis; the method `mean` takes as long again for small arrays
+    mean = np.add.reduce(rows, axis=2, keepdims=True) / n
     rows -= mean
-    spread = np.sqrt(np.square(rows).mean(axis=2))  # (N, 2)
+    spread = np.sqrt(np.add.reduce(np.square(rows), axis=2) / n)  # (N, 2)
     # the largest coordinate is within √n spreads of the mean: few windows need the exact check
-    still = spread <= 1.01 * ROUNDING * (np.abs(mean[..., 0]) + np.sqrt(rows.shape[2]) * spread)
+    still = spread <= 1.01 * ROUNDING * (np.abs(mean[..., 0]) + np.sqrt(n) * spread)
     if still.any():
         still &= spread <= ROUNDING * (np.abs(x).max(axis=(2, 3)).astype(np.float64) / size)
         rows[still], spread[still] = 0, 0

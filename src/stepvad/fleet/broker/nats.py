@@ -16,10 +16,12 @@ from nats.js import api, errors  # noqa: TID253
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.arrangement import StreamArrangement
+from stepvad.fleet.broker.batches import EventBatches
 from stepvad.fleet.broker.bus import (
     ConflictError,
     Delivery,
     Entry,
+    NewEvent,
     Position,
     Published,
     StreamSize,
@@ -66,6 +68,7 @@ class NatsBus:
             for name in (names.leases, names.state, names.directory, names.handovers)
         )
         self._arrangement = StreamArrangement(self._js, settings, self)
+        self._batches = EventBatches(self)
 
     async def setup(self) -> None:
         """Create missing streams and buckets; reject a different number of shards."""
@@ -130,12 +133,18 @@ class NatsBus:
             with answers():
                 ack = await self._js.publish(subject, data, headers=sent or None)
         except ConflictError:
-            if id is None or (stored := await self._is_last(subject, id)) is None:
+            if id is None or (stored := await self.is_last(subject, id)) is None:
                 raise
             return Published(stored, True)
         return Published(ack.seq, bool(ack.duplicate))
 
-    async def _is_last(self, subject: str, id: str) -> int | None:
+    async def publish_together(
+        self, subject: str, events: Sequence[NewEvent], expect: int
+    ) -> int | None:
+        """Store events in order and at once; None: publish them one at a time."""
+        return await self._batches.publish(subject, events, expect)
+
+    async def is_last(self, subject: str, id: str) -> int | None:
         """The sequence of a message that was stored although its acknowledgement was lost."""
         with answers():
             last = await self._js.get_last_msg(EVENTS, subject)
@@ -221,6 +230,7 @@ class NatsBus:
         """Close the connection."""
         self.is_closing = True
         try:
+            await self._batches.close()
             with suppress(NatsError, OSError, TimeoutError):
                 await asyncio.wait_for(self.client.close(), CLOSE_S)
         finally:

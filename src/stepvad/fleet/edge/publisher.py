@@ -172,5 +172,6 @@ class Publisher:
     def _fail(self, error: Exception) -> None:
         self.failures += 1
         if not self.last_error:
-            logger.warning("broker unreachable, poses are buffered: %s", error)
+            why = "refuses poses" if isinstance(error, LimitError) else "is unreachable"
+            logger.warning("the broker %s, they are buffered: %s", why, error)
         self.last_error = str(error)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from stepvad.fleet.wire import Batch, CameraConnection
+from stepvad.fleet.wire import Batch, CameraConnection, UnreadableError
 from stepvad.fleet.worker.checkpoint import CameraState
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.incidents.camera_events import CameraEvents, CameraProfile
 from stepvad.incidents.record import Record
+from stepvad.skeletons import modelled
 from stepvad.windows import Sampling
 
 PAST = 8
@@ -28,6 +29,8 @@ class FleetCamera:
     """Identifies the connection in the assembler."""
     reorder: Reorder
     events: CameraEvents = field(init=False)
+    reach: int = field(init=False)
+    """How many slots back windows may reach, including interpolated ones."""
     known: CameraConnection | None = None
     """The connection header of the latest message, already checked against this camera."""
     past: tuple[int, ...] = ()
@@ -54,17 +57,13 @@ class FleetCamera:
     def __post_init__(self) -> None:
         """Start watching the connection."""
         self.events = self._events()
+        sampling = Sampling.of(self.profile.detector.config, self.profile.rate)
+        self.reach = sampling.span + sampling.gap
 
     @property
     def name(self) -> str:
         """The camera as `site/camera`."""
         return self.profile.camera
-
-    @property
-    def reach(self) -> int:
-        """How many slots back windows may reach, including interpolated ones."""
-        sampling = Sampling.of(self.profile.detector.config, self.profile.rate)
-        return sampling.span + sampling.gap
 
     def note(self, batch: Batch, sequence: int) -> None:
         """Record the stream sequence of a batch for as long as windows need its frames."""
@@ -77,6 +76,20 @@ class FleetCamera:
     def is_late(self, epoch: int) -> bool:
         """Whether a message belongs to a connection that has ended."""
         return epoch in self.past or (self.is_lost and epoch == self.epoch)
+
+    def check(self, connection: CameraConnection) -> None:
+        """Reject frames of another camera, or ones that this camera's model cannot score."""
+        if connection.name != self.name:
+            raise UnreadableError(
+                f"poses: expected those of {self.name}, got some of {connection.name}"
+            )
+        given, target = connection.skeleton, self.profile.detector.skeleton
+        if given.joints != target.joints and modelled(given) != target:
+            raise UnreadableError(f"poses: expected {target.name}, got {given.name}")
+        if connection.epoch == self.epoch and connection.rate != self.profile.rate:
+            raise UnreadableError(
+                f"poses: expected {self.profile.rate} frames a second, got {connection.rate}"
+            )
 
     def begin(self, connection: CameraConnection, number: int) -> None:
         """Start a new connection, or resume the current one after it timed out."""

@@ -8,15 +8,22 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from stepvad.errors import StepvadError
-from stepvad.fleet.broker.bus import Bus, ConflictError, Consumer, Delivery, UnavailableError
+from stepvad.fleet.broker.bus import (
+    Bus,
+    ConflictError,
+    Consumer,
+    Delivery,
+    NewEvent,
+    UnavailableError,
+)
 from stepvad.fleet.places import Place
 from stepvad.fleet.tasks import end
-from stepvad.fleet.wire import UnreadableError, encode_claim, encode_event
+from stepvad.fleet.wire import UnreadableError, encode_claim
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.handover import Handover, handover_key
+from stepvad.fleet.worker.outgoing import Checkpoint, OutgoingItem, OutgoingMessage
 from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage, Shard
 from stepvad.supervision.backoff import Backoff
@@ -29,32 +36,10 @@ WAITING, WAITING_BYTES = 1024, 2**20
 """Limits of a shard's scoring queue: messages, and approximate bytes."""
 ASK_S = 0.1
 """How often the state of a camera that moved here is asked for."""
+TOGETHER, TOGETHER_BYTES = 500, 2**22
+"""Most events of a shard published together, and about how many bytes."""
 FIRST_S, LONGEST_S = 0.1, 1.0
 """First and longest back-off while the broker is unreachable."""
-FRAME_TIME = "Stepvad-Frame-Time"
-"""Header with the time at which the broker received the frame that changed an event."""
-WORKER = "Stepvad-Worker"
-"""Header with the worker that published an event: that of the latest claim on the subject."""
-BURIED = 65_536
-"""Bytes kept of an unreadable message."""
-
-
-class OutgoingMessage(NamedTuple):
-    """A message to publish, and the time of the frame that caused it."""
-
-    subject: str
-    data: bytes
-    id: str
-    is_event: bool
-    headers: dict[str, str] | None = None
-    time: float = 0.0
-
-
-class Checkpoint(NamedTuple):
-    """A checkpoint to write after all messages queued before it."""
-
-    value: bytes
-    is_last: bool
 
 
 def key_of(place: Place) -> str:
@@ -95,10 +80,10 @@ class OwnedShard:
     _bytes: int = 0
     """Bytes of the queued messages."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)
-    _outgoing: asyncio.Queue[OutgoingMessage | Handover | Checkpoint] = field(
-        default_factory=asyncio.Queue
-    )
+    _outgoing: asyncio.Queue[OutgoingItem] = field(default_factory=asyncio.Queue)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _following: OutgoingItem | None = None
+    """What follows the events that are being published, already out of the queue."""
     _is_keeping: bool = False
     _is_refused: bool = False
 
@@ -122,28 +107,10 @@ class OwnedShard:
         """Queue event changes and unreadable messages for publishing, in order."""
         self.unsaid += len(changes)
         for change in changes:
-            slot = change.slot if change.kind == "update" else 0
-            data = encode_event(change.site, change.kind, change.before, change.after)
-            name = f"{change.after.id}:{change.kind}:{slot}"
-            headers = {WORKER: self.worker}
-            if change.time:
-                headers[FRAME_TIME] = f"{change.time:.6f}"
-            self._outgoing.put_nowait(
-                OutgoingMessage(self.subject, data, name, True, headers, change.time)
-            )
-        for delivery, reason, problem in dead:
-            headers = {
-                "Stepvad-Reason": reason,
-                "Stepvad-Problem": problem[:200].encode("ascii", "replace").decode(),
-                "Stepvad-Subject": delivery.subject,
-                "Stepvad-Size": str(len(delivery.data)),
-            }
-            name = f"dead:{self.shard.position.stream}:{delivery.sequence}"
-            self._outgoing.put_nowait(
-                OutgoingMessage(
-                    f"{self.dead}.{reason}", delivery.data[:BURIED], name, False, headers
-                )
-            )
+            self._outgoing.put_nowait(OutgoingMessage.of_event(change, self.subject, self.worker))
+        stream = self.shard.position.stream
+        for one in dead:
+            self._outgoing.put_nowait(OutgoingMessage.of_poison(one, self.dead, stream))
 
     def hand_over(self, moving: Sequence[Handover]) -> None:
         """Queue the states of cameras that moved away, behind the events that they caused."""
@@ -222,17 +189,57 @@ class OwnedShard:
     async def _say(self) -> None:
         try:
             while True:
-                item = await self._outgoing.get()
-                await self._persist(item)
+                item = await self._next()
                 if isinstance(item, Checkpoint):
+                    await self._persist(item)
                     self._is_keeping = False
                     if item.is_last:
                         return
+                elif isinstance(item, Handover):
+                    await self._persist(item)
+                elif not (item[0].is_event and await self._publish_together(item)):
+                    for message in item:
+                        await self._persist(message)
         except ConflictError:
             logger.warning("shard %s: taken over by another worker", self.shard.place)
             self.lost(self)
 
-    async def _persist(self, item: OutgoingMessage | Handover | Checkpoint) -> None:
+    async def _next(self) -> Checkpoint | Handover | list[OutgoingMessage]:
+        """The next state to keep, the next unreadable message, or the events that wait."""
+        item = self._following or await self._outgoing.get()
+        self._following = None
+        if not isinstance(item, OutgoingMessage):
+            return item
+        found, size = [item], len(item.data)
+        while item.is_event and not self._outgoing.empty():
+            after = self._outgoing.get_nowait()
+            is_full = len(found) == TOGETHER or size > TOGETHER_BYTES
+            if not isinstance(after, OutgoingMessage) or not after.is_event or is_full:
+                self._following = after
+                break
+            found.append(after)
+            size += len(after.data)
+        return found
+
+    async def _publish_together(self, events: Sequence[OutgoingMessage]) -> bool:
+        """Publish events at once; return whether the broker stored them.
+
+        If its answer is lost they are published one at a time, and recognised by their ids.
+        """
+        made = [NewEvent(event.data, event.id, event.headers) for event in events]
+        try:
+            last = await self.bus.publish_together(self.subject, made, self.expect)
+        except UnavailableError:
+            return False
+        if last is None:
+            return False
+        self.expect = max(self.expect, last)
+        self.unsaid -= len(events)
+        for event in events:
+            self.announced(event)
+        return True
+
+    async def _persist(self, item: OutgoingItem) -> None:
         """Retry with back-off until the broker stores the item."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while True:
@@ -246,7 +253,7 @@ class OwnedShard:
                 self._is_refused = True
                 await backoff.sleep()
 
-    async def _store(self, item: OutgoingMessage | Handover | Checkpoint) -> None:
+    async def _store(self, item: OutgoingItem) -> None:
         match item:
             case Checkpoint():
                 await self._keep(item)

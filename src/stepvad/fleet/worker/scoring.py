@@ -88,6 +88,9 @@ class BatchScorer:
 
     counts: ScoringStats = field(default_factory=ScoringStats)
     _assemblers: dict[tuple[int, float], WindowAssembler] = field(default_factory=dict)
+    """By detector and frames of the camera per frame of the model."""
+    _by_rate: dict[tuple[int, float], WindowAssembler] = field(default_factory=dict)
+    """The same by detector and frame rate: there is one lookup per message."""
     _numbers: int = 0
 
     def number(self) -> int:
@@ -110,13 +113,14 @@ class BatchScorer:
 
     def _assembler(self, profile: CameraProfile) -> WindowAssembler:
         """The assembler of all cameras with this model whose windows span as many frames."""
-        detector = profile.detector
-        key = id(detector), Sampling.of(detector.config, profile.rate).ratio
-        if key not in self._assemblers:
-            self._assemblers[key] = WindowAssembler(
-                detector.config, detector.skeleton, profile.rate
-            )
-        return self._assemblers[key]
+        detector, rate = profile.detector, profile.rate
+        found = self._by_rate.get((id(detector), rate))
+        if found is None:
+            key = id(detector), Sampling.of(detector.config, rate).ratio
+            if key not in self._assemblers:
+                self._assemblers[key] = WindowAssembler(detector.config, detector.skeleton, rate)
+            found = self._by_rate[id(detector), rate] = self._assemblers[key]
+        return found
 
     def _score(self, works: Sequence[Work]) -> list[Announcement]:
         """Score frames of cameras that share a detector, a frame rate and a skeleton.

@@ -29,7 +29,6 @@ from stepvad.fleet.worker.reorder import Reorder
 from stepvad.fleet.worker.scoring import Announcement, BatchScorer, Work, changed
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.record import EndedBy
-from stepvad.skeletons import modelled
 
 logger = logging.getLogger(__name__)
 
@@ -269,7 +268,7 @@ class Shard:
     def _is_going_on(self, camera: FleetCamera, batch: Batch) -> bool:
         """Whether to use the frames; they may start a new connection or resume one."""
         connection = batch.connection
-        _check(connection, camera)
+        camera.check(connection)
         if camera.is_late(connection.epoch):
             self.counts[camera.name, "late"] += len(batch)
             return False
@@ -387,18 +386,3 @@ class Shard:
         self.scorer.forget(camera)
         camera.needed.clear()
         camera.is_over = camera.is_blank = True
-
-
-def _check(connection: CameraConnection, camera: FleetCamera) -> None:
-    """Reject frames of another camera, or ones that this camera's model cannot score."""
-    if connection.name != camera.name:
-        raise UnreadableError(
-            f"poses: expected those of {camera.name}, got some of {connection.name}"
-        )
-    given, target = connection.skeleton, camera.profile.detector.skeleton
-    if given.joints != target.joints and modelled(given) != target:
-        raise UnreadableError(f"poses: expected {target.name}, got {given.name}")
-    if connection.epoch == camera.epoch and connection.rate != camera.profile.rate:
-        raise UnreadableError(
-            f"poses: expected {camera.profile.rate} frames a second, got {connection.rate}"
-        )

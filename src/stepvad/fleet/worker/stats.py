@@ -14,7 +14,7 @@ from stepvad.fleet.worker.scoring import ScoringStats, Work
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from stepvad.fleet.worker.owned_shard import OutgoingMessage
+    from stepvad.fleet.worker.outgoing import OutgoingMessage
 
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 

@@ -20,7 +20,8 @@ from stepvad.fleet.tasks import end
 from stepvad.fleet.tenants import Tenant, partitions_of
 from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.models import FleetModels
-from stepvad.fleet.worker.owned_shard import OutgoingMessage, Outlets, OwnedShard, take
+from stepvad.fleet.worker.outgoing import OutgoingMessage
+from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, take
 from stepvad.fleet.worker.scoring import BatchScorer, Work
 from stepvad.fleet.worker.shard import MOST_CAMERAS, Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
