@@ -33,7 +33,7 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
         }
-        from s3fs import S3FileSystem
+        from s3fs import S3FileSystem  # type: ignore[import-not-found]
 
         self.files = S3FileSystem(
             endpoint_url=address,
