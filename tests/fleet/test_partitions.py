@@ -54,6 +54,7 @@ async def played(
     return heard, whole(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["none", "kill"])
 def test_partitions_added_while_people_walk_lose_no_window_and_change_no_event(
     tmp_path: Path,

@@ -200,6 +200,8 @@ class Shard:
         camera = self.cameras.get(delivery.subject)
         if self._is_awaited(camera, delivery, batch, now):
             return
+        if batch.moved and camera is None:  # told again, or of a camera that nobody knew
+            return
         if camera is None or camera.is_over or batch.connection is not camera.known:
             camera = camera or self._meet(delivery, batch)
             if camera is None or not self._is_going_on(camera, batch):

@@ -1,0 +1,159 @@
+"""A camera that moves from one shard to another in mid-connection, without a broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stepvad.fleet import wire
+from stepvad.fleet.broker.bus import Delivery
+from stepvad.fleet.moving import Moved
+from stepvad.fleet.places import Partition, Place
+from stepvad.fleet.settings import ModelSettings
+from stepvad.fleet.wire import Batch, UnreadableError
+from stepvad.fleet.worker.fairness import fair_shares
+from stepvad.fleet.worker.handover import WAIT_S, Handover, handover_key
+from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.scoring import BatchScorer
+from stepvad.fleet.worker.shard import Pace, Shard
+from stepvad.intake import demo
+from stepvad.poses import Clip
+from tests.fleet.fleets import THRESHOLD, script
+from tests.fleet.quiet import Quiet, assert_same, quiet
+from tests.fleet.test_shard import SUBJECTS, heard, step
+
+OLD, NEW = Partition(shards=1).place(0), Partition("north", 2, 1).place(0)
+
+
+@pytest.fixture(scope="module")
+def models() -> FleetModels:
+    return FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
+
+
+@pytest.fixture(scope="module")
+def batches(scenes: list[Clip]) -> list[Batch]:
+    return [batch for _, batch in script("s0/cam", scenes[0]).messages]
+
+
+@pytest.fixture(scope="module")
+def expected(scenes: list[Clip]) -> Quiet:
+    return quiet([script("s0/cam", scenes[0])])
+
+
+def shard_at(place: Place, models: FleetModels) -> Shard:
+    return Shard(place, SUBJECTS, models, BatchScorer(), Pace())
+
+
+def sent_to(
+    place: Place, some: list[Batch], first: int = 1, moved: Moved | None = None
+) -> list[Delivery]:
+    subject = SUBJECTS.poses("s0", "cam", place)
+    headers = None if moved is None else moved.headers
+    return [
+        Delivery(subject, wire.encode(one), first + at, float(at), headers=headers)
+        for at, one in enumerate(some)
+    ]
+
+
+def notice(last: Batch) -> Batch:
+    return wire.batch_of([], last.connection, last.end, moved=True)
+
+
+@pytest.mark.parametrize("at", [20, 75, 110, 200])
+def test_it_goes_on_in_mid_window_and_in_mid_event(
+    models: FleetModels, batches: list[Batch], expected: Quiet, at: int
+) -> None:
+    old, new = shard_at(OLD, models), shard_at(NEW, models)
+    step(old, sent_to(OLD, [*batches[:at], notice(batches[at - 1])]))
+    (left,) = old.moving
+    moved = Moved(1, batches[at - 1].end)
+    step(new, sent_to(NEW, batches[max(at - 100, 0) : at + 5], moved=moved))
+    assert new.changes == []  # it waits for the state
+    assert new.floor().sequence == 0
+    (waiting,) = new.newcomers
+    waiting.offer(Handover.unpack(left.pack()))
+    step(new, sent_to(NEW, batches[at + 5 :], 300, moved))
+    assert_same(heard([*old.changes, *new.changes]), expected)
+    counts = old.scorer.counts.windows + new.scorer.counts.windows
+    assert counts == len(expected.windows)
+
+
+def test_messages_that_come_again_at_the_old_place_are_not_scored_twice(
+    models: FleetModels, batches: list[Batch]
+) -> None:
+    old = shard_at(OLD, models)
+    sent = sent_to(OLD, [*batches[:80], notice(batches[79])])
+    step(old, sent)
+    said, frames = len(old.changes), old.scorer.counts.frames
+    step(old, sent)
+    assert (len(old.changes), old.scorer.counts.frames, len(old.moving)) == (said, frames, 1)
+    assert old.state().cameras == {}
+    step(old, sent[-1:])  # told again, because the broker was away
+    assert len(old.moving) == 1
+
+
+def test_an_open_event_that_moved_away_is_not_ended_by_who_takes_the_old_shard_over(
+    models: FleetModels, batches: list[Batch]
+) -> None:
+    old = shard_at(OLD, models)
+    before = old.state()
+    at = next(n for n in range(1, len(batches)) if _is_open(models, batches[:n]))
+    sent = sent_to(OLD, [*batches[:at], notice(batches[at - 1])])
+    step(old, sent)
+    told = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in old.changes]
+    successor = shard_at(OLD, models)
+    successor.restore(before, 0.0)
+    successor.recalled.load(told)
+    step(successor, sent)
+    successor.end_forgotten()
+    assert "end" not in {change.kind for change in successor.changes}
+    assert successor.moving == old.moving
+
+
+def _is_open(models: FleetModels, some: list[Batch]) -> bool:
+    shard = shard_at(OLD, models)
+    step(shard, sent_to(OLD, some))
+    return any(change.kind == "new" for change in shard.changes)
+
+
+def test_a_state_that_does_not_come_is_waited_for_so_long_and_no_frame_is_scored_twice(
+    models: FleetModels, batches: list[Batch]
+) -> None:
+    new = shard_at(NEW, models)
+    step(new, sent_to(NEW, batches[:60], moved=Moved(1, 50)), now=0.0)
+    (waiting,) = new.newcomers
+    waiting.offer(replace(Handover("s0/cam", 9, None)))  # of another connection
+    step(new, [], now=WAIT_S - 0.1)
+    assert new.scorer.counts.frames == 0
+    step(new, [], now=WAIT_S + 0.1)
+    assert new.counts["s0/cam", "unhanded"] == 1
+    assert new.scorer.counts.frames == 10
+
+
+def test_what_is_left_for_another_worker_is_checked() -> None:
+    assert Handover.unpack(Handover("s/c", 3, None).pack()) == Handover("s/c", 3, None)
+    assert handover_key("s/c") != handover_key("s/d")
+    for value in (b"", b"\xc1", b"\x80", Handover("s/c", 3, None).pack()[:-3]):
+        with pytest.raises(UnreadableError, match="handover"):
+            Handover.unpack(value)
+    assert Moved.of({"Stepvad-Moved": "7 12"}) == Moved(7, 12)
+    for headers in (None, {}, {"Stepvad-Moved": "7"}, {"Stepvad-Moved": "7 -1"}):
+        assert Moved.of(headers) is None
+
+
+@pytest.mark.parametrize(
+    ("waiting", "most", "shares"),
+    [
+        ([("a", 10), ("b", 10)], 100, [10, 10]),
+        ([("a", 1000), ("b", 10)], 100, [90, 10]),
+        ([("a", 1000), ("b", 1000), ("c", 5)], 105, [50, 50, 5]),
+        ([("a", 30), ("a", 10), ("b", 0)], 20, [15, 5, 0]),
+        ([], 10, []),
+    ],
+)
+def test_no_tenant_gets_more_than_its_fair_share(
+    waiting: list[tuple[str, int]], most: int, shares: list[int]
+) -> None:
+    assert fair_shares(waiting, most) == shares
