@@ -160,7 +160,7 @@ def making() -> Iterator[None]:
         if code == NO_PEERS:
             raise UnavailableError(
                 f"bus: expected as many brokers as bus.replicas, got: {words}",
-                hint="start the others, or lower bus.replicas",
+                hint="start the others, or lower bus.replicas, poses_mb or the limits of tenants",
             ) from None
         raise
 

@@ -47,14 +47,24 @@ def streams(settings: BusSettings) -> list[api.StreamConfig]:
 def tenant_streams(settings: BusSettings, tenant: Tenant) -> list[api.StreamConfig]:
     """Streams that belong to one tenant, beyond those that every fleet has.
 
-    A full stream refuses what is new, so nobody's flood pushes out what was acknowledged; a camera
-    fills no more than its own part.
+    A full stream of a tenant refuses what is new, so no flood pushes out what was acknowledged; a
+    camera fills no more than its own part. Those of the fleet itself drop the oldest, as the first.
     """
     made = [_poses(settings, tenant, part) for part in tenant.partitions if not part.is_first]
     return [*made, _edge_events(settings, tenant)] if tenant.name else made
 
 
 def _poses(settings: BusSettings, tenant: Tenant, part: Partition) -> api.StreamConfig:
+    if not tenant.name:  # as the first partition, whose owner is the fleet's
+        return api.StreamConfig(
+            name=stream_of(part),
+            subjects=[settings.subjects.poses_of(part)],
+            storage=api.StorageType.MEMORY,
+            max_bytes=round(settings.poses_mb * 1e6),
+            max_age=settings.poses_s,
+            discard=api.DiscardPolicy.OLD,
+            num_replicas=settings.replicas,
+        )
     limits = tenant.limits
     per_camera = max(round(limits.messages_s * settings.poses_s), 1)
     return api.StreamConfig(
