@@ -188,7 +188,7 @@ class Shard:
         """Set the stream that frames come from; a new stream resets all sequence numbers."""
         if self.position.stream not in ("", stream):
             for camera in self.cameras.values():
-                camera.needed.clear()
+                camera.need_nothing()
                 camera.last_sequence = 0
             self._doubtful.clear()
             self.position = Position(stream)
@@ -280,7 +280,7 @@ class Shard:
         if not camera.is_blank:
             self.flush()
             self.scorer.forget(camera)
-            camera.needed.clear()
+            camera.need_nothing()
             camera.is_blank = True
         self.counts[camera.name, "shed"] += camera.reorder.leave_out(batch)
         camera.scored = max(camera.scored, batch.end)
@@ -329,7 +329,7 @@ class Shard:
         for kind, record in camera.events.lose(by):
             self.changes.append(changed(camera, kind, record, camera.last_slot + 1, 0.0))
         self.scorer.forget(camera)
-        camera.needed.clear()
+        camera.need_nothing()
         camera.is_over = camera.is_blank = True
 
 
