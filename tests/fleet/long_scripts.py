@@ -19,12 +19,14 @@ from tests.fleet.recorded_publishing import record_publishing
 
 CAMERAS = 6
 CLIP_S = 12.5
+FRAMES = 5
+"""Frames in a message, as edges send them."""
 AGAIN_S = 8.0
 PLAYING = "playing"
 
 
-def long_scripts(seconds: float) -> list[Script]:
-    """Clips one after the other, each a connection of its own, for as long as asked."""
+def long_scripts(seconds: float, frames: int = 1) -> list[Script]:
+    """Clips one after the other, each a connection of its own, some frames in each message."""
     clips = [clip for clip, _ in make_clips(CAMERAS, seed=5, seconds=12.0, anomalies=True)]
     found = []
     n = math.ceil(seconds / CLIP_S)
@@ -34,6 +36,7 @@ def long_scripts(seconds: float) -> list[Script]:
                 f"site{i % 2}/cam{i}",
                 renumbered(clips[(i + k) % CAMERAS], 1000 * (i * n + k + 1)),
                 epoch=k + 1,
+                frames=frames,
             )
             for k in range(n)
         ]
@@ -43,7 +46,7 @@ def long_scripts(seconds: float) -> list[Script]:
 
 
 async def _play(settings: BusSettings, seconds: float) -> None:
-    scripts = long_scripts(seconds)
+    scripts = long_scripts(seconds, FRAMES)
     async with connected(settings, "player") as bus:
         sys.stdout.write(f"{PLAYING}\n")
         sys.stdout.flush()

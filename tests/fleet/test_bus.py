@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from stepvad.fleet.broker.administration import set_up
 from stepvad.fleet.broker.batches import LEAST
 from stepvad.fleet.broker.bus import ConflictError, NewEvent, Position, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.places import shard_of
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.subjects import EVENTS
 from stepvad.fleet.tasks import end
@@ -188,6 +190,36 @@ def test_poses_come_in_order_from_a_place_on_and_only_those_of_the_shard(one: Br
         )
         assert int((await elsewhere.fetch(1, 1.0))[0].data) == 1
         assert abs(await bus.time() - found[-1].time) < 60
+
+    talk(one, what)
+
+
+def test_a_consumer_is_drained_when_the_broker_says_so_and_not_when_it_is_silent(
+    one: Broker,
+) -> None:
+    async def what(bus: NatsBus) -> None:
+        await bus.publish(bus.subjects.poses("drained", "cam"), b"1")
+        shard = shard_of("drained/cam", bus.subjects.shards)
+        one.send(signal.SIGSTOP)
+        opening = asyncio.create_task(bus.poses(bus.subjects.place(shard), "drained", Position()))
+        await asyncio.sleep(0.2)
+        one.send(signal.SIGCONT)
+        reader = await opening
+        one.send(signal.SIGSTOP)
+        try:
+            await reader.fetch(10, 0.5)
+            found = await reader.fetch(10, 0.5)
+            assert (found, reader.is_drained) == ([], False)
+        finally:
+            one.send(signal.SIGCONT)
+        deadline = time.monotonic() + 10 * SLOWER
+        while not reader.is_drained and time.monotonic() < deadline:
+            await reader.fetch(10, 0.5)
+        assert reader.is_drained
+        await bus.publish(bus.subjects.poses("drained", "cam"), b"2")
+        assert len(await reader.fetch(10, 5 * SLOWER)) == 1
+        assert not reader.is_drained, "it may have more"
+        await reader.close()
 
     talk(one, what)
 

@@ -193,6 +193,40 @@ def test_a_successor_goes_on_from_any_checkpoint_as_if_nothing_happened(
     assert {d for windows in cut_by_stream for d in digests(windows)} == expected.windows
 
 
+def handed_on(models: FleetModels, shard: Shard) -> Shard:
+    """The shard as its next owner finds it."""
+    state = ShardCheckpoint.unpack(
+        ShardCheckpoint("", shard.state().to_json()).pack()
+    ).shard_state()
+    assert state is not None
+    successor = shard_of(models)
+    successor.restore(state, 0.0)
+    return successor
+
+
+@pytest.mark.parametrize("replayed", [0, 1, 5])
+def test_a_successor_that_hands_the_shard_on_before_it_replayed_all_loses_no_window(
+    models: FleetModels, scenes: list[Clip], cut_by_stream: list[Windows], replayed: int
+) -> None:
+    """As when workers take and give back shards faster than brokers deliver."""
+    scripts = [script(f"s{i}/cam", clip) for i, clip in enumerate(scenes[:3])]
+    expected = quiet(scripts)
+    cut_by_stream.clear()
+    sent = deliveries(interleaved(scripts))
+    shard, done, changes = shard_of(models), 0, []
+    while done < len(sent):
+        step(shard, sent[shard.position.sequence : done + 50])
+        done += 50
+        for _ in range(3):
+            changes += shard.changes
+            shard = handed_on(models, shard)
+            at = shard.position.sequence
+            step(shard, sent[at : at + replayed])
+    changes += shard.changes
+    assert_same(heard(changes), expected)
+    assert {d for windows in cut_by_stream for d in digests(windows)} == expected.windows
+
+
 def test_the_floor_keeps_the_frames_that_windows_need_and_no_more(
     models: FleetModels, scenes: list[Clip]
 ) -> None:

@@ -106,6 +106,10 @@ class Consumer(Protocol):
     def restarts(self) -> int:
         """How often it was recreated; after that there may be a backlog."""
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether the broker said that nothing more is pending; silence does not say so."""
+
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Return up to `most` available messages; none if none arrives in time."""
 

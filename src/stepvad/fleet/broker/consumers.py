@@ -59,6 +59,8 @@ class PosesConsumer:
         self._connections = -1
         self._leader = ""
         self._is_broken = True
+        self._is_idle = False
+        """Whether the broker's latest word was a heartbeat: it has nothing to send."""
         self._was_ended = False
         self._backoff = Backoff(FIRST_S, LONGEST_S)
         self._some = asyncio.Event()
@@ -73,6 +75,11 @@ class PosesConsumer:
     def restarts(self) -> int:
         """How often it was recreated."""
         return self._restarts
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the broker, asked for messages, said that it has none."""
+        return self._is_idle and not self._arrived and not self._is_stale()
 
     async def open(self) -> None:
         """Create the consumer at its position, or at the start of a recreated stream."""
@@ -94,7 +101,7 @@ class PosesConsumer:
         await self._bus.make_poses_consumer(self._stream, name, self._subject, start, since)
         self._leader = leader
         self._handed, self._wanted = 0, 0
-        self._arrived, self._is_broken = [], False
+        self._arrived, self._is_broken, self._is_idle = [], False, False
         self._connections = self._bus.connections
         self._heard = time.monotonic()
         self._inbox = self._bus.client.new_inbox()
@@ -155,6 +162,7 @@ class PosesConsumer:
         self._heard = time.monotonic()
         if msg.reply and msg.reply.startswith("$JS.ACK."):
             self._arrived.append(msg)
+            self._is_idle = False
             self._wanted -= 1
             self._size = max(len(msg.data), self._size * 7 // 8, 1)
         else:
@@ -166,6 +174,7 @@ class PosesConsumer:
         headers = msg.headers or {}
         status = headers.get("Status", "")
         if status == "100":
+            self._is_idle = True
             return
         if status in ("404", "408"):
             self._wanted = 0
@@ -246,6 +255,11 @@ class EventsConsumer:
     def restarts(self) -> int:
         """Always 0: the consumer is durable."""
         return 0
+
+    @property
+    def is_drained(self) -> bool:
+        """Never known: its readers do not ask."""
+        return False
 
     async def fetch(self, most: int, timeout_s: float) -> Sequence[Delivery]:
         """Return available events; none if none arrives in time."""

@@ -40,6 +40,8 @@ class FleetCamera:
     """The latest slot added to windows."""
     needed: deque[tuple[int, int, int]] = field(default_factory=deque)
     """Messages that windows still need: stream sequence, frame number, last slot."""
+    replay_from: int | None = None
+    """The first frame that windows in progress need, until it is replayed after a takeover."""
     last_sequence: int = 0
     heard: float = 0.0
     """Monotonic time of its last message."""
@@ -69,9 +71,15 @@ class FleetCamera:
         """Record the stream sequence of a batch for as long as windows need its frames."""
         last = batch.slots[-1]
         self.needed.append((sequence, batch.seq, last))
+        self.replay_from = None
         oldest = min(self.last_slot, last) - self.reach
         while self.needed[0][2] < oldest:
             self.needed.popleft()
+
+    def need_nothing(self) -> None:
+        """Forget the frames of windows in progress, which will not be completed."""
+        self.needed.clear()
+        self.replay_from = None
 
     def is_late(self, epoch: int) -> bool:
         """Whether a message belongs to a connection that has ended."""
@@ -99,7 +107,7 @@ class FleetCamera:
         self.epoch, self.wall0, self.number = connection.epoch, connection.wall0, number
         self.reorder = Reorder(self.reorder.next if self.is_over and self.scored else None)
         self.last_slot = -1
-        self.needed.clear()
+        self.need_nothing()
         self.held_since, self.reported = None, None
         self.is_over = self.is_lost = False
         self.events = self._events()
@@ -113,6 +121,7 @@ class FleetCamera:
     def state(self) -> CameraState:
         """The checkpoint that another worker resumes from."""
         is_idle = self.events.is_idle
+        first = self.scored if self.replay_from is None else self.replay_from
         return CameraState(
             site=self.site,
             rate=self.profile.rate,
@@ -120,7 +129,7 @@ class FleetCamera:
             wall0=self.wall0,
             past=self.past,
             scored=self.scored,
-            first=min((seq for _, seq, _ in self.needed), default=self.scored),
+            first=min((seq for _, seq, _ in self.needed), default=first),
             sequence=self.last_sequence,
             is_over=self.is_over,
             is_lost=self.is_lost,
@@ -142,6 +151,7 @@ class FleetCamera:
             reorder=Reorder(state.scored if state.is_over else state.first),
             past=state.past,
             scored=state.scored,
+            replay_from=None if state.is_over else state.first,
             last_sequence=state.sequence,
             heard=now,
             is_over=state.is_over,

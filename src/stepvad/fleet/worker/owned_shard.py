@@ -70,7 +70,7 @@ class OwnedShard:
     """Monotonic time until which no frames are shed, to let the shard catch up."""
     is_caught_up: bool = False
     is_drained: bool = False
-    """Whether the last fetch returned nothing."""
+    """Whether the broker has no more frames."""
     age: float = 0.0
     """Age of the oldest frame of the latest round."""
     unsaid: int = 0
@@ -162,7 +162,7 @@ class OwnedShard:
                 await backoff.sleep()
                 continue
             backoff.reset()
-            self.is_drained = not found
+            self.is_drained = not found and self.consumer.is_drained
             if found:
                 self.waiting += found
                 self._bytes += _size(found)

@@ -175,7 +175,7 @@ class Shard:
         """Set the stream that frames come from; a new stream resets all sequence numbers."""
         if self.position.stream not in ("", stream):
             for camera in self.cameras.values():
-                camera.needed.clear()
+                camera.need_nothing()
                 camera.last_sequence = 0
             self._doubtful.clear()
             self.newcomers.clear()
@@ -264,7 +264,7 @@ class Shard:
         state = camera.state() if is_known else None
         self.moving.append(Handover(camera.name, camera.epoch, state))
         self.scorer.forget(camera)
-        camera.needed.clear()
+        camera.need_nothing()
         camera.leave()
 
     def _is_going_on(self, camera: FleetCamera, batch: Batch) -> bool:
@@ -337,7 +337,7 @@ class Shard:
         if not camera.is_blank:
             self.flush()
             self.scorer.forget(camera)
-            camera.needed.clear()
+            camera.need_nothing()
             camera.is_blank = True
         self.counts[camera.name, "shed"] += camera.reorder.leave_out(batch)
         camera.scored = max(camera.scored, batch.end)
@@ -386,5 +386,5 @@ class Shard:
         for kind, record in camera.events.lose(by):
             self.changes.append(changed(camera, kind, record, camera.last_slot + 1, 0.0))
         self.scorer.forget(camera)
-        camera.needed.clear()
+        camera.need_nothing()
         camera.is_over = camera.is_blank = True
