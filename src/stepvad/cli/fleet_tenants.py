@@ -30,11 +30,16 @@ MessageKb = Annotated[float | None, typer.Option(help="Largest message, in kB.")
 PosesMb = Annotated[float | None, typer.Option(help="Poses kept in one partition, in MB.")]
 EventsMb = Annotated[float | None, typer.Option(help="Events kept of sites that score, in MB.")]
 Connections = Annotated[int | None, typer.Option(help="Most connections to one broker.")]
+LIMITS = (
+    *("cameras", "messages_s", "message_kb", "poses_mb", "events_mb", "connections"),
+    "partitions",
+)
 Partitions = Annotated[int | None, typer.Option(help="Streams of its poses; they may only grow.")]
 
 
 @tenant.command(no_args_is_help=True)
 def add(
+    context: typer.Context,
     settings: Admin,
     name: NameArgument,
     site: Annotated[list[str], typer.Option(help="A site of the tenant; repeat for more.")],
@@ -57,21 +62,13 @@ def add(
     check_fleet()
     from stepvad.fleet.tenant_file import add_tenant
 
-    limits = _given(
-        cameras=cameras,
-        messages_s=messages_s,
-        message_kb=message_kb,
-        poses_mb=poses_mb,
-        events_mb=events_mb,
-        connections=connections,
-        partitions=partitions,
-    )
-    _apply(add_tenant(settings, name, site, limits), settings, offline=offline)
+    _apply(add_tenant(settings, name, site, _given(context)), settings, offline=offline)
     say(f"tenant {name} may send as {', '.join(site)}")
 
 
 @tenant.command(no_args_is_help=True)
 def limits(
+    context: typer.Context,
     settings: Admin,
     name: NameArgument,
     *,
@@ -92,15 +89,7 @@ def limits(
     from stepvad.fleet.settings import load
     from stepvad.fleet.tenant_file import change_tenant, tenant_named
 
-    keys = _given(
-        cameras=cameras,
-        messages_s=messages_s,
-        message_kb=message_kb,
-        poses_mb=poses_mb,
-        events_mb=events_mb,
-        connections=connections,
-        partitions=partitions,
-    )
+    keys = _given(context)
     tenant_named(load(settings), name)
     if not keys:
         raise ConfigError("limits: expected at least one, got none", hint="such as --cameras 80")
@@ -190,8 +179,9 @@ def list_(settings: Admin, *, as_json: AsJson = False) -> None:
     )
 
 
-def _given(**keys: KeyValue | None) -> dict[str, KeyValue]:
-    return {key: value for key, value in keys.items() if value is not None}
+def _given(context: typer.Context) -> dict[str, KeyValue]:
+    """The limits that the command line names, by their keys in the file."""
+    return {key: context.params[key] for key in LIMITS if context.params[key] is not None}
 
 
 def _apply(told: FleetSettings, path: Path, *, offline: bool) -> None:

@@ -55,30 +55,26 @@ def tenant_streams(settings: BusSettings, tenant: Tenant) -> list[api.StreamConf
 
 
 def _poses(settings: BusSettings, tenant: Tenant, part: Partition) -> api.StreamConfig:
-    if not tenant.name:  # as the first partition, whose owner is the fleet's
-        return api.StreamConfig(
-            name=stream_of(part),
-            subjects=[settings.subjects.poses_of(part)],
-            storage=api.StorageType.MEMORY,
-            max_bytes=round(settings.poses_mb * 1e6),
-            max_age=settings.poses_s,
-            discard=api.DiscardPolicy.OLD,
-            num_replicas=settings.replicas,
-        )
-    limits = tenant.limits
-    per_camera = max(round(limits.messages_s * settings.poses_s), 1)
-    return api.StreamConfig(
+    made = api.StreamConfig(
         name=stream_of(part),
         subjects=[settings.subjects.poses_of(part)],
         storage=api.StorageType.MEMORY,
-        max_bytes=round(limits.poses_mb * 1e6),
+        max_bytes=round(settings.poses_mb * 1e6),
         max_age=settings.poses_s,
+        discard=api.DiscardPolicy.OLD,
+        num_replicas=settings.replicas,
+    )
+    if not tenant.name:
+        return made
+    limits = tenant.limits
+    per_camera = max(round(limits.messages_s * settings.poses_s), 1)
+    return made.evolve(
+        max_bytes=round(limits.poses_mb * 1e6),
         max_msg_size=round(limits.message_kb * 1e3),
         max_msgs=per_camera * limits.cameras,
         max_msgs_per_subject=per_camera,
         discard=api.DiscardPolicy.NEW,
         discard_new_per_subject=True,
-        num_replicas=settings.replicas,
     )
 
 
