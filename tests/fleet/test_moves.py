@@ -132,6 +132,26 @@ def test_a_state_that_does_not_come_is_waited_for_so_long_and_no_frame_is_scored
     assert new.scorer.counts.frames == 10
 
 
+def test_an_open_event_whose_state_comes_too_late_ends_as_interrupted(
+    models: FleetModels, batches: list[Batch]
+) -> None:
+    old, new = shard_at(OLD, models), shard_at(NEW, models)
+    at = next(n for n in range(1, len(batches)) if _is_open(models, batches[:n]))
+    step(old, sent_to(OLD, [*batches[:at], notice(batches[at - 1])]))
+    step(new, sent_to(NEW, batches[at : at + 3], moved=Moved(1, batches[at - 1].end)))
+    step(new, [], now=WAIT_S + 0.1)
+    assert new.changes == []
+    (asked,) = new.newcomers.asking()
+    asked.offer(old.moving[0])
+    for _ in range(2):
+        step(new, [], now=WAIT_S + 5.0)
+    began = [change.after.id for change in old.changes if change.kind == "new"]
+    assert [(c.kind, c.after.id, c.after.ended_by) for c in new.changes] == [
+        ("end", began[0], "interrupted")
+    ]
+    assert new.newcomers.asking() == []
+
+
 def test_what_is_left_for_another_worker_is_checked() -> None:
     assert Handover.unpack(Handover("s/c", 3, None).pack()) == Handover("s/c", 3, None)
     assert handover_key("s/c") != handover_key("s/d")

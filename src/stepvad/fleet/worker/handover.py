@@ -11,10 +11,13 @@ from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.moving import Moved
 from stepvad.fleet.wire import UnreadableError
 from stepvad.fleet.worker.checkpoint import VERSION, CameraState
+from stepvad.incidents.record import Record
 from stepvad.payload import Fields
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 """Longest wait for the state of a camera; then it starts without one."""
+OVERDUE_S = 300.0
+"""How much longer it is asked for, because of an event that nobody else would end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +107,16 @@ class Newcomers:
 
     _waiting: dict[str, Newcomer] = field(default_factory=dict)
     """Keyed by the subject of their frames."""
+    _overdue: list[Newcomer] = field(default_factory=list)
+    """Cameras that started without their state."""
 
     def __iter__(self) -> Iterator[Newcomer]:
         """In the order in which they came."""
         return iter([*self._waiting.values()])
+
+    def asking(self) -> list[Newcomer]:
+        """All whose state is still wanted."""
+        return [*self._waiting.values(), *self._overdue]
 
     def hold(self, delivery: Delivery) -> bool:
         """Keep a message if its camera waits already."""
@@ -123,9 +132,22 @@ class Newcomers:
     def ready(self, now: float) -> list[tuple[str, Newcomer]]:
         """Take those that need not wait any longer."""
         found = [(subject, one) for subject, one in self._waiting.items() if one.is_ready(now)]
-        for subject, _ in found:
+        for subject, one in found:
             del self._waiting[subject]
+            if one.handover is None:
+                self._overdue.append(one)
         return found
+
+    def left_behind(self, now: float) -> list[tuple[str, Record]]:
+        """Open events of states that came too late, with their sites."""
+        late = [one for one in self._overdue if one.handover is not None]
+        self._overdue = [
+            one
+            for one in self._overdue
+            if one.handover is None and now - one.since < WAIT_S + OVERDUE_S
+        ]
+        states = [one.handover.state for one in late if one.handover is not None]
+        return [(s.site, s.reported) for s in states if s is not None and s.reported is not None]
 
     def clear(self) -> None:
         """Forget all."""

@@ -175,7 +175,7 @@ class OwnedShard:
         """Fetch the states of cameras that moved here."""
         while True:
             await asyncio.sleep(ASK_S)
-            for one in self.shard.newcomers:
+            for one in self.shard.newcomers.asking():
                 with suppress(UnavailableError, UnreadableError):
                     found = await self.bus.handed_over(handover_key(one.camera))
                     if found is not None:

@@ -235,6 +235,10 @@ class Shard:
             self._settle(subject, one, now)
             for delivery in one.deliveries:
                 self._try(delivery, 0, now, None)
+        for site, record in self.newcomers.left_behind(now):
+            logger.info("event %s: it went on without its camera's state", record.id)
+            over = record.ended("interrupted", record.start_time)
+            self.changes.append(Announcement(site, "end", record, over, 0, 0.0))
 
     def _settle(self, subject: str, one: Newcomer, now: float) -> None:
         state, connection = one.state(), decode(one.deliveries[0].data).connection
