@@ -57,6 +57,24 @@ def test_an_event_is_stored_once_and_only_by_who_wrote_last(one: Broker) -> None
     talk(one, what)
 
 
+def test_the_same_event_of_a_new_owner_is_not_taken_for_ours(one: Broker) -> None:
+    """Else a former owner goes on after it, as if it had not been told of the claim."""
+
+    async def what(bus: NatsBus) -> None:
+        subject = bus.subjects.events(2)
+        ours, theirs = {"Stepvad-Worker": "a"}, {"Stepvad-Worker": "b"}
+        first = await bus.publish(subject, b"claim a")
+        await bus.publish(subject, b"1", id="one", expect=first.sequence, headers=ours)
+        lost = await bus.publish(subject, b"1", id="one", expect=first.sequence, headers=ours)
+        assert lost.is_duplicate
+        claim = await bus.publish(subject, b"claim b")
+        await bus.publish(subject, b"2", id="two", expect=claim.sequence, headers=theirs)
+        with pytest.raises(ConflictError):
+            await bus.publish(subject, b"2", id="two", expect=lost.sequence, headers=ours)
+
+    talk(one, what)
+
+
 def test_a_lease_runs_out_unless_it_is_renewed(one: Broker) -> None:
     async def what(bus: NatsBus) -> None:
         mine = await bus.lease("w1", b"1")

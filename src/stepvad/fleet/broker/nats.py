@@ -27,7 +27,7 @@ from stepvad.fleet.broker.bus import (
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
 from stepvad.fleet.broker.key_values import latest
 from stepvad.fleet.broker.login import login
-from stepvad.fleet.broker.nats_errors import answers
+from stepvad.fleet.broker.nats_errors import CONFLICT, answers
 from stepvad.fleet.broker.streams import buckets, streams
 from stepvad.fleet.settings import BusSettings
 from stepvad.fleet.subjects import EVENTS, POSES, Subjects
@@ -128,16 +128,18 @@ class NatsBus:
             with answers():
                 ack = await self._js.publish(subject, data, headers=sent or None)
         except ConflictError:
-            if id is None or (stored := await self._is_last(subject, id)) is None:
+            if id is None:
                 raise
-            return Published(stored, True)
+            with answers():
+                last = await self._js.get_last_msg(EVENTS, subject)
+            if last.seq is None or not _is_same(last, sent):
+                raise
+            return Published(last.seq, True)
+        if ack.duplicate and expect is not None and ack.seq > expect:
+            with answers():  # ours, whose acknowledgement was lost, or that of a new owner
+                if not _is_same(await self._js.get_msg(EVENTS, ack.seq), sent):
+                    raise ConflictError(CONFLICT.problem)
         return Published(ack.seq, bool(ack.duplicate))
-
-    async def _is_last(self, subject: str, id: str) -> int | None:
-        """The sequence of a message that was stored although its acknowledgement was lost."""
-        with answers():
-            last = await self._js.get_last_msg(EVENTS, subject)
-        return last.seq if (last.headers or {}).get(api.Header.MSG_ID) == id else None
 
     async def said(self, subject: str, after: int) -> list[bytes]:
         """The events of a subject after a sequence."""
@@ -325,6 +327,12 @@ class NatsBus:
             await self._js.stream_info(config.name or "")
         except errors.NotFoundError:
             await self._js.add_stream(config)
+
+
+def _is_same(stored: api.RawStreamMsg, sent: Mapping[str, str]) -> bool:
+    """Whether a stored message is what was sent, and not the same event of another worker."""
+    found, but = stored.headers or {}, api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE
+    return all(found.get(name) == value for name, value in sent.items() if name != but)
 
 
 async def connect(settings: BusSettings, name: str) -> NatsBus:
