@@ -94,6 +94,29 @@ def test_events_that_are_many_are_stored_at_once_in_order_and_only_by_who_wrote_
     talk(one, what)
 
 
+def test_the_same_event_of_a_new_owner_is_not_taken_for_ours(one: Broker) -> None:
+    """Else a former owner goes on after it, as if it had not been told of the claim."""
+
+    async def what(bus: NatsBus) -> None:
+        subject = bus.subjects.events(bus.subjects.place(2))
+        ours, theirs = {"Stepvad-Worker": "a"}, {"Stepvad-Worker": "b"}
+        first = await bus.publish(subject, b"claim a")
+        await bus.publish(subject, b"1", id="one", expect=first.sequence, headers=ours)
+        lost = await bus.publish(subject, b"1", id="one", expect=first.sequence, headers=ours)
+        assert lost.is_duplicate
+        claim = await bus.publish(subject, b"claim b")
+        two = await bus.publish(subject, b"2", id="two", expect=claim.sequence, headers=theirs)
+        with pytest.raises(ConflictError):
+            await bus.publish(subject, b"2", id="two", expect=lost.sequence, headers=ours)
+        many = some(5000, 5000 + LEAST)
+        theirs_too = [event._replace(headers=theirs) for event in many]
+        assert await bus.publish_together(subject, theirs_too, two.sequence) is not None
+        ours_too = [event._replace(headers=ours) for event in many]
+        assert await bus.publish_together(subject, ours_too, lost.sequence) is None
+
+    talk(one, what)
+
+
 def test_shards_are_stored_together_and_one_that_lost_its_fence_holds_up_no_other(
     one: Broker,
 ) -> None:

@@ -113,7 +113,8 @@ class EventBatches:
                 is_large = len(groups) > 1 and len(group.events) >= least
                 if not (is_large and await self._commit([group])):
                     # they are there if they were stored and the broker's answer was lost
-                    group.answer(await self.bus.is_last(group.subject, group.events[-1].id))
+                    sent = _headers(group.events[-1])
+                    group.answer(await self.bus.is_last(group.subject, sent))
 
     async def _commit(self, groups: Sequence[_Group]) -> bool:
         """Store groups at once; return whether the broker did."""
@@ -151,13 +152,17 @@ class EventBatches:
         return True
 
 
+def _headers(event: NewEvent) -> dict[str, str]:
+    return {**(event.headers or {}), api.Header.MSG_ID.value: event.id}
+
+
 def _messages(groups: Sequence[_Group]) -> list[tuple[str, bytes, dict[str, str]]]:
     """Subject, data and headers of each message of a batch; its subjects are fenced once each."""
     name = uuid4().hex
     found: list[tuple[str, bytes, dict[str, str]]] = []
     for group in groups:
         for i, event in enumerate(group.events):
-            headers = {**(event.headers or {}), api.Header.MSG_ID.value: event.id}
+            headers = _headers(event)
             headers |= {ID: name, NUMBER: str(len(found) + 1)}
             if i == 0:
                 headers[api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value] = str(group.expect)

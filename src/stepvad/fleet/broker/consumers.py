@@ -9,7 +9,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+# Loaded by the bus alone.
+from nats.js import api  # noqa: TID253
 
 from stepvad.fleet.broker.bus import Delivery, Position, UnavailableError
 from stepvad.supervision.backoff import Backoff
@@ -98,7 +102,8 @@ class PosesConsumer:
         self._generation += 1
         name = f"{self._name}-{self._generation}"
         start = max(self._position.sequence + 1, first, 1)
-        await self._bus.make_poses_consumer(self._stream, name, self._subject, start, since)
+        config = _config(name, self._subject, start, since)
+        await self._bus.make_consumer(self._stream, config)
         self._leader = leader
         self._handed, self._wanted = 0, 0
         self._arrived, self._is_broken, self._is_idle = [], False, False
@@ -235,6 +240,22 @@ class PosesConsumer:
                 await subscription.unsubscribe()
             with suppress(UnavailableError):
                 await self._bus.delete_consumer(self._stream, f"{self._name}-{self._generation}")
+
+
+def _config(name: str, subject: str, first: int, since: float) -> api.ConsumerConfig:
+    """A consumer from a sequence or a time on; it expires when unused."""
+    policy = api.DeliverPolicy
+    return api.ConsumerConfig(
+        name=name,
+        filter_subject=subject,
+        deliver_policy=policy.BY_START_TIME if since else policy.BY_START_SEQUENCE,
+        opt_start_seq=None if since else first,
+        opt_start_time=datetime.fromtimestamp(since, UTC) if since else None,
+        ack_policy=api.AckPolicy.NONE,
+        inactive_threshold=60.0,
+        mem_storage=True,
+        num_replicas=1,
+    )
 
 
 class EventsConsumer:

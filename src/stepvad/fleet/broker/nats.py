@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 # This file is loaded where a bus is opened, and nowhere else: hence at the top.
@@ -32,7 +32,7 @@ from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
 from stepvad.fleet.broker.key_values import Bucket
 from stepvad.fleet.broker.login import certificates, login
 from stepvad.fleet.broker.nats_client import CarefulClient
-from stepvad.fleet.broker.nats_errors import answers
+from stepvad.fleet.broker.nats_errors import CONFLICT, answers
 from stepvad.fleet.broker.streams import tenant_streams
 from stepvad.fleet.places import DEFAULT, Place
 from stepvad.fleet.settings import BusSettings
@@ -133,9 +133,13 @@ class NatsBus:
             with answers():
                 ack = await self._js.publish(subject, data, headers=sent or None)
         except ConflictError:
-            if id is None or (stored := await self.is_last(subject, id)) is None:
+            if id is None or (stored := await self.is_last(subject, sent)) is None:
                 raise
             return Published(stored, True)
+        if ack.duplicate and expect is not None and ack.seq > expect:
+            with answers():  # ours, whose acknowledgement was lost, or that of a new owner
+                if not _is_same(await self._js.get_msg(EVENTS, ack.seq), sent):
+                    raise ConflictError(CONFLICT.problem)
         return Published(ack.seq, bool(ack.duplicate))
 
     async def publish_together(
@@ -144,11 +148,14 @@ class NatsBus:
         """Store events in order and at once; None: publish them one at a time."""
         return await self._batches.publish(subject, events, expect)
 
-    async def is_last(self, subject: str, id: str) -> int | None:
-        """The sequence of a message that was stored although its acknowledgement was lost."""
+    async def is_last(self, subject: str, sent: Mapping[str, str]) -> int | None:
+        """The sequence of a message that was stored although its acknowledgement was lost.
+
+        Its headers tell it from the same event of another worker.
+        """
         with answers():
             last = await self._js.get_last_msg(EVENTS, subject)
-        return last.seq if (last.headers or {}).get(api.Header.MSG_ID) == id else None
+        return last.seq if _is_same(last, sent) else None
 
     async def said(self, subject: str, after: int) -> list[bytes]:
         """The events of a subject after a sequence."""
@@ -270,22 +277,8 @@ class NatsBus:
             raise UnavailableError(f"bus: expected stream {stream}, got none")
         return facts
 
-    async def make_poses_consumer(
-        self, stream: str, name: str, subject: str, first: int, since: float
-    ) -> None:
-        """Create a consumer starting at a sequence or a time; it expires when unused."""
-        policy = api.DeliverPolicy
-        config = api.ConsumerConfig(
-            name=name,
-            filter_subject=subject,
-            deliver_policy=policy.BY_START_TIME if since else policy.BY_START_SEQUENCE,
-            opt_start_seq=None if since else first,
-            opt_start_time=datetime.fromtimestamp(since, UTC) if since else None,
-            ack_policy=api.AckPolicy.NONE,
-            inactive_threshold=60.0,
-            mem_storage=True,
-            num_replicas=1,
-        )
+    async def make_consumer(self, stream: str, config: api.ConsumerConfig) -> None:
+        """Create a consumer."""
         with answers():
             await self._js.add_consumer(stream, config)
 
@@ -340,6 +333,12 @@ class NatsBus:
         with answers():
             found = [await self._js.consumers_info(stream_of(part)) for part in parts]
         return {info.name: info.num_pending or 0 for some in found for info in some}
+
+
+def _is_same(stored: api.RawStreamMsg, sent: Mapping[str, str]) -> bool:
+    """Whether a stored message is what was sent, and not the same event of another worker."""
+    found, but = stored.headers or {}, api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE
+    return all(found.get(name) == value for name, value in sent.items() if name != but)
 
 
 async def connect(settings: BusSettings, name: str) -> NatsBus:
