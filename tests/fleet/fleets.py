@@ -302,10 +302,12 @@ class WorkerProcess:
 
     def stop(self) -> int:
         """SIGTERM, and how it ended."""
-        assert self.process is not None
-        self.process.terminate()
-        code = self.process.wait(20 * SLOWER)
-        self.process = None
+        process = self.process
+        assert process is not None
+        process.terminate()
+        code = process.wait(20 * SLOWER)
+        if self.process is process:  # nobody killed and started it meanwhile
+            self.process = None
         return code
 
 

@@ -53,10 +53,12 @@ class Role:
 
     def stop(self) -> int:
         """End it as systemd does; its exit code."""
-        assert self.process is not None
-        self.process.terminate()
-        code = self.process.wait(30)
-        self.process = None
+        process = self.process
+        assert process is not None
+        process.terminate()
+        code = process.wait(30)
+        if self.process is process:  # nobody killed and started it meanwhile
+            self.process = None
         return code
 
     def __enter__(self) -> Role:
