@@ -136,6 +136,7 @@ def test_hosts_reach_each_other_by_name_unless_they_are_cut_off() -> None:
     assert not any(Path("/etc/netns", name).exists() for name in names)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @needs_hosts
 def test_a_run_that_is_interrupted_leaves_no_host_behind(tmp_path: Path) -> None:
@@ -152,6 +153,7 @@ def test_a_run_that_is_interrupted_leaves_no_host_behind(tmp_path: Path) -> None
     assert hosts not in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @needs_hosts
 @needs_postgres

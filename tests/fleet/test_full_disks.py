@@ -124,7 +124,7 @@ def test_8_one_of_three_brokers_catches_up_after_its_disk_was_full_without_a_res
             state = (await bus.client.jetstream().stream_info(EVENTS)).state
             assert (state.messages, state.last_seq) == (len(acknowledged), acknowledged[-1])
 
-    with small_disk(8) as disk, cluster(tmp_path, first_store=disk.path) as brokers:
+    with small_disk(16) as disk, cluster(tmp_path, first_store=disk.path) as brokers:
         process = brokers[0].process
         time.sleep(3.0)
         asyncio.run(go(brokers, disk))

@@ -34,7 +34,7 @@ def test_a_new_partition_moves_its_share_of_the_cameras_and_no_others() -> None:
 
 
 def fleet_settings(one: Broker, **bus: object) -> FleetSettings:
-    facts = bus_settings([one], lease_s=1.0, **bus).model_dump(exclude_none=True)
+    facts = bus_settings([one], lease_s=1.0, poses_mb=100, **bus).model_dump(exclude_none=True)
     return FleetSettings.model_validate({"bus": facts})
 
 
@@ -45,7 +45,7 @@ async def played(
     expected: Quiet,
     meanwhile: Callable[[], Awaitable[None]],
 ) -> tuple[Heard, set[str]]:
-    settings = bus_settings([one], lease_s=1.0)
+    settings = bus_settings([one], lease_s=1.0, poses_mb=100)
     with senders(settings, several(scenes)) as edges:
         await asyncio.gather(*(edge.play() for edge in edges), meanwhile())
     ended = sum(kind == "end" for kind, _ in expected.changes)

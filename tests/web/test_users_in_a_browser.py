@@ -157,8 +157,10 @@ def test_users_are_managed_by_keyboard(
     assert chromium.run(FOCUS) == "Remove zoe"
     chromium.press("Enter", "Enter", "\r")
     chromium.wait("document.getElementById('sure').open")
-    for _ in range(2):
+    chromium.wait(f"({FOCUS}) === 'Remove zoe?'")
+    for button in ("Keep", "Remove"):
         chromium.press("Tab", "Tab", number=9)
+        chromium.wait(f"({FOCUS}) === '{button}'")
     chromium.press("Enter", "Enter", "\r")
     chromium.wait(f"{SAID} === 'zoe is removed and logged out.' && {NAMES} === 'ada,jan,lena'")
     assert accounts.find("zoe") is None
