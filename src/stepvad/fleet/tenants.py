@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pydantic import Field, ValidationError
@@ -95,11 +95,6 @@ class Tenant:
 def default_tenant(first: Partition) -> Tenant:
     """The default tenant of a fleet that has no entry for it."""
     return Tenant(name="", partitions=(first,))
-
-
-def owner_of(site: str, tenants: Iterable[Tenant]) -> str | None:
-    """The tenant that owns a site, None if only the default one may."""
-    return next((tenant.name for tenant in tenants if site in tenant.sites), None)
 
 
 def partitions_of(tenants: Mapping[str, Tenant]) -> list[Partition]:
