@@ -15,6 +15,7 @@ import pytest
 from stepvad.fleet.broker.administration import set_up, usage
 from stepvad.fleet.broker.bus import LimitError, TooLargeError, UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.events.tenant_tables import drop_role_sql, role_sql
 from stepvad.fleet.settings import load
 from stepvad.fleet.tenants import Limits
 from tests.fleet.roles import FleetCommand
@@ -229,6 +230,8 @@ def test_a_tenant_is_added_changed_revoked_and_removed_by_commands(
     code, said = fleet(*words, "limits", file, "west", "--cameras", "7")
     assert code == 1
     assert "expected one of" in said
+    assert fleet(*words, "role", "west") == (0, role_sql("west"))
+    assert fleet(*words, "role", "west", "--drop") == (0, drop_role_sql("west"))
 
 
 def test_limits_are_changed_on_the_broker_and_buckets_stay_as_they_are(

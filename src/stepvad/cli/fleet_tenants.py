@@ -179,6 +179,24 @@ def list_(settings: Admin, *, as_json: AsJson = False) -> None:
     )
 
 
+@tenant.command(no_args_is_help=True)
+def role(
+    name: NameArgument,
+    *,
+    drop: Annotated[bool, typer.Option("--drop", help="Take the role away instead.")] = False,
+) -> None:
+    """Print the SQL that makes a tenant's role in the database, for a superuser.
+
+        stepvad fleet tenant role north | psql stepvad
+
+    The role reads and reviews the events of the tenant and sees nothing of others.
+    """
+    check_fleet()
+    from stepvad.fleet.events.tenant_tables import drop_role_sql, role_sql
+
+    typer.echo((drop_role_sql if drop else role_sql)(name), nl=False)
+
+
 def _given(context: typer.Context) -> dict[str, KeyValue]:
     """The limits that the command line names, by their keys in the file."""
     return {key: context.params[key] for key in LIMITS if context.params[key] is not None}

@@ -15,7 +15,6 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.event_message import FleetChange
 from stepvad.fleet.events.migrations import check, migrate
 from stepvad.fleet.events.postgres_errors import LOCKED, expected, is_read_only, meaning, words
-from stepvad.fleet.events.tenant_tables import role_sql
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
@@ -227,11 +226,6 @@ class FleetEvents:
         """Keep events for so many days; only the owner may decide that."""
         async with self._connection() as connection:
             await connection.execute(_KEEP, tenant, days)
-
-    async def add_tenant(self, tenant: str) -> None:
-        """Make the role of a tenant; only a superuser may."""
-        async with self._connection() as connection:
-            await connection.execute(role_sql(tenant))
 
     async def scrub(self) -> None:
         """Rewrite the table to purge deleted rows from its file; locks the table."""

@@ -30,14 +30,6 @@ async def migrate(settings: FleetSettings) -> int:
     return steps
 
 
-async def add_tenant(settings: FleetSettings, tenant: str, days: float | None = None) -> None:
-    """Make the role of a tenant, as a superuser; keep its events for `days`, if given."""
-    async with connect(secret(settings.events.dsn)) as kept:
-        await kept.add_tenant(tenant)
-        if days is not None:
-            await kept.set_retention(days, tenant)
-
-
 async def delete(
     settings: FleetSettings, wanted: Wanted, *, include_open: bool = False, scrub: bool = False
 ) -> Deleted:
