@@ -112,6 +112,34 @@ def test_an_open_event_that_moved_away_is_not_ended_by_who_takes_the_old_shard_o
     assert successor.moving == old.moving
 
 
+def test_an_open_event_that_moved_here_is_not_ended_by_who_takes_over_before_its_state_comes(
+    models: FleetModels, batches: list[Batch]
+) -> None:
+    old, new, successor = shard_at(OLD, models), shard_at(NEW, models), shard_at(NEW, models)
+    at = next(n for n in range(1, len(batches)) if _is_open(models, batches[:n]))
+    step(old, sent_to(OLD, [*batches[: at - 1], notice(batches[at - 2])]))
+    moved = Moved(1, batches[at - 2].end)
+    sent = sent_to(NEW, batches[max(at - 100, 0) : at + 5], moved=moved)
+    step(new, sent)
+    _offer(new, old.moving[0])
+    (began,) = [change for change in new.changes if change.kind == "new"]
+
+    successor.restore(shard_at(NEW, models).state(), 0.0)
+    successor.recalled.load([wire.encode_event("s0", "new", None, began.after)])
+    step(successor, sent)
+    successor.end_forgotten()
+    _offer(successor, old.moving[0])
+    successor.end_forgotten()
+    assert "end" not in {change.kind for change in successor.changes}
+
+
+def _offer(shard: Shard, left: Handover) -> None:
+    """Let the state of a camera that moved arrive."""
+    (waiting,) = shard.newcomers
+    waiting.offer(left)
+    step(shard, [])
+
+
 def _is_open(models: FleetModels, some: list[Batch]) -> bool:
     shard = shard_at(OLD, models)
     step(shard, sent_to(OLD, some))

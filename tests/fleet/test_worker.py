@@ -266,6 +266,7 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
                 owned.tell(changes[600:], [])
                 owned.start(asyncio.Event())
                 await until(lambda: bool(lost) or not owned.unsaid)
+                kept = await bus.read(key_of(SUBJECTS.place(0)))
                 said = [decode_event(data) for data in await bus.said(outlets.subject, claim)]
                 await owned.stop()
                 if is_fenced:
@@ -274,6 +275,10 @@ def test_a_storm_of_events_is_stored_in_order_with_what_comes_between_and_only_b
                 assert [one.after for one in said if one] == [c.after for c in changes]
                 assert (owned.expect, len(announced)) == (claim + 700, 700)
                 assert owned.revision > revision
+                assert kept is not None
+                state = ShardCheckpoint.unpack(kept.value).shard_state()
+                assert state is not None
+                assert state.said == claim + 600  # all that it knows of, and nothing later
                 dead = await bus.client.jetstream().stream_info(DEAD)
                 assert dead.state.messages == 1
 

@@ -88,8 +88,8 @@ class ShardState:
     """The position up to which no message is needed any more."""
     cameras: Mapping[str, CameraState]
     """By name, as `site/camera`."""
-    said: int
-    """Sequence of the last message on its event subject."""
+    said: int = 0
+    """Sequence of the last message on its event subject, set when the checkpoint is written."""
 
     def to_json(self) -> JsonObject:
         """Plain values."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from stepvad.fleet.wire import encode_event
+from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.handover import Handover
 from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage
@@ -55,8 +57,13 @@ class OutgoingMessage(NamedTuple):
 class Checkpoint(NamedTuple):
     """A checkpoint to write after all messages queued before it."""
 
-    value: bytes
+    state: ShardState
     is_last: bool
+
+    def pack(self, owner: str, said: int) -> bytes:
+        """Serialise with the sequence of the last message on the event subject."""
+        state = replace(self.state, said=said).to_json()
+        return ShardCheckpoint("" if self.is_last else owner, state).pack()
 
 
 OutgoingItem = OutgoingMessage | Handover | Checkpoint

@@ -122,9 +122,7 @@ class OwnedShard:
         if self._is_keeping and not is_last:
             return
         self._is_keeping = True
-        state = self.shard.state(said=self.expect)
-        made = ShardCheckpoint("" if is_last else self.worker, state.to_json())
-        self._outgoing.put_nowait(Checkpoint(made.pack(), is_last))
+        self._outgoing.put_nowait(Checkpoint(self.shard.state(), is_last))
 
     def give_up(self) -> None:
         """Stop pulling and queue the last checkpoint."""
@@ -263,14 +261,13 @@ class OwnedShard:
                 await self._publish(item)
 
     async def _keep(self, kept: Checkpoint) -> None:
+        value = kept.pack(self.worker, said=self.expect)
         try:
-            self.revision = await self.bus.write(
-                key_of(self.shard.place), kept.value, self.revision
-            )
+            self.revision = await self.bus.write(key_of(self.shard.place), value, self.revision)
         except ConflictError:
             # the acknowledgement of our own write may have been lost
             entry = await self.bus.read(key_of(self.shard.place))
-            if entry is None or entry.value != kept.value:
+            if entry is None or entry.value != value:
                 raise
             self.revision = entry.revision
 

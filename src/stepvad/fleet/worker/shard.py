@@ -119,8 +119,11 @@ class Shard:
                 self._lose(camera, "camera lost")
 
     def end_forgotten(self) -> None:
-        """End recalled events that were not recreated because their frames have expired."""
-        if self.recalled:
+        """End recalled events that were not recreated because their frames have expired.
+
+        The event of a camera that moved here is recreated only once its state has arrived.
+        """
+        if self.recalled and not any(self.newcomers):
             going = {c.reported.id for c in self.cameras.values() if c.reported is not None}
             over = {change.after.id for change in self.changes if change.kind == "end"}
             self.changes += self.recalled.forgotten(going | over)
@@ -138,17 +141,14 @@ class Shard:
         at = self.position
         return replace(at, sequence=min([at.sequence, *(first - 1 for first in needed)]))
 
-    def state(self, said: int = 0) -> ShardState:
-        """Build the checkpoint; drop cameras that ended and are no longer needed.
-
-        `said` is the sequence of the last message on the event subject.
-        """
+    def state(self) -> ShardState:
+        """Build the checkpoint; drop cameras that ended and are no longer needed."""
         floor = self.floor()
         for subject, camera in [*self.cameras.items()]:
             if camera.is_over and camera.last_sequence <= floor.sequence:
                 del self.cameras[subject]
         cameras = {camera.name: camera.state() for camera in self.cameras.values()}
-        return ShardState(floor=floor, cameras=cameras, said=said)
+        return ShardState(floor=floor, cameras=cameras)
 
     def restore(self, state: ShardState, now: float) -> None:
         """Resume from `state`, starting at its floor.
