@@ -1,7 +1,7 @@
 """Which tests are slow: measured, not guessed.
 
-`scripts/test --measure` runs everything and writes the processor time of every test function that
-took a noticeable one to `durations.json`. Collected tests are marked by it.
+`--measure` writes the processor time of every test function that ran and took a noticeable one to
+`durations.json`; the figures of others stay. Collected tests are marked by it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the durations, by the process that collects all reports."""
     if session.config.getoption("--measure") and not hasattr(session.config, "workerinput"):
-        long = {name: round(s, 1) for name, s in sorted(_measured.items()) if s > NOTICEABLE_S}
-        FILE.write_text(json.dumps(long, indent=0) + "\n", encoding="utf-8")
+        known = json.loads(FILE.read_text(encoding="utf-8"))
+        seconds = {name: round(s, 1) for name, s in (known | _measured).items() if s > NOTICEABLE_S}
+        FILE.write_text(json.dumps(seconds, indent=0, sort_keys=True) + "\n", encoding="utf-8")
 
 
 _BEGAN = pytest.StashKey[float]()

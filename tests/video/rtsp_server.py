@@ -57,9 +57,18 @@ def authenticate(server, factory, user, password, *certificate):
     factory.set_permissions(permissions)
 
 
+def load_plugins(file):
+    """Play a moment without a client: the first one gives up while a busy machine loads plugins."""
+    pipeline = Gst.parse_launch(PIPELINE.format(file).strip("( )") + " ! fakesink")
+    pipeline.set_state(Gst.State.PAUSED)
+    pipeline.get_state(60 * Gst.SECOND)
+    pipeline.set_state(Gst.State.NULL)
+
+
 def main():
     file, port, *credentials = sys.argv[1:]
     Gst.init(None)
+    load_plugins(file)
     server = GstRtspServer.RTSPServer()
     server.set_address("127.0.0.1")
     server.set_service(port)

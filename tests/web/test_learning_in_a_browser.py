@@ -117,11 +117,11 @@ def test_a_mark_made_in_the_browser_changes_the_threshold_and_the_next_model(
     site: RestartingSite, tmp_path: Path
 ) -> None:
     ask = asker(site)
-    wait_until(lambda: threshold(ask) is not None, 90.0)  # it has learned and started again
+    wait_until(lambda: threshold(ask) is not None, 180.0)  # it has learned and started again
     assert site.starts == 2
     (camera,) = ask("/api/cameras")
     assert (camera["provisional"], "no promise yet" in camera["limit"]) == (True, True)
-    wait_until(lambda: bool((ask("/api/events?open=false") or {}).get("events")), 60.0)
+    wait_until(lambda: bool((ask("/api/events?open=false") or {}).get("events")), 120.0)
     before = threshold(ask)
     assert before is not None
     with browser(tmp_path / "profile") as page:
@@ -131,7 +131,7 @@ def test_a_mark_made_in_the_browser_changes_the_threshold_and_the_next_model(
         page.run("document.querySelector('#list li[data-open=false] a').click()")
         page.wait("document.getElementById('event').open")
         page.press("n", "KeyN", "n")  # this was normal
-        wait_until(lambda: (threshold(ask) or 0.0) > before, 30.0)
+        wait_until(lambda: (threshold(ask) or 0.0) > before, 60.0)
         page.wait("document.getElementById('precision').textContent.includes('yard')")
         assert violations(page) == []
     (event,) = [one for one in ask("/api/events")["events"] if one["mark"] == "normal"]
@@ -141,8 +141,8 @@ def test_a_mark_made_in_the_browser_changes_the_threshold_and_the_next_model(
     first = ask("/api/learning")["models"]
     assert [one["marks"] for one in first] == [0]
     assert ask("/api/learning/fit", "POST") is not None
-    wait_until(lambda: len((ask("/api/learning") or {}).get("models", [])) == 2, 90.0)
+    wait_until(lambda: len((ask("/api/learning") or {}).get("models", [])) == 2, 180.0)
     new, old = ask("/api/learning")["models"]
     assert (new["marks"], new["is_current"], old["is_current"]) == (1, True, False)
     assert "alerts marked as normal would not come again" in new["changed"]
-    wait_until(lambda: site.starts == 3, 30.0)
+    wait_until(lambda: site.starts == 3, 60.0)
