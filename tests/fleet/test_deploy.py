@@ -15,6 +15,7 @@ import pytest
 
 from stepvad.fleet import settings
 from stepvad.fleet.events import writer
+from stepvad.fleet.events.tenant_tables import role_of
 from stepvad.fleet.events.writer_metrics import WriterMetrics
 from stepvad.fleet.places import SHARDS
 from stepvad.fleet.worker import stats
@@ -111,6 +112,12 @@ def certificates(directory: Path, *sites: str) -> Path:
     names = [f"{name}.nats" for name in BROKERS]
     said(FLEET / "make-certificates", directory / "certs", *names, "postgres", "--", *sites)
     return directory / "certs"
+
+
+def test_a_tenant_gets_a_certificate_for_its_role_in_the_database(tmp_path: Path) -> None:
+    made = certificates(tmp_path, "north", "@north-1") / f"{role_of('north-1')}.pem"
+    subject = said("openssl", "x509", "-in", made, "-noout", "-subject", "-nameopt", "multiline")
+    assert subject.split()[-1] == role_of("north-1")
 
 
 def test_the_broker_takes_the_configuration_of_the_chart(tmp_path: Path) -> None:
