@@ -21,9 +21,10 @@ import pytest
 import stepvad
 from stepvad import Config, baselines, benchmark, explain
 from stepvad.benchmark import walkers
+from stepvad.intake import demo
 from stepvad.model import autoencoder
 from stepvad.model.folded import weight_shapes
-from stepvad.model.modelfile import NETWORK, Model, Origin
+from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
 from stepvad.model.surprise import Surprise
 from stepvad.windows import Repairs
 from tests.benchmark.layouts import write_layouts
@@ -257,6 +258,16 @@ def test_the_page_on_model_files_names_everything_in_one() -> None:
     metadata |= {field.name for field in fields(Surprise)}
     distances = {"method", "points", "k"}
     assert tensors | arrays | keys | metadata | distances <= page
+
+
+def test_the_model_card_is_that_of_the_bundled_model() -> None:
+    card = (DOCS / "reference" / "model-card.md").read_text("utf-8")
+    words = [sys.executable, "-m", "stepvad", "inspect", str(demo.MODEL)]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    facts = re.findall(r"(?:format 2|[0-9,]+ parameters|[0-9,]+ windows|[0-9,]+ clips)", told)
+    facts += [demo.MODEL.name, sha256(demo.MODEL)]
+    assert len(facts) == 6
+    assert [fact for fact in facts if fact not in card] == []
 
 
 def test_the_error_messages_that_the_page_lists_are_in_the_code() -> None:
