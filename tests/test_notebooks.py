@@ -1,0 +1,32 @@
+"""The notebooks run from top to bottom as committed, which is without outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.pages import ROOT
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_output_is_committed(path: Path) -> None:
+    cells = [cell for cell in nbformat.read(path, 4).cells if cell.cell_type == "code"]
+    assert cells
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in cells)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs(path: Path, tmp_path: Path) -> None:
+    notebook = nbformat.read(path, 4)
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=300, resources=where).execute()
+    printed = [o for cell in notebook.cells for o in cell.get("outputs", [])]
+    assert [one for one in printed if one.get("name") == "stderr"] == []
+    assert sum("image/png" in one.get("data", {}) for one in printed) >= 2
