@@ -22,6 +22,7 @@ def test_no_output_is_committed(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.read(path, 4)

@@ -55,6 +55,7 @@ async def played(
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("fault", ["none", "kill"])
 def test_partitions_added_while_people_walk_lose_no_window_and_change_no_event(
     tmp_path: Path,

@@ -26,6 +26,7 @@ from tests.video.servers import free_port, wait_until
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.ci,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
 ]
 

@@ -179,6 +179,7 @@ def add(page: Page, name: str, zone: str, hours: str) -> None:
     click(page, "[name=loop]")
 
 
+@pytest.mark.ci
 def test_five_cameras_are_drawn_and_saved_as_a_person_would_have_written_them(
     page: Page, mill: Mill
 ) -> None:

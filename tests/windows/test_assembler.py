@@ -52,6 +52,7 @@ def rows(camera: int, windows: Windows, arrival: list[int]) -> list[Row]:
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("splits", [False, True])
 def test_it_has_the_windows_of_streams_bit_for_bit(
