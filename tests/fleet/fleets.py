@@ -268,12 +268,14 @@ class WorkerProcess:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source_path(self.root)},
             )
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+    def metric(self, name: str, label: str = "") -> float:
+        """The sum of a metric over its labels, or over those lines that have one."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
             lines = page.read().decode().splitlines()
         return sum(
-            float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name
+            float(line.split()[-1])
+            for line in lines
+            if line.split("{")[0].split()[0] == name and label in line
         )
 
     def memory_mb(self) -> float:
