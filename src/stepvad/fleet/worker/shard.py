@@ -212,7 +212,7 @@ class Shard:
             self._lose(camera, "camera lost")
             camera.is_lost = True
         if batch.moved:
-            self._move(camera)
+            self._move(camera, batch.seq)
 
     def _is_awaited(
         self, camera: FleetCamera | None, delivery: Delivery, batch: Batch, now: float
@@ -258,7 +258,7 @@ class Shard:
             made = FleetCamera.restore(profile, state, self.scorer.number(), now)
         self.cameras[subject] = made
 
-    def _move(self, camera: FleetCamera) -> None:
+    def _move(self, camera: FleetCamera, seq: int) -> None:
         """Score what is left of a camera and leave its state for the shard it moved to."""
         self._due(camera, camera.reorder.flush(), 0.0)
         self.flush()
@@ -266,7 +266,7 @@ class Shard:
             self.recalled.move(camera.reported.id)
         is_known = not camera.is_over and (camera.scored > 0 or camera.last_slot >= 0)
         state = camera.state() if is_known else None
-        self.moving.append(Handover(camera.name, camera.epoch, state))
+        self.moving.append(Handover(camera.name, camera.epoch, state, seq))
         self.scorer.forget(camera)
         camera.need_nothing()
         camera.leave()
