@@ -217,6 +217,7 @@ class WorkerProcess:
         worker: dict[str, object] | None = None,
         inside: Sequence[str] = (),
         root: Path = ROOT,
+        trace: dict[str, object] | None = None,
         **bus: object,
     ) -> None:
         """`inside`: words before the command, which run it on another host; `root`: a checkout."""
@@ -240,7 +241,7 @@ class WorkerProcess:
             **(worker or {}),
         }
         self._settings.write_text(
-            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n"
+            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n[trace]\n{_toml(trace or {})}\n"
             f'[[models]]\nmodel = "{demo.MODEL}"\nthreshold = {threshold}\n'
         )
         self.process: subprocess.Popen[bytes] | None = None
