@@ -269,9 +269,14 @@ class WorkerProcess:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source_path(self.root)},
             )
 
+    @property
+    def address(self) -> str:
+        """Where its metrics are."""
+        return f"127.0.0.1:{self._port}"
+
     def metric(self, name: str, label: str = "") -> float:
         """The sum of a metric over its labels, or over those lines that have one."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as page:
             lines = page.read().decode().splitlines()
         return sum(
             float(line.split()[-1])

@@ -172,7 +172,7 @@ class Worker:
             of[change.after.camera].changes.append(change)
         for shard in caught_up:
             shard.end_forgotten()
-        self.stats.add(works)
+        self.stats.add(works, now + self._skew_s)
 
     def _clock(self, owned: OwnedShard, deliveries: Sequence[Delivery], now: float) -> float | None:
         """The broker's time; None while the shard catches up and may not shed frames."""
