@@ -88,10 +88,11 @@ def test_messages_that_never_come_to_an_end_are_forgotten() -> None:
     deliveries = [Delivery("s", b"", n, 1.0, headers=headers) for n in range(MOST + 5)]
     with collector() as found:
         tracing, journeys = Tracing(found.endpoint, 1.0, "worker"), Journeys()
-        journeys.begin(deliveries, tracing)
+        journeys.begin(deliveries, tracing, "7")
         tracing.close()
         ended = [span for span in found.spans if span.name == "worker"]
     assert [span.facts["stepvad.outcome"] for span in ended] == ["not scored"] * 5
+    assert {span.facts["stepvad.shard"] for span in ended} == {"7"}
 
 
 def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:

@@ -19,10 +19,10 @@ class Journeys:
 
     _going: dict[int, Journey] = field(default_factory=dict)
 
-    def begin(self, deliveries: Iterable[Delivery], tracing: Tracing) -> None:
+    def begin(self, deliveries: Iterable[Delivery], tracing: Tracing, shard: str) -> None:
         """Go on with the traces of messages that were just fetched."""
         for delivery in deliveries:
-            journey = tracing.go_on("worker", delivery.headers, delivery.time)
+            journey = tracing.go_on("worker", delivery.headers, delivery.time, shard=shard)
             if journey is not None:
                 journey.mark("worker deliver")
                 self._going[delivery.sequence] = journey

@@ -167,7 +167,7 @@ class OwnedShard:
             self.is_drained = not found and self.consumer.is_drained
             if found:
                 if self.tracing is not None:
-                    self.shard.journeys.begin(found, self.tracing)
+                    self.shard.journeys.begin(found, self.tracing, f"{self.shard.place}")
                 self.waiting += found
                 self._bytes += _size(found)
                 self.arrived.set()
