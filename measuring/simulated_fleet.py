@@ -223,6 +223,7 @@ def _facts(
         "frames scored": total(made, "frames_scored_total"),
         "frames shed": total(made, "frames_left_out_total", 'reason="shed"'),
         "frames missed": total(made, "frames_left_out_total", 'reason="missed"'),
+        "leases that expired": sum(one.log.read_text().count("lease expired") for one in made),
         "windows expected": windows,
         "windows missing": windows - scored,
         "changes of events expected": wanted.total(),

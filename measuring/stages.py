@@ -28,8 +28,10 @@ class Way(NamedTuple):
     late_s: float
     shard: str
     outcome: str
+    is_again: bool
+    """Whether another worker, or the same one, read it again."""
     seconds: dict[str, float]
-    """By stage."""
+    """By stage, when it was read for the first time."""
 
 
 def ways(spans: Iterable[Span]) -> list[Way]:
@@ -43,13 +45,14 @@ def ways(spans: Iterable[Span]) -> list[Way]:
         workers = [span for span in some if span.name == "worker"]
         if not edges or not workers:
             continue
+        edge, worker = edges[0], min(workers, key=lambda span: span.end)
         seconds: dict[str, float] = defaultdict(float)
         for span in some:
-            if span.name in STAGES:
+            if span.name in STAGES and span.parent in (edge.id, worker.id):
                 seconds[span.name] += span.end - span.start
-        due, facts = edges[0].start, workers[0].facts
-        late_s = workers[0].end - due
-        found.append(Way(due, late_s, facts["stepvad.shard"], facts["stepvad.outcome"], seconds))
+        shard, outcome = (worker.facts[f"stepvad.{name}"] for name in ("shard", "outcome"))
+        late_s = worker.end - edge.start
+        found.append(Way(edge.start, late_s, shard, outcome, len(workers) > 1, seconds))
     return sorted(found)
 
 
@@ -64,10 +67,13 @@ def table(spans: Iterable[Span]) -> str:
             for some in (known, late)
         )
         figures = [*np.quantile(all_ms, [0.5, 0.99]), all_ms.max(), np.median(late_ms)]
-        told = [f"{value:.1f}" if np.isfinite(value) else "-" for value in figures]
-        rows.append([stage, *told])
+        words = [f"{value:.1f}" if np.isfinite(value) else "-" for value in figures]
+        rows.append([stage, *words])
     header = ["stage", "p50, ms", "p99, ms", "most, ms", f"median of {len(late)} late ones, ms"]
-    return f"{len(known)} messages traced\n\n" + markdown(header, rows, words=[0])
+    again = sum(way.is_again for way in known)
+    return f"{len(known)} messages traced, {again} of them read again\n\n" + markdown(
+        header, rows, words=[0]
+    )
 
 
 def stalls(spans: Iterable[Span]) -> str:

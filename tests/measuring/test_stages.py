@@ -24,6 +24,8 @@ SPANS = [
     *message(2, 20.0, worker_deliver=0.1, worker_queue=1.4, worker_score=0.002),
     *message(3, 20.5, "shed", worker_deliver=0.1, worker_queue=1.6),
     *message(4, 40.0, worker_deliver=3.0, worker_queue=0.1, worker_score=0.002),
+    Span(bytes([4]), b"x", b"e", "stepvad-worker", "worker", 40.0, 99.0, {}),  # read again
+    Span(bytes([4]), b"y", b"x", "stepvad-worker", "worker queue", 40.0, 99.0, {}),
     *message(5, 50.0, worker_queue=0.001, worker_score=0.002)[:-1],  # nobody knows when it was due
 ]
 
@@ -36,7 +38,7 @@ def test_messages_that_were_late_together_are_one_stall_with_its_longest_stage()
 
 def test_each_stage_is_told_for_all_and_for_late_messages() -> None:
     told = table(SPANS)
-    assert told.startswith("4 messages traced\n")
+    assert told.startswith("4 messages traced, 1 of them read again\n")
     assert "| worker queue | 750.0 | 1594.0 | 1600.0 | 1400.0 |" in told
     assert "median of 3 late ones" in told
     assert "| worker score | 2.0 | 2.0 | 2.0 | - |" in table(message(1, 10.0, worker_score=0.002))
