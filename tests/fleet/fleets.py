@@ -217,6 +217,7 @@ class WorkerProcess:
         worker: dict[str, object] | None = None,
         inside: Sequence[str] = (),
         root: Path = ROOT,
+        trace: dict[str, object] | None = None,
         **bus: object,
     ) -> None:
         """`inside`: words before the command, which run it on another host; `root`: a checkout."""
@@ -240,7 +241,7 @@ class WorkerProcess:
             **(worker or {}),
         }
         self._settings.write_text(
-            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n"
+            f"[bus]\n{_toml(facts)}\n[worker]\n{_toml(own)}\n[trace]\n{_toml(trace or {})}\n"
             f'[[models]]\nmodel = "{demo.MODEL}"\nthreshold = {threshold}\n'
         )
         self.process: subprocess.Popen[bytes] | None = None
@@ -268,12 +269,19 @@ class WorkerProcess:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": source_path(self.root)},
             )
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
+    @property
+    def address(self) -> str:
+        """Where its metrics are."""
+        return f"127.0.0.1:{self._port}"
+
+    def metric(self, name: str, label: str = "") -> float:
+        """The sum of a metric over its labels, or over those lines that have one."""
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=10) as page:
             lines = page.read().decode().splitlines()
         return sum(
-            float(line.split()[-1]) for line in lines if line.split("{")[0].split()[0] == name
+            float(line.split()[-1])
+            for line in lines
+            if line.split("{")[0].split()[0] == name and label in line
         )
 
     def memory_mb(self) -> float:

@@ -22,6 +22,7 @@ from stepvad.fleet.worker import stats
 from stepvad.fleet.worker.scoring import ScoringStats
 from tests.fleet.brokers import PROGRAM
 from tests.fleet.charts import CHART, VARIANTS, manifests, of_kind, pods, rendered, said, tool
+from tests.fleet.dashboards import expressions
 from tests.fleet.deployed import BROKERS, FLEET, services, yaml
 from tests.pages import ROOT
 
@@ -343,7 +344,7 @@ def test_every_role_is_told_of_the_same_bus_and_of_its_own_certificate() -> None
         assert f'value: "{address}"' in rendered()
 
 
-def test_every_metric_of_ours_that_a_rule_asks_for_is_one_that_a_role_has() -> None:
+def test_every_metric_of_ours_that_a_rule_or_a_panel_asks_for_is_one_that_a_role_has() -> None:
     worker = stats.WorkerMetrics(
         stats.WorkerStats(), ScoringStats(), lambda: 0, lambda: 0, lambda: 0
     )
@@ -351,6 +352,7 @@ def test_every_metric_of_ours_that_a_rule_asks_for_is_one_that_a_role_has() -> N
     names = {f"{one.name}_total" if one.type == "counter" else one.name for one in found}
     names |= {f"{one.name}_bucket" for one in found if one.type == "histogram"}
     rules = (FLEET / "prometheus" / "rules.yaml").read_text("utf-8")
+    rules += " ".join(expressions())
     asked = {*re.findall(r"\bstepvad_fleet_[a-z_]+\b", rules)}
     assert len(asked) > 6
     assert asked <= names, asked - names

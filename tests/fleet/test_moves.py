@@ -80,6 +80,28 @@ def test_it_goes_on_in_mid_window_and_in_mid_event(
     assert counts == len(expected.windows)
 
 
+def test_a_camera_that_moves_twice_goes_on_from_its_second_state(
+    models: FleetModels, batches: list[Batch], expected: Quiet
+) -> None:
+    newest = Partition("north", 3, 1).place(0)
+    old, new, third = (shard_at(place, models) for place in (OLD, NEW, newest))
+    step(old, sent_to(OLD, [*batches[:75], notice(batches[74])]))
+    (first,) = old.moving
+    moved = Moved(1, batches[74].end)
+    step(new, sent_to(NEW, batches[:75], moved=moved))
+    next(iter(new.newcomers)).offer(first)
+    step(new, sent_to(NEW, [*batches[75:110], notice(batches[109])], 300, moved))
+    (second,) = new.moving
+    step(third, sent_to(newest, batches[10:110], moved=Moved(1, batches[109].end)))
+    (waiting,) = third.newcomers
+    waiting.offer(first)  # still at the broker, until the second state is there
+    assert waiting.handover is None
+    waiting.offer(Handover.unpack(second.pack()))
+    step(third, sent_to(newest, batches[110:], 300))
+    assert_same(heard([*old.changes, *new.changes, *third.changes]), expected)
+    assert third.counts["s0/cam", "missed"] == 0
+
+
 def test_messages_that_come_again_at_the_old_place_are_not_scored_twice(
     models: FleetModels, batches: list[Batch]
 ) -> None:
@@ -181,7 +203,8 @@ def test_an_open_event_whose_state_comes_too_late_ends_as_interrupted(
 
 
 def test_what_is_left_for_another_worker_is_checked() -> None:
-    assert Handover.unpack(Handover("s/c", 3, None).pack()) == Handover("s/c", 3, None)
+    for made in (Handover("s/c", 3, None), Handover("s/c", 3, None, 7)):
+        assert Handover.unpack(made.pack()) == made
     assert handover_key("s/c") != handover_key("s/d")
     for value in (b"", b"\xc1", b"\x80", Handover("s/c", 3, None).pack()[:-3]):
         with pytest.raises(UnreadableError, match="handover"):

@@ -13,6 +13,7 @@ from stepvad.fleet.places import SHARDS, Partition
 from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.tenant_name import LONGEST, is_tenant
 from stepvad.fleet.tenants import PARTITION_SHARDS, Limits, Tenant
+from stepvad.fleet.tracing import Tracing, opened
 from stepvad.settings import sections
 from stepvad.settings.file import read
 from stepvad.settings.section import NAME, Beside, Reference, Section, check_distinct
@@ -88,6 +89,27 @@ class BusSettings(Section):
                     "credentials belong to user and password"
                 )
         return self
+
+
+class TraceSettings(Section):
+    """Traces of single messages, by OpenTelemetry."""
+
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s@]+$",
+        description="Where a collector takes traces by OTLP over HTTP, such as "
+        "http://127.0.0.1:4318/v1/traces; none are made without one.",
+    )
+    ratio: float = Field(
+        0.001,
+        ge=0,
+        le=1,
+        description="Share of an edge's messages that are traced; workers and writers follow it.",
+    )
+
+    def opened(self, role: str) -> Tracing | None:
+        """Trace, if there is where to."""
+        return opened(self.endpoint, self.ratio, role)
 
 
 class WorkerSettings(Section):
@@ -185,6 +207,9 @@ class EdgeSettings(Section):
         le=60,
         description="Poses of the last seconds are sent again to a broker that was away.",
     )
+    trace: TraceSettings = Field(
+        default_factory=TraceSettings, description="Traces of messages, on their whole way."
+    )
 
 
 class EdgeSite(sections.SiteSettings):
@@ -253,6 +278,9 @@ class FleetSettings(Section):
     name: str = Field("fleet", pattern=NAME, description="Name of the fleet, on its page.")
     events: EventsSettings = Field(default_factory=EventsSettings, description="The database.")
     web: Web = Field(default_factory=Web, description="The page; it needs a token.")
+    trace: TraceSettings = Field(
+        default_factory=TraceSettings, description="Traces of messages, on their whole way."
+    )
     tenants: list[TenantSettings] = Field(
         default_factory=list, description="Owners of sites, for stepvad fleet setup and tenant."
     )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
+from stepvad.fleet.tracing import Journey
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record, SinkMessage, message
 from stepvad.payload import Fields
@@ -82,6 +83,8 @@ class Batch:
     """Reason the connection ended."""
     moved: bool = False
     """Whether the frames that follow are sent to another shard."""
+    journey: Journey | None = None
+    """Its way through this process, if it is traced; not sent."""
 
     def __len__(self) -> int:
         """Number of frames."""
@@ -109,6 +112,7 @@ class Batch:
             tracks=self.tracks[rows],
             keypoints=self.keypoints[rows],
             confidence=self.confidence[rows],
+            journey=self.journey,
         )
 
 

@@ -74,7 +74,12 @@ async def write(settings: FleetSettings) -> None:
             return
         with suppress(UnavailableError):
             await bus.compare(EVENTS)
-        writer = FleetEventWriter(bus, kept, told, settings.bus.subjects, stopping)
+        tracing = settings.trace.opened("writer")
+        writer = FleetEventWriter(bus, kept, told, settings.bus.subjects, stopping, tracing)
         if told.metrics is not None:
             serve(writer.counts, told.metrics)
-        await writer.run()
+        try:
+            await writer.run()
+        finally:
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)

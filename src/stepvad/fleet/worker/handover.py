@@ -29,6 +29,8 @@ class Handover:
     """The connection that goes on elsewhere."""
     state: CameraState | None
     """None if the former owner knew nothing of the connection."""
+    seq: int | None = None
+    """Frames of the connection before the move; None from workers that did not tell."""
 
     @property
     def key(self) -> str:
@@ -44,6 +46,7 @@ class Handover:
             "camera": self.camera,
             "epoch": self.epoch,
             "state": None if self.state is None else self.state.to_json(),
+            "seq": self.seq,
         }
         data: bytes = msgpack.packb(facts)
         return data
@@ -61,6 +64,7 @@ class Handover:
                 own.text("camera"),
                 own.whole("epoch"),
                 None if state is None else CameraState.from_json(own.fields("state")),
+                own.whole("seq") if own.values.get("seq") is not None else None,
             )
         except DataError as error:
             raise UnreadableError(f"handover: {error.problem[:200]}") from None
@@ -89,8 +93,9 @@ class Newcomer:
         return self.handover is not None or now - self.since > WAIT_S
 
     def offer(self, handover: Handover) -> None:
-        """Take the state if it is that of the connection which goes on."""
-        if handover.camera == self.camera and handover.epoch == self.moved.epoch:
+        """Take the state if it is that of this move: a camera may move again soon after another."""
+        is_ours = handover.camera == self.camera and handover.epoch == self.moved.epoch
+        if is_ours and handover.seq in (None, self.moved.seq):
             self.handover = handover
 
     def state(self) -> CameraState | None:

@@ -64,18 +64,21 @@ async def work(settings: FleetSettings) -> None:
     """Score until SIGTERM, then release all shards and the lease."""
     models = FleetModels.load(settings.models)
     name = worker_name(settings)
+    tracing = settings.trace.opened("worker")
     stop = stopping()
     async with connected_until(settings.bus, name, stop) as bus:
         if bus is None:
             return
         await set_up(bus, stop)
-        worker = Worker(bus, settings, models, name)
+        worker = Worker(bus, settings, models, name, tracing)
         close = serve_metrics(worker, settings.worker.metrics)
         logger.info("worker %s started", name)
         try:
             await worker.run(stop)
         finally:
             close()
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
 
 
 def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:

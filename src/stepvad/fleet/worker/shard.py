@@ -23,6 +23,7 @@ from stepvad.fleet.wire import (
 from stepvad.fleet.worker.camera import FleetCamera
 from stepvad.fleet.worker.checkpoint import ShardState
 from stepvad.fleet.worker.handover import Handover, Newcomer, Newcomers
+from stepvad.fleet.worker.journeys import Journeys
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.recalled import RecalledEvents
 from stepvad.fleet.worker.reorder import Reorder
@@ -80,6 +81,8 @@ class Shard:
     """States of cameras that moved to another shard, to be left for its owner."""
     newcomers: Newcomers = field(default_factory=Newcomers)
     """Cameras that moved here and wait for their state."""
+    journeys: Journeys = field(default_factory=Journeys)
+    """Of messages that are traced."""
     most_cameras: int = MOST_CAMERAS
     is_shedding: bool = False
     _doubtful: list[tuple[Delivery, int]] = field(default_factory=list)
@@ -184,7 +187,7 @@ class Shard:
 
     def _try(self, delivery: Delivery, tries: int, now: float, clock: float | None) -> None:
         try:
-            self._read(delivery, decode(delivery.data), now, clock)
+            self._read(delivery, self.journeys.decoded(delivery), now, clock)
         except UnreadableError as error:
             if tries + 1 < TRIES:
                 self._doubtful.append((delivery, tries + 1))
@@ -212,7 +215,7 @@ class Shard:
             self._lose(camera, "camera lost")
             camera.is_lost = True
         if batch.moved:
-            self._move(camera)
+            self._move(camera, batch.seq)
 
     def _is_awaited(
         self, camera: FleetCamera | None, delivery: Delivery, batch: Batch, now: float
@@ -258,7 +261,7 @@ class Shard:
             made = FleetCamera.restore(profile, state, self.scorer.number(), now)
         self.cameras[subject] = made
 
-    def _move(self, camera: FleetCamera) -> None:
+    def _move(self, camera: FleetCamera, seq: int) -> None:
         """Score what is left of a camera and leave its state for the shard it moved to."""
         self._due(camera, camera.reorder.flush(), 0.0)
         self.flush()
@@ -266,7 +269,7 @@ class Shard:
             self.recalled.move(camera.reported.id)
         is_known = not camera.is_over and (camera.scored > 0 or camera.last_slot >= 0)
         state = camera.state() if is_known else None
-        self.moving.append(Handover(camera.name, camera.epoch, state))
+        self.moving.append(Handover(camera.name, camera.epoch, state, seq))
         self.scorer.forget(camera)
         camera.need_nothing()
         camera.leave()
@@ -325,6 +328,8 @@ class Shard:
             return
         if self._is_old(delivery, clock):
             self._shed(camera, batch)
+            if batch.journey is not None:
+                batch.journey.end("shed")
             return
         camera.note(batch, delivery.sequence)
         order = camera.reorder

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from stepvad.fleet.worker.outgoing import OutgoingMessage
 
+REASONS = ("shed", "duplicate", "missed", "late", "refused", "unhanded", "unreadable")
+"""Why frames are not scored. A counter is there before it counts: `rate` misses a first jump."""
+LATE_S = 1.0
+"""A frame is late if the broker received it longer ago than this when it is scored."""
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -25,6 +29,8 @@ class WorkerStats:
 
     frames: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Frames not scored, by camera and reason."""
+    late: Counter[str] = field(default_factory=Counter)
+    """Frames scored late, by site; 0 for a site that never was."""
     messages: int = 0
     events: int = 0
     delays: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
@@ -35,12 +41,15 @@ class WorkerStats:
     round_at: float = field(default_factory=time.monotonic)
     """When the last round finished; rounds run several times a second even without frames."""
 
-    def add(self, works: Sequence[Work]) -> None:
-        """Count the works of a round; there may be none."""
+    def add(self, works: Sequence[Work], clock: float) -> None:
+        """Count the works of a round, by the broker's clock; there may be none."""
         self.round_at = time.monotonic()
         self.messages += len(works)
         if works:
             self.latest = max(work.time for work in works)
+            for work in works:
+                is_late = 0 < work.time < clock - LATE_S
+                self.late[work.camera.site] += len(work.batch) if is_late else 0
 
     def event(self, message: OutgoingMessage, clock: float) -> None:
         """Count a stored event."""
@@ -60,6 +69,14 @@ class WorkerMetrics:
     shards: Callable[[], int]
     waiting: Callable[[], int]
     unsaid: Callable[[], int]
+
+    def _late(self) -> Counter[str]:
+        """Late frames by site, with those that were shed for it."""
+        found = Counter(self.stats.late)
+        for (camera, reason), n in [*self.stats.frames.items()]:
+            if reason == "shed":
+                found[camera.partition("/")[0]] += n
+        return found
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
@@ -85,12 +102,20 @@ class WorkerMetrics:
             "Frames that were not scored, by reason.",
             labels=["reason"],
         )
-        reasons: Counter[str] = Counter()
+        reasons = Counter(dict.fromkeys(REASONS, 0))
         for (_, reason), n in [*stats.frames.items()]:
             reasons[reason] += n
         for reason, n in reasons.items():
             left_out.add_metric([reason], n)
         yield left_out
+        late = CounterMetricFamily(
+            "stepvad_fleet_frames_late",
+            "Frames scored longer than a second after the broker received them, or shed, by site.",
+            labels=["site"],
+        )
+        for site, n in self._late().items():
+            late.add_metric([site], n)
+        yield late
         yield GaugeMetricFamily("stepvad_fleet_shards", "Shards held.", value=self.shards())
         yield GaugeMetricFamily(
             "stepvad_fleet_waiting", "Messages that wait in the worker.", value=self.waiting()
