@@ -43,9 +43,10 @@ async def _streams(server: Broker) -> None:
     from nats.js import api
 
     async with connected(bus_settings([server]), "test") as bus:
+        await bus.setup()
+        await bus._js.delete_stream(POSES)
         poses = api.StreamConfig(name=POSES, subjects=bus.subjects.of_stream(POSES))
         await bus._js.add_stream(poses)
-        await bus.setup()
 
 
 def messages(server: Broker, stream: str) -> list[bytes]:
