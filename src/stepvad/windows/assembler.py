@@ -145,13 +145,16 @@ class WindowAssembler:
             renewed = {self._slot.get(one) for one in key[order[broken]].tolist()} - {None}
             self._keep(np.array([*renewed], dtype=np.int64))
         for run in runs:
-            at, here, frames, of = self._push(key[run], frame[run], keypoints[run], sure[run])
+            at, here, frames, of = self._push(
+                key[run], frame[run], keypoints.take(run, axis=0), sure[run]
+            )
+            n_poses = self._sampling.n_poses(here)
             for first in range(0, len(at), AT_ONCE):
                 part = slice(first, first + AT_ONCE)
                 rows = run[of[part]]
                 poses, seen = self._cut(at[part], here[part])
-                n_poses = self._sampling.n_poses(here[part])
-                found = CompletedWindows(*poses, track_id[rows], frames[part], n_poses, seen)
+                whose = track_id[rows], frames[part]
+                found = CompletedWindows(*poses, *whose, n_poses[part], seen)
                 yield Windows.completed(found, self.config), rows
 
     def _push(
