@@ -22,7 +22,7 @@ Missing = Literal["body", "middle"]
 Projection = Literal["pca", "raw", "autoencoder", "vae"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
-Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", DistanceMethod]
+Method = Literal["step", "raw-modulated", "raw", "vanilla", "autoencoder", "vae", DistanceMethod]
 """STEP and the methods it is compared with."""
 Engine = Literal[
     "numpy",

@@ -56,6 +56,8 @@ MethodName = Annotated[
 ]
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
+RAW: tuple[Method, ...] = ("raw-modulated", "raw")
+"""Methods without a projection."""
 ProjectionPoses = Annotated[
     list[Path] | None,
     typer.Option(help="Extra poses, possibly abnormal, to fit the projection only."),
@@ -178,12 +180,12 @@ def fit(
     _refuse_idle(
         method,
         {
-            "--projection-poses": bool(training.projection_poses) and method in ("raw", *DISTANCES),
+            "--projection-poses": bool(training.projection_poses) and method in (*RAW, *DISTANCES),
             "--validation": training.validation is not None and method in DISTANCES,
             "--resume": training.resume and method in DISTANCES,
             "--views": model.views is not None and method != "step",
             "--neighbours": neighbours != 1 and method != "knn",
-            "--no-whiten": not model.whiten and method in ("raw", "mahalanobis"),
+            "--no-whiten": not model.whiten and method in (*RAW, "mahalanobis"),
         },
     )
     if model.views and (training.validation or training.resume or training.projection_poses):
