@@ -36,7 +36,8 @@ Engine = Literal[
 ]
 Runtime = Literal["auto", "fastest", Engine]
 """The engine that computes energies, or the rule that picks one."""
-Precision = Literal["auto", "float32", "bfloat16"]
+ProductPrecision = Literal["float32", "bfloat16"]
+Precision = Literal["auto", ProductPrecision]
 PoseRuntime = Literal["auto", "onnxruntime", "openvino"]
 """The engine of the networks that find people, or the rule that picks one."""
 PoseDevice = Literal["cpu", "cuda", "tensorrt", "coreml", "openvino-gpu"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast, get_args
 import typer
 
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Device, FpsOption, ModelOutput
+from stepvad.cli.options import Device, FpsOption, ModelOutput, PrecisionName
 from stepvad.cli.poses import (
     FormatName,
     FormatOption,
@@ -121,10 +121,7 @@ class ComputeOptions:
     """Where and how torch computes."""
 
     device: Device = "cpu"
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Precision of the large matrix products."),
-    ] = "auto"
+    precision: PrecisionName = "auto"
     compiled: Annotated[
         bool | None,
         typer.Option(
