@@ -213,14 +213,18 @@ def test_the_examples_of_the_page_on_python_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_guide_to_ones_own_method_runs(tmp_path: Path) -> None:
-    printed = ""
+    printed, files = "", {}
     for block in blocks(DOCS / "guides" / "your-own-method.md"):
         named = re.match(r"# (\w+\.py)\n", block.text)
         if named:
+            files[named[1]] = block.text
             (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
         printed += run_here(block, tmp_path)
     assert printed.count("speed of the body") == 3
-    assert "street (%)" in printed
+    assert "shop (%)" in printed
+    lines = {name: len(text.split("\n", 1)[1].strip().splitlines()) for name, text in files.items()}
+    assert set(lines) == {"speed.py", "shop.py"}
+    assert max(lines.values()) <= 30  # as the page promises
 
 
 def test_the_guide_to_ones_own_pose_network_runs(tmp_path: Path) -> None:
