@@ -100,8 +100,9 @@ def test_an_autoencoder_is_shown_the_windows_of_all_parts_by_their_number(
         numbers: int,
         config: Config,
         report: object,
+        device: str,
     ) -> Encoder:
-        assert (n_windows, numbers) == (len(x), D)
+        assert (n_windows, numbers, device) == (len(x), D, "cpu")
         shown.extend([batch(rows), batch(rows[:2]), batch(rows[4:])])
         return autoencoder.Autoencoder(D, config.K, variational=False).eval().encoder()
 
