@@ -158,7 +158,8 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     assert all(block.mark and block.mark.startswith("not run: ") for block in measured)
     every = [block for block in every if block not in measured]
     assert len(every) > 10
-    assert [block.mark for block in every if block.mark] == ["not run: hours"] * 3 + ["fails"]
+    marks = ["not run: minutes", *["not run: hours"] * 3, "fails"]
+    assert [block.mark for block in every if block.mark] == marks
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
     tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
     tested |= {"alerts-elsewhere.md", "api.md", "your-own-method.md", "your-pose-network.md"}
@@ -214,14 +215,18 @@ def test_the_examples_of_the_page_on_python_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_guide_to_ones_own_method_runs(tmp_path: Path) -> None:
-    printed = ""
+    printed, files = "", {}
     for block in blocks(DOCS / "guides" / "your-own-method.md"):
         named = re.match(r"# (\w+\.py)\n", block.text)
         if named:
+            files[named[1]] = block.text
             (tmp_path / named[1]).write_text(block.text, encoding="utf-8")
         printed += run_here(block, tmp_path)
     assert printed.count("speed of the body") == 3
-    assert "street (%)" in printed
+    assert "shop (%)" in printed
+    lines = {name: len(text.split("\n", 1)[1].strip().splitlines()) for name, text in files.items()}
+    assert set(lines) == {"speed.py", "shop.py"}
+    assert max(lines.values()) <= 30  # as the page promises
 
 
 def test_the_guide_to_ones_own_pose_network_runs(tmp_path: Path) -> None:

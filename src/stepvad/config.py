@@ -22,7 +22,7 @@ Missing = Literal["body", "middle"]
 Projection = Literal["pca", "raw", "autoencoder", "vae"]
 Network = Literal["modulated", "vanilla"]
 DistanceMethod = Literal["knn", "mahalanobis"]
-Method = Literal["step", "raw", "vanilla", "autoencoder", "vae", DistanceMethod]
+Method = Literal["step", "raw-modulated", "raw", "vanilla", "autoencoder", "vae", DistanceMethod]
 """STEP and the methods it is compared with."""
 Engine = Literal[
     "numpy",
@@ -36,7 +36,8 @@ Engine = Literal[
 ]
 Runtime = Literal["auto", "fastest", Engine]
 """The engine that computes energies, or the rule that picks one."""
-Precision = Literal["auto", "float32", "bfloat16"]
+ProductPrecision = Literal["float32", "bfloat16"]
+Precision = Literal["auto", ProductPrecision]
 PoseRuntime = Literal["auto", "onnxruntime", "openvino"]
 """The engine of the networks that find people, or the rule that picks one."""
 PoseDevice = Literal["cpu", "cuda", "tensorrt", "coreml", "openvino-gpu"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from stepvad.model.modelfile import Model, Origin, ViewModel
 from stepvad.model.pcspace import Moments
 from stepvad.model.projection import Projected
 from stepvad.model.rankings import QUANTILES
-from stepvad.model.runtime import EngineNetwork, Runtime
+from stepvad.model.runtime import EngineNetwork, Runtime, is_cpu
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.model.surprise import SurpriseByAge
 from stepvad.model.tensors import SMALLEST
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 RANGE_WINDOWS = 512
 """Number of training windows that activation ranges are measured on."""
+RATED_WINDOWS = 8192
+"""Number of training windows behind the statistics of a detector that is rated on the processor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +48,8 @@ class Detector:
     """Engine that computes the energies, or `auto` or `fastest` to pick one."""
     threads: int | None = None
     """Threads per call; None uses OMP_NUM_THREADS or, if it is unset, all cores."""
+    device: str = "cpu"
+    """Torch device that computes the energies; other devices than `cpu` need the train extra."""
     network: EngineNetwork = field(init=False, repr=False)
     parts: tuple[Detector, ...] = field(init=False, repr=False)
     """A detector for each of several views; empty if there is one."""
@@ -53,13 +57,14 @@ class Detector:
     def __post_init__(self) -> None:
         """Fold the network for scoring and load it into its engine."""
         views = self.model.views
-        parts = tuple(Detector(view.model, self.runtime, self.threads) for view in views)
+        parts = tuple(replace(self, model=view.model) for view in views)
         object.__setattr__(self, "parts", parts)
         if parts:
             object.__setattr__(self, "network", parts[0].network)
             return
         folded = fold(self.model.weights, self.model.config, self.model.ranges)
-        object.__setattr__(self, "network", EngineNetwork.of(folded, self.runtime, self.threads))
+        network = EngineNetwork.of(folded, self.runtime, self.threads, self.device)
+        object.__setattr__(self, "network", network)
 
     @property
     def config(self) -> Config:
@@ -93,14 +98,17 @@ class Detector:
 
         The projection also learns from `projection_clips`, which may show anomalies; the energy
         model never sees them. `keep_best` rates the detector after every epoch, and the best one is
-        returned. `report` receives progress. `checkpoint` names a file to which the training state
-        is saved at intervals; `resume` continues from it. `compute` selects device, precision,
-        compilation and runtime. Requires the train extra.
+        returned; on the processor it has Ē_i and Var(E_i) of `RATED_WINDOWS` training windows, and
+        the one returned those of all. `report` receives progress. `checkpoint` names a file to
+        which the training state is saved at intervals; `resume` continues from it. `compute`
+        selects device, precision, compilation and runtime. Requires the train extra.
         """
         try:
             from stepvad.model import training
+            from stepvad.model.device import torch_device
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
+        torch_device(compute.device)  # an error now, not after the projection
         if config.weigh_joints and not config.noise:
             clips = [*clips]
             config = replace(config, noise=measure_noise(t for clip in clips for t in clip.tracks))
@@ -112,12 +120,12 @@ class Detector:
                     hint="leave them out, or fit a single view",
                 )
             return _fit_views([*clips], config, report, compute)
-        fit = _Fit.start(clips, projection_clips, config, compute.runtime, report)
+        fit = _Fit.start(clips, projection_clips, config, compute, report)
         weights, epochs = training.train(
             training.TrainingSet(len(fit.windows.footage), fit.windows.batch, fit.digest),
             fit.config,
             report=report,
-            validate=keep_best and (lambda w, epochs: keep_best(fit.finish(w, epochs))),
+            validate=keep_best and (lambda w, epochs: keep_best(fit.rated(w, epochs))),
             checkpoint=(
                 None
                 if checkpoint is None
@@ -232,7 +240,8 @@ def _fit_views(clips: list[Clip], config: Config, report: Report, compute: Compu
         views.append(ViewModel(fitted.model, surprise, _usual(fitted, clips)))
     first = views[0].model
     joined = replace(first.config, views=tuple(view.model.config for view in views))
-    return Detector(replace(first, config=joined, views=tuple(views)), compute.runtime)
+    model = replace(first, config=joined, views=tuple(views))
+    return Detector(model, compute.runtime, device=compute.device)
 
 
 def rank_scores(fitted: Detector, held_out: Iterable[Clip]) -> SurpriseByAge:
@@ -264,7 +273,7 @@ class _Fit:
     config: Config
     digest: str
     """Digest of all training clips, including those used for the projection only."""
-    runtime: Runtime
+    compute: Compute
     report: Report
 
     @classmethod
@@ -273,7 +282,7 @@ class _Fit:
         clips: Iterable[Clip],
         projection_clips: Iterable[Clip] | None,
         config: Config,
-        runtime: Runtime,
+        compute: Compute,
         report: Report,
     ) -> _Fit:
         """Read the clips and learn π from them (Eq. 6)."""
@@ -281,20 +290,35 @@ class _Fit:
         if projection_clips is not None:
             parts.append(Footage.read(projection_clips, parts[0].config, parts[0].skeleton))
         config = projection.resolve(parts[0].config, parts[0].skeleton)
-        space = projection.fit_space(parts, config, report)
+        space = projection.fit_space(parts, config, report, compute.device)
         digest = " ".join(part.digest for part in parts)
         windows = Projected.of(parts[0], space, config, report)
-        return cls(windows, config, digest, runtime, report)
+        return cls(windows, config, digest, compute, report)
 
     def finish(self, weights: Weights, epochs: int) -> Detector:
         """The detector with these weights."""
-        return Detector(self._model(weights, epochs), self.runtime)
+        model = self._model(weights, epochs, self.windows.batches("energies", self.report))
+        sample = next(self._sample(RANGE_WINDOWS))
+        ranges = fold(weights, self.config).measure_ranges(sample)
+        return self._detector(replace(model, ranges=ranges))
 
-    def _model(self, weights: Weights, epochs: int) -> Model:
-        """The model with Ē_i and Var(E_i) of these weights over all training windows (Eq. 8)."""
-        folded = fold(weights, self.config)
-        network = EngineNetwork.of(folded, self.runtime)
-        projected = self.windows.batches("energies", self.report)
+    def rated(self, weights: Weights, epochs: int) -> Detector:
+        """The detector to rate after an epoch: on the processor with statistics of a sample."""
+        sampled = is_cpu(self.compute.device)
+        windows = self._sample(RATED_WINDOWS) if sampled else self.windows.batches("energies")
+        return self._detector(self._model(weights, epochs, windows))
+
+    def _detector(self, model: Model) -> Detector:
+        return Detector(model, self.compute.runtime, device=self.compute.device)
+
+    def _model(
+        self, weights: Weights, epochs: int, projected: Iterable[NDArray[np.float32]]
+    ) -> Model:
+        """The model with Ē_i and Var(E_i) of these weights over training windows (Eq. 8)."""
+        compute = self.compute
+        network = EngineNetwork.of(
+            fold(weights, self.config), compute.runtime, device=compute.device
+        )
         moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()
         if not (E_var > SMALLEST).all():  # NaN compares false
@@ -310,11 +334,11 @@ class _Fit:
             E_mean=moments.mean,
             E_var=E_var,
             origin=self.windows.footage.origin(epochs),
-            ranges=folded.measure_ranges(self._sample()),
         )
 
-    def _sample(self) -> NDArray[np.float32]:
-        """π(x) of evenly spaced training windows."""
+    def _sample(self, windows: int) -> Iterator[NDArray[np.float32]]:
+        """Yield π(x) of at most this many training windows, evenly spaced."""
         n = len(self.windows.footage)
-        rows = np.linspace(0, n, min(n, RANGE_WINDOWS), endpoint=False).astype(np.int64)
-        return self.windows.batch(rows)[0]
+        rows = np.linspace(0, n, min(n, windows), endpoint=False).astype(np.int64)
+        for first in range(0, len(rows), BATCH):
+            yield self.windows.batch(rows[first : first + BATCH])[0]

@@ -139,7 +139,7 @@ def learn(lessons: Lessons, student: Student, *, report: Report = silent) -> Det
         origin=replace(lessons.origin, distilled=True),
         ranges=fold(weights, config).measure_ranges(lessons.normal),
     )
-    return Detector(model, teacher.runtime, teacher.threads)
+    return replace(teacher, model=model)
 
 
 def _train(lessons: Lessons, student: Student, config: Config, report: Report) -> Energy:

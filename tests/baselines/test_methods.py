@@ -49,6 +49,7 @@ def test_a_name_decides_projection_and_network_and_nothing_else(
     config = baselines.variant(method, start)
     wanted: dict[Method, tuple[Projection, Network]] = {
         "step": ("pca", "modulated"),
+        "raw-modulated": ("raw", "modulated"),
         "raw": ("raw", "vanilla"),
         "vanilla": ("pca", "vanilla"),
         "autoencoder": ("autoencoder", "modulated"),
@@ -86,7 +87,7 @@ def test_the_same_seed_gives_the_same_bytes(
 def test_score_matching_methods_are_detectors_with_the_projection_of_their_name(
     fitted: dict[Method, Fitted],
 ) -> None:
-    kinds = {"step": PCSpace, "raw": PCSpace, "vanilla": PCSpace}
+    kinds = dict.fromkeys(("step", "raw-modulated", "raw", "vanilla"), PCSpace)
     for method in METHODS:
         detector = fitted[method]
         if isinstance(detector, Detector):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,16 @@ from stepvad.baselines import DistanceDetector
 from stepvad.benchmark import experiment as module
 from stepvad.benchmark import sweep as sweeps
 from stepvad.benchmark.datasets import Dataset, open_dataset
-from stepvad.benchmark.experiment import Experiment, without_unsure
+from stepvad.benchmark.experiment import Experiment, Jittered, without_unsure
 from stepvad.benchmark.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError
+from stepvad.model.footage import score_clip
+from stepvad.model.scoring import WindowScores
 from stepvad.poses import Clip, Track
+from stepvad.skeletons import Skeleton
+from stepvad.windows import Windows
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 DISTANCE = Experiment(method="mahalanobis", config=TINY)
@@ -212,3 +216,44 @@ def test_what_no_fit_can_do_is_refused() -> None:
             Experiment(drop_below=wrong)
     with pytest.raises(ConfigError, match="fit_on: expected different directories, got a, b, a"):
         Experiment(fit_on=("a", "b", "a"))
+
+
+@dataclass
+class Listener:
+    """A fitted method that keeps the windows it is given."""
+
+    fitted: DistanceDetector
+    heard: list[Windows] = field(default_factory=list)
+
+    @property
+    def config(self) -> Config:
+        return self.fitted.config
+
+    @property
+    def skeleton(self) -> Skeleton:
+        return self.fitted.skeleton
+
+    def score_windows(self, windows: Windows) -> WindowScores:
+        self.heard.append(windows)
+        return self.fitted.score_windows(windows)
+
+
+def test_jitter_is_independent_in_every_frame_joint_axis_window_and_clip(people: Path) -> None:
+    dataset = open_dataset(people)
+    fitted = DISTANCE.fit(dataset)
+    assert isinstance(fitted, DistanceDetector)
+    clip = next(iter(dataset.train_clips()))
+    noises = []
+    for named in (clip, replace(clip, name="another")):
+        calm, noisy = Listener(fitted), Listener(fitted)
+        score_clip(named, fitted.config, fitted.skeleton, calm.score_windows)
+        Jittered(noisy, 0.2).score(named)  # type: ignore[arg-type]
+        pairs = zip(noisy.heard, calm.heard, strict=True)
+        noises.append(np.concatenate([(one.x - two.x) / 0.2 for one, two in pairs]))
+    noise, other = noises
+    assert noise.std() == pytest.approx(1.0, abs=0.02)
+    assert noise.mean() == pytest.approx(0.0, abs=0.02)
+    assert np.corrcoef(noise.ravel(), other.ravel())[0, 1] == pytest.approx(0.0, abs=0.02)
+    for axis in range(noise.ndim):  # windows, coordinates, joints, frames
+        one, two = (np.delete(noise, end, axis).ravel() for end in (0, -1))
+        assert np.corrcoef(one, two)[0, 1] == pytest.approx(0.0, abs=0.02), axis

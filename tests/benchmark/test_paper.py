@@ -19,6 +19,8 @@ from stepvad.benchmark.paper import FIGURES, Cell, Figure
         (Cell("ubnormal", metric="ap"), "91.6"),
         (Cell("shanghaitech", "hr", metric="ap"), "85.2"),
         (Cell("ubnormal", method="raw", T=32, confidence=False), "70.6"),
+        (Cell("ubnormal", method="raw-modulated"), "81.3"),
+        (Cell("ubnormal", method="raw-modulated", T=32), "73.1"),
         (Cell("ubnormal", T=24, K=128), "89.2"),
         (Cell("shanghaitech", method="vanilla"), "85.6"),
         (Cell("ubnormal", drop_below=0.4), "85.9"),

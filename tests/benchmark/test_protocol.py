@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -307,3 +308,26 @@ def test_the_frames_behind_a_row_know_their_clip_and_class(clips: list[ScoredCli
     assert found.classes["fall"].tolist() == [False, False, True, False, True, False]
     # normal 1 5, 0: the run's 2 beats two of three, the falls' 4 and 3 do as well
     assert found.by_class() == pytest.approx({"run": 2 / 3, "fall": 2 / 3})
+
+
+@pytest.mark.parametrize("smoothing", get_args(scoring.Smoothing))
+def test_smoothing_ends_at_the_borders_of_a_clip(smoothing: scoring.Smoothing) -> None:
+    """Both clips have a score in every frame, high in one and low in the other."""
+    loud, calm = ([(1, frame, A) for frame in range(8)] for A in (9.0, 1.0))
+    pair = [
+        ScoredClip(scores(name, 8, rows), labels([0, 1] * 4), np.ones(8, np.int64))
+        for name, rows in (("loud", loud), ("calm", calm))
+    ]
+    street = Dataset("street", list, list, {}, {}, 0.0, 3.0, smoothing)
+    found = frame_scores(pair, street, FrameView(smoothed=True))
+    np.testing.assert_allclose(found.score, [[9.0] * 8 + [1.0] * 8], rtol=1e-6)
+
+
+def test_a_person_is_smoothed_by_one_width_and_frames_by_the_other() -> None:
+    spike = [(1, frame, 9.0 * (frame == 4)) for frame in range(9)]
+    steady = [(2, frame, 1.0) for frame in range(9)]
+    clip = ScoredClip(scores("pair", 9, spike + steady), labels([0] * 8 + [1]), np.full(9, 2))
+    street = Dataset("street", list, list, {}, {}, 1.0, 2.0, "filled")
+    smoothed = gaussian_filter1d(np.array([0, 0, 0, 0, 9, 0, 0, 0, 0], np.float32), 1.0)
+    expected = gaussian_filter1d(np.maximum(smoothed, 1.0), 2.0)
+    np.testing.assert_allclose(frame_scores([clip], street).score[0], expected, rtol=1e-5)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepvad import baselines
 from stepvad.benchmark import studies
 from stepvad.benchmark.datasets import open_dataset
 from stepvad.benchmark.intervals import difference
@@ -46,7 +47,8 @@ def test_the_grid_stops_at_the_rank_and_raw_coordinates_have_no_components() -> 
     assert [label for label in listed if "T = 1," in label or label.endswith("T = 1")] == [
         "STEP, T = 1, K = 16",
         "PCA/kNN times confidence, T = 1, K = 16",
-        "raw coordinates times confidence, T = 1",
+        "STEP without PCA, T = 1",
+        "raw coordinates (MULDE) times confidence, T = 1",
     ]
     both = [listed[f"STEP, T = 12, K = {K}"].experiments[0].config for K in (16, 48)]
     assert [(one.T, one.K) for one in both] == [(12, 16), (12, 48)]
@@ -58,8 +60,19 @@ def test_a_study_of_several_methods_may_leave_some_out() -> None:
     some = replace(scope(T=(4,)), methods=("knn", "raw"))
     assert [case.method for case in cases("grid", some).values()] == ["knn", "raw"]
     assert {case.method for case in cases("jitter", some).values()} == {"knn", "raw"}
-    with pytest.raises(ConfigError, match="methods: expected some of step, raw, knn, got magic"):
+    with pytest.raises(ConfigError, match="some of step, raw-modulated, raw, knn, got magic"):
         replace(some, methods=("magic",))
+
+
+def test_raw_coordinates_are_studied_with_the_network_of_step_and_with_that_of_mulde() -> None:
+    given = scope(T=(12,))
+    for study in ("grid", "training", "confidence", "jitter"):
+        networks = {
+            case.method: baselines.variant(one.method, one.config).network
+            for case in cases(study, given).values()
+            for one in case.experiments[:1]
+        }
+        assert (networks["raw-modulated"], networks["raw"]) == ("modulated", "vanilla")
 
 
 def test_components_change_one_thing_each() -> None:
@@ -91,7 +104,7 @@ def test_aggregations_and_noise_share_the_fits_of_one_method() -> None:
     assert listed["sum: backtrack, smoothed"].placement == "backtrack"
     noisy = cases("jitter", scope())
     fits = {one.fitting for case in noisy.values() for one in case.experiments}
-    assert len(fits) == 2 + 2 + 1  # two seeds of STEP and of raw coordinates, kNN has none
+    assert len(fits) == 2 + 2 + 2 + 1  # two seeds of STEP and of both on raw coordinates
 
 
 def test_transfer_fits_elsewhere_and_on_all() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from stepvad import executors
 from stepvad.benchmark.sweep import SweepTask
@@ -114,6 +115,40 @@ def test_a_dry_run_tells_and_does_nothing(
     assert " ms a step, " in measured
     assert "the 20 runs to do, one after the other, " in takes
     assert "--device cuda" in advice[0]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_open_choices_and_the_precision_are_told(
+    stepvad: Command, layouts: Path, tmp_path: Path, here: None
+) -> None:
+    words = ("benchmark", "reproduce", "ubnormal", "--data", layouts / "UBnormal", *SMALL)
+    run = stepvad(*words, "--results", tmp_path, "--runs", "1", "--precision", "bfloat16")
+    assert run.code == 0, run.err
+    told = " ".join(run.err.split())
+    assert "choices that the paper leaves open: large products of the training in bfloat16" in told
+    assert "rated by one validation window in 4" in told
+    assert all(file.stem.endswith("-bfloat16") for file in tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_one_sentence(
+    stepvad: Command, layouts: Path, people: Path, tmp_path: Path
+) -> None:
+    data = layouts / "MSAD"
+    results = ("--results", tmp_path / "r")
+    for words in (
+        ("benchmark", "reproduce", "msad", "--data", data, *SMALL, *results),
+        ("benchmark", "reproduce", "msad", "--data", data, *SMALL, "--dry-run"),
+        ("fit", people / "pose" / "train", "-o", tmp_path / "m.safetensors"),
+    ):
+        run = stepvad(*words, "--device", "cuda")
+        assert run.code == 1
+        told = " ".join(run.err.split())
+        assert (
+            "error: device: expected one that torch can compute on here (cpu), got 'cuda'" in told
+        )
+        assert "hint: " in run.err
+        assert "Traceback" not in run.err
     assert [*tmp_path.iterdir()] == []
 
 

@@ -122,7 +122,10 @@ def test_jitter_is_gaussian_noise_of_its_size_before_every_block() -> None:
     calm_first, _, first, second = seen
     assert (first - calm_first).std().item() == pytest.approx(0.1, rel=0.02)
     assert (first - calm_first).mean().item() == pytest.approx(0, abs=0.002)
-    assert (second - f.blocks[0](first, sigma)).std().item() == pytest.approx(0.1, rel=0.02)
+    again = second - f.blocks[0](first, sigma)
+    assert again.std().item() == pytest.approx(0.1, rel=0.02)
+    both = torch.stack([(first - calm_first).ravel(), again.ravel()])
+    assert torch.corrcoef(both)[0, 1].item() == pytest.approx(0, abs=0.02)  # drawn for each block
 
 
 def test_weight_shapes_are_those_of_the_network() -> None:

@@ -20,6 +20,7 @@ from stepvad.model.folded import weight_shapes
 from stepvad.model.footage import Footage
 from stepvad.model.modelfile import Space, space_tensors
 from stepvad.model.pcspace import PCSpace
+from stepvad.model.projection import Projected
 from stepvad.model.training import TrainingSet
 from stepvad.poses import Clip, Track
 from stepvad.progress import Progress, silent
@@ -100,8 +101,9 @@ def test_an_autoencoder_is_shown_the_windows_of_all_parts_by_their_number(
         numbers: int,
         config: Config,
         report: object,
+        device: str,
     ) -> Encoder:
-        assert (n_windows, numbers) == (len(x), D)
+        assert (n_windows, numbers, device) == (len(x), D, "cpu")
         shown.extend([batch(rows), batch(rows[:2]), batch(rows[4:])])
         return autoencoder.Autoencoder(D, config.K, variational=False).eval().encoder()
 
@@ -166,6 +168,25 @@ def test_the_energy_model_is_trained_on_the_normal_clips_alone(
     ).astype(np.float64)
     np.testing.assert_allclose(detector.model.E_mean, energies.mean(axis=0), rtol=1e-5)
     np.testing.assert_allclose(detector.model.E_var, energies.var(axis=0), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_confidence_weighs_the_training_windows_unless_it_is_switched_off(
+    walkers: list[Clip], kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projection, "KEPT_BYTES", projection.KEPT_BYTES if kept else 0)
+    weights = {}
+    for confidence in (True, False):
+        config = replace(CONFIG, confidence=confidence)
+        footage = Footage.read(walkers[:1], config)
+        space = projection.fit_space([footage], config)
+        windows = Projected.of(footage, space, config)
+        assert (windows.kept is not None) == kept
+        weights[confidence] = windows.batch(slice(0, 50))[1]
+    c = cut(walkers[0], CONFIG, STEP18)[0].windows(slice(0, 50)).c
+    assert c.std() > 0
+    np.testing.assert_array_equal(weights[True], c)
+    np.testing.assert_array_equal(weights[False], np.ones(50))
 
 
 def test_a_checkpoint_of_other_projection_clips_is_not_resumed(

@@ -61,12 +61,15 @@ def load_with_digest(path: Path | str) -> tuple[Fitted, str]:
 def variant(method: Method, config: Config) -> Config:
     """The settings with projection and network replaced by those of a method.
 
-    `raw` is MULDE: score matching on raw coordinates with a plain MLP. `vanilla` is STEP with that
-    network. `autoencoder` and `vae` are STEP with another projection. Distances keep all settings.
+    `raw-modulated` is STEP without PCA. `raw` is MULDE: score matching on raw coordinates with a
+    plain MLP. `vanilla` is STEP with that network. `autoencoder` and `vae` are STEP with another
+    projection. Distances keep all settings.
     """
     match method:
         case "step":
             return replace(config, projection="pca", network="modulated")
+        case "raw-modulated":
+            return replace(config, projection="raw", network="modulated")
         case "raw":
             return replace(config, projection="raw", network="vanilla")
         case "vanilla":
@@ -81,10 +84,14 @@ def method_of(fitted: Fitted) -> Method:
     """The name of a fitted method."""
     if isinstance(fitted, DistanceDetector):
         return fitted.method
-    config = fitted.config
-    if config.projection != "pca":
-        return config.projection
-    return "vanilla" if config.network == "vanilla" else "step"
+    plain = fitted.config.network == "vanilla"
+    match fitted.config.projection:
+        case "pca":
+            return "vanilla" if plain else "step"
+        case "raw":
+            return "raw" if plain else "raw-modulated"
+        case encoder:
+            return encoder
 
 
 def is_distance(method: Method) -> TypeGuard[DistanceMethod]:

@@ -39,6 +39,11 @@ VARIANTS: Mapping[str, tuple[Experiment, str]] = {
     ),
     "step-unwhitened": (Experiment(config=Config(whiten=False)), "STEP without whitening"),
     "vanilla": (Experiment(method="vanilla"), "STEP with a plain MLP"),
+    "raw-modulated": (Experiment(method="raw-modulated"), "STEP without PCA"),
+    "raw-modulated-unweighted": (
+        Experiment(method="raw-modulated", config=Config(confidence=False)),
+        "STEP without PCA and confidence",
+    ),
     "raw": (Experiment(method="raw"), "raw coordinates (MULDE) times confidence"),
     "raw-unweighted": (
         Experiment(method="raw", config=Config(confidence=False)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -14,8 +14,8 @@ import numpy as np
 
 from stepvad import baselines
 from stepvad.baselines import Fitted, Method
-from stepvad.benchmark import protocol
 from stepvad.benchmark.datasets import Dataset, open_dataset
+from stepvad.benchmark.validation import validation_auroc
 from stepvad.config import BEFORE, Aggregation, Compute, Config, View
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
@@ -117,11 +117,12 @@ class Experiment:
         if self.views:
             clips = known = self._known_rate([*clips])
             checkpoint, config = None, config.with_views(self.views, known[0].rate())
+        chosen_on = dataset.validation_set() if self.best_on_validation else None
         return Detector.fit(
             clips,
             config,
             projection_clips=_validation_clips(dataset) if self.anomalies else None,
-            keep_best=validation_auroc(dataset) if self.best_on_validation else None,
+            keep_best=None if chosen_on is None else validation_auroc(chosen_on),
             report=report,
             checkpoint=checkpoint,
             resume=checkpoint is not None and checkpoint.exists(),
@@ -180,21 +181,6 @@ class Jittered:
             return self.fitted.score_windows(replace(windows, x=windows.x + self.jitter * noise))
 
         return score_clip(clip, self.config, self.fitted.skeleton, score_windows)
-
-
-def validation_auroc(dataset: Dataset) -> Callable[[Detector], float]:
-    """A function that rates a detector by online smoothed AUROC on the validation clips.
-
-    The clips are read once.
-    """
-    validation = dataset.validation_set()
-    clips = [*validation.test()]
-    kept = replace(validation, test=lambda: clips)
-
-    def rate(detector: Detector) -> float:
-        return protocol.frame_scores(protocol.score_clips(detector, kept), kept).measure("auroc")
-
-    return rate
 
 
 def _validation_clips(dataset: Dataset) -> Iterator[Clip]:

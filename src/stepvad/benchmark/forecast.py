@@ -11,11 +11,13 @@ from statistics import median
 import numpy as np
 
 from stepvad.benchmark.datasets import Dataset
+from stepvad.benchmark.validation import EVERY
 from stepvad.config import Compute, Config
+from stepvad.detector import RATED_WINDOWS
 from stepvad.errors import MissingExtraError
 from stepvad.model.folded import Weights, fold
 from stepvad.model.footage import BATCH, Footage
-from stepvad.model.runtime import EngineNetwork
+from stepvad.model.runtime import EngineNetwork, is_cpu
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
@@ -38,7 +40,9 @@ class Forecast:
     train: DatasetPart
     test: DatasetPart
     validation: DatasetPart | None
-    """Clips scored after every epoch, together with all training windows."""
+    """Clips that rate every epoch."""
+    rated_windows: int
+    """Windows scored after every epoch: of these clips, and of the training for its statistics."""
     epochs: int
     steps_per_epoch: int
     step_s: float
@@ -60,10 +64,8 @@ class Forecast:
 
     @property
     def scored_windows(self) -> int:
-        """Windows scored in one training, for its statistics: once, or also after every epoch."""
-        if self.validation is None:
-            return self.train.windows
-        return self.epochs * (self.train.windows + self.validation.windows) + self.train.windows
+        """Windows scored in one training: after every epoch, and once for its statistics."""
+        return self.epochs * self.rated_windows + self.train.windows
 
     def run_s(self, looks: int) -> float:
         """Seconds of one run: the training, and `looks` passes over the test clips."""
@@ -102,12 +104,22 @@ def forecast(
         train=DatasetPart(footage.n_clips, len(footage)),
         test=test,
         validation=validation,
+        rated_windows=_rated_windows(len(footage), validation, compute),
         epochs=config.epochs,
         steps_per_epoch=steps_per_epoch,
         step_s=step_s,
-        window_s=_seconds_per_window(footage, weights, config),
+        window_s=_seconds_per_window(footage, weights, config, compute),
         has_cuda=training.has_cuda(),
     )
+
+
+def _rated_windows(train: int, validation: DatasetPart | None, compute: Compute) -> int:
+    """Windows scored to rate one epoch; a sample of them on the processor."""
+    if validation is None:
+        return 0
+    if not is_cpu(compute.device):
+        return train + validation.windows
+    return min(train, RATED_WINDOWS) + math.ceil(validation.windows / EVERY)
 
 
 def _part(clips: Iterable[Clip], config: Config) -> DatasetPart:
@@ -115,9 +127,12 @@ def _part(clips: Iterable[Clip], config: Config) -> DatasetPart:
     return DatasetPart(len(found), len(Footage.read(found, config)))
 
 
-def _seconds_per_window(footage: Footage, weights: Weights, config: Config) -> float:
+def _seconds_per_window(
+    footage: Footage, weights: Weights, config: Config, compute: Compute
+) -> float:
     """Seconds to cut a window and compute its energies, median of a few batches."""
-    network, seconds = EngineNetwork.of(fold(weights, config)), []
+    folded, seconds = fold(weights, config), []
+    network = EngineNetwork.of(folded, compute.runtime, device=compute.device)
     rng = np.random.default_rng(0)
     for _ in range(TIMED_BATCHES + 1):
         started = time.perf_counter()

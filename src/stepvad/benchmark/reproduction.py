@@ -15,9 +15,11 @@ from stepvad.benchmark.intervals import Spread
 from stepvad.benchmark.paper import FIGURES, Cell, Figure, PaperDataset
 from stepvad.benchmark.protocol import ScoredClip
 from stepvad.benchmark.runs import ExperimentRun
-from stepvad.config import Config
+from stepvad.benchmark.validation import EVERY
+from stepvad.config import Compute, Config
 from stepvad.errors import ConfigError, DataError
 from stepvad.formats.labels import find
+from stepvad.model.runtime import is_cpu
 from stepvad.progress import Progress, Report, silent
 
 RUNS = 20
@@ -87,6 +89,38 @@ def deviations(name: PaperDataset, settings: Config, runs: int, dataset: Dataset
     if len(dataset.labels) != SETUPS[name].test_clips:
         found.append(f"test clips {len(dataset.labels)} instead of {SETUPS[name].test_clips}")
     return found
+
+
+def open_choices(
+    name: PaperDataset, settings: Config, dataset: Dataset, compute: Compute
+) -> list[str]:
+    """Choices that the paper leaves open, as this run makes them; the paper map has them all."""
+    from stepvad.model import autoencoder
+    from stepvad.model.gradient import training_precision
+
+    precision = training_precision(settings, compute)
+    joints = "by the others" if settings.missing == "body" else "in the middle of the others"
+    found = [
+        f"large products of the training in {precision}, all else in float32",
+        f"gaps of up to {settings.T} frames filled linearly",
+        "neck in the middle of the shoulders",
+        f"joints that were not found placed {joints}",
+        "confidences clipped to 0 to 1, nan as 0",
+        f"both axes divided by the deviation of y, at least {settings.spread_floor:g} of that of x",
+        "every window of a track kept" + (" but the last" if settings.drop_last_window else ""),
+        f"block jitter {settings.block_jitter:g}",
+        "frames without a score at the lowest of all minus 1",
+        f"smoothed {'after' if dataset.smoothing == 'filled' else 'before'} that, with "
+        f"σ = {dataset.person_sigma:g} along a person and {dataset.frame_sigma:g} over frames",
+    ]
+    if SETUPS[name].best_on_validation:
+        sample = f", rated by one validation window in {EVERY}" if is_cpu(compute.device) else ""
+        found.append(f"all {settings.epochs} epochs trained and the best kept{sample}")
+    return [
+        *found,
+        f"of methods beside STEP: kNN times confidence, autoencoders of {autoencoder.HIDDEN} "
+        f"hidden units, VAE with its divergence times {autoencoder.KL_WEIGHT:g}",
+    ]
 
 
 def check(name: PaperDataset, root: Path) -> None:

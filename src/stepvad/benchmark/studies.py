@@ -22,7 +22,9 @@ from stepvad.model.scoring import Placement
 from stepvad.plots.curves import Scale
 from stepvad.progress import Progress, Report, silent
 
-METHODS = ("step", "raw", "knn")
+METHODS = ("step", "raw-modulated", "raw", "knn")
+UNPROJECTED = ("raw-modulated", "raw")
+"""Methods on raw coordinates, which have no K: STEP's network (Table 2, *no PCA*) and MULDE's."""
 ONLINE = FrameView(smoothed=False)
 AGGREGATIONS: tuple[Aggregation, ...] = ("max", "sum", "top2", "top3")
 PROTOCOLS: Mapping[str, Placement] = {"online": "latest", "backtrack": "backtrack"}
@@ -183,7 +185,7 @@ def _line(
 
 
 def grid(scope: Scope, _: Path) -> Iterator[StudyCase]:
-    """STEP, raw coordinates and kNN over T and K; raw coordinates have no K."""
+    """STEP, raw coordinates with either network, and kNN over T and K; raw ones have no K."""
     for T in scope.T:
         per_frame, lost = RANK
         K_of_T = [K for K in scope.K if per_frame * T - lost >= K] or [per_frame * T - lost]
@@ -203,16 +205,16 @@ def grid(scope: Scope, _: Path) -> Iterator[StudyCase]:
                     x=T,
                     K=K,
                 )
-        if "raw" not in scope.methods:
-            continue
-        yield StudyCase(
-            label=f"raw coordinates times confidence, T = {T}",
-            method="raw",
-            experiments=scope.of("raw", T=T, K=K_of_T[0]),
-            beside=step,
-            line="raw coordinates times confidence",
-            x=T,
-        )
+        for name in (name for name in UNPROJECTED if name in scope.methods):
+            title = VARIANTS[name][1]
+            yield StudyCase(
+                label=f"{title}, T = {T}",
+                method=name,
+                experiments=scope.of(name, T=T, K=K_of_T[0]),
+                beside=step,
+                line=title,
+                x=T,
+            )
 
 
 def components(scope: Scope, _: Path) -> Iterator[StudyCase]:
@@ -246,7 +248,7 @@ def training(scope: Scope, _: Path) -> Iterator[StudyCase]:
         f", block jitter {BLOCK_JITTER}": {"block_jitter": BLOCK_JITTER},
     }
     lines = [("step", words, change) for words, change in changes.items()]
-    lines += [("raw", "", {}), ("knn", "", {})]
+    lines += [(name, "", {}) for name in (*UNPROJECTED, "knn")]
     for name, words, change in lines:
         if name not in scope.methods:
             continue

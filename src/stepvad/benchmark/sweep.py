@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from stepvad import executors
+from stepvad.baselines import Fitted
 from stepvad.benchmark import custom, protocol, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.experiment import Experiment
@@ -17,6 +18,7 @@ from stepvad.config import Compute
 from stepvad.detector import Detector
 from stepvad.executors import Executor
 from stepvad.files.atomic import remove_leftovers, replacing
+from stepvad.model.runtime import is_cpu
 from stepvad.progress import Progress, Report, silent
 
 
@@ -39,12 +41,17 @@ class SweepPlace:
 
     def file(self, experiment: Experiment, digest: str) -> Path:
         """Path of the result of an experiment on data with this digest."""
-        return self.results / f"{experiment.key(digest)}.parquet"
+        return self.results / f"{experiment.key(digest)}{self._precision}.parquet"
 
     def checkpoint(self, experiment: Experiment, digest: str) -> Path | None:
         """Path of the checkpoint of its training, or None without checkpoints."""
-        name = f"{experiment.fitting.key(digest)}.checkpoint"
+        name = f"{experiment.fitting.key(digest)}{self._precision}.checkpoint"
         return self.results / name if self.checkpoints else None
+
+    @property
+    def _precision(self) -> str:
+        """Part of a file's name: results in a precision that was asked for are kept apart."""
+        return "" if self.compute.precision == "auto" else f"-{self.compute.precision}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,8 @@ def sweep(
     capacity; data and results must be in directories that all its machines can access.
     """
     executors.check(executor, jobs)
+    if executor != "ray":  # whose machines may have other devices
+        _check_device(place.compute)
     dataset = place.open()
     digests = _digests(experiments, dataset)
     place.results.mkdir(parents=True, exist_ok=True)
@@ -90,6 +99,14 @@ def sweep(
         report(Progress("experiments", done, len(wanted)))
     clips = [*dataset.test_clips()]
     return [runs.read(file, clips) for file in files]
+
+
+def _check_device(compute: Compute) -> None:
+    """Reject a device that is not here before any process starts."""
+    if not is_cpu(compute.device):
+        from stepvad.model.device import torch_device
+
+        torch_device(compute.device)
 
 
 def _task(experiments: Sequence[Experiment], place: SweepPlace, digest: str) -> SweepTask:
@@ -150,6 +167,8 @@ def run_fit(task: SweepTask) -> int:
             "config": scorer.config.facts(),
             "windows": fitted.origin.windows,
             "runtime": fitted.network.engine if isinstance(fitted, Detector) else "numpy",
+            "device": fitted.device if isinstance(fitted, Detector) else "cpu",
+            "precision": _precision_of(fitted, task.place.compute),
             "fit_s": fit_s,
         }
         with replacing(task.place.file(experiment, task.digest)) as temporary:
@@ -157,6 +176,15 @@ def run_fit(task: SweepTask) -> int:
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     return len(task.experiments)
+
+
+def _precision_of(fitted: Fitted, compute: Compute) -> str:
+    """Precision of the large products of its training."""
+    if not isinstance(fitted, Detector):
+        return "float32"
+    from stepvad.model.gradient import training_precision
+
+    return training_precision(fitted.config, compute)
 
 
 def _facts(experiment: Experiment, digest: str) -> dict[str, object]:

@@ -30,7 +30,7 @@ from stepvad.config import Compute, Config
 if TYPE_CHECKING:
     from stepvad.benchmark.comparison import MethodResult
 
-METHODS = "step,raw,vanilla,knn,mahalanobis"
+METHODS = "step,raw-modulated,raw,vanilla,knn,mahalanobis"
 
 
 def compare(
@@ -67,11 +67,13 @@ def compare(
 ) -> None:
     """Fit methods on a data set's training clips and evaluate them on its test clips.
 
-    Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw, raw-unweighted,
-    autoencoder, autoencoder-anomalies, vae, vae-anomalies, pca-anomalies, knn, knn-5,
-    knn-unweighted, knn-unwhitened, mahalanobis, views. Trivial scores are always listed for
-    comparison: the number of people, the negative confidence, a random score, the speed of the
-    body, and its distance to places of training footage.
+    Besides STEP (step): step-unweighted, step-unwhitened, vanilla, raw-modulated,
+    raw-modulated-unweighted, raw, raw-unweighted, autoencoder, autoencoder-anomalies, vae,
+    vae-anomalies, pca-anomalies, knn, knn-5, knn-unweighted, knn-unwhitened, mahalanobis, views.
+    raw-modulated is STEP without PCA, raw is MULDE with confidence weights.
+
+    Trivial scores are always listed for comparison: the number of people, the negative confidence,
+    a random score, the speed of the body, and its distance to places of training footage.
 
         stepvad benchmark compare people results --methods step,raw,knn --seeds 1
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast, get_args
 import typer
 
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Device, FpsOption, ModelOutput
+from stepvad.cli.options import Device, FpsOption, ModelOutput, PrecisionName
 from stepvad.cli.poses import (
     FormatName,
     FormatOption,
@@ -56,6 +56,8 @@ MethodName = Annotated[
 ]
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
+RAW: tuple[Method, ...] = ("raw-modulated", "raw")
+"""Methods without a projection."""
 ProjectionPoses = Annotated[
     list[Path] | None,
     typer.Option(help="Extra poses, possibly abnormal, to fit the projection only."),
@@ -119,10 +121,7 @@ class ComputeOptions:
     """Where and how torch computes."""
 
     device: Device = "cpu"
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Precision of the large matrix products."),
-    ] = "auto"
+    precision: PrecisionName = "auto"
     compiled: Annotated[
         bool | None,
         typer.Option(
@@ -178,12 +177,12 @@ def fit(
     _refuse_idle(
         method,
         {
-            "--projection-poses": bool(training.projection_poses) and method in ("raw", *DISTANCES),
+            "--projection-poses": bool(training.projection_poses) and method in (*RAW, *DISTANCES),
             "--validation": training.validation is not None and method in DISTANCES,
             "--resume": training.resume and method in DISTANCES,
             "--views": model.views is not None and method != "step",
             "--neighbours": neighbours != 1 and method != "knn",
-            "--no-whiten": not model.whiten and method in ("raw", "mahalanobis"),
+            "--no-whiten": not model.whiten and method in (*RAW, "mahalanobis"),
         },
     )
     if model.views and (training.validation or training.resume or training.projection_poses):

@@ -27,7 +27,8 @@ PROFILES = {
 }
 METHODS: dict[Method, str] = {
     "step": "STEP: score matching in PC-space",
-    "raw": "raw: score matching on raw coordinates",
+    "raw-modulated": "raw-modulated: score matching on raw coordinates, STEP's network",
+    "raw": "raw: score matching on raw coordinates, plain network",
     "vanilla": "vanilla: score matching in PC-space, plain network",
     "autoencoder": "autoencoder: score matching on its latents",
     "vae": "vae: score matching on the latents of a variational autoencoder",

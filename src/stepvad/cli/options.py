@@ -38,7 +38,15 @@ FramePart = Annotated[
 ]
 Components = Annotated[int, typer.Option("--K", min=2, help="Principal components to keep.")]
 DataSeed = Annotated[int, typer.Option(min=0, help="The same seed gives the same files.")]
-Device = Annotated[str, typer.Option(help="Torch device: `cpu` or `cuda`.")]
+Device = Annotated[
+    str, typer.Option(help="Torch device that trains and scores: `cpu`, `cuda` or `cuda:1`.")
+]
+PrecisionName = Annotated[
+    Literal["auto", "float32", "bfloat16"],
+    typer.Option(
+        help="Precision of the large products of the training; `auto` is bfloat16 where it is fast."
+    ),
+]
 ModelOutput = Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")]
 TableFile = Annotated[
     Path | None, typer.Option("--table", help="Table file: .csv, otherwise Markdown.")

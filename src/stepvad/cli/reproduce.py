@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from stepvad.cli.options import Device, ExecutorName, FitJobsOption, TableFile
+from stepvad.cli.options import Device, ExecutorName, FitJobsOption, PrecisionName, TableFile
 from stepvad.cli.tables import write_table
 from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute
@@ -41,6 +41,7 @@ def reproduce(
     jobs: FitJobsOption = 1,
     executor: ExecutorName = "processes",
     device: Device = "cpu",
+    precision: PrecisionName = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would run and for how long, then exit.")
     ] = False,
@@ -65,7 +66,7 @@ def reproduce(
     400 epochs with the data set's learning rate, early stopping by validation AUROC on UBnormal,
     20 runs; every split, online and backtrack, raw and smoothed, four aggregations, AUROC and AP.
     A figure holds if ours is within 0.5 points or within the paper's standard deviation. Results
-    already in RESULTS are reused.
+    already in RESULTS are reused; those in a --precision other than auto are kept apart.
     """
     from stepvad.benchmark import reproduction
     from stepvad.benchmark.sweep import SweepPlace, sweep
@@ -76,7 +77,7 @@ def reproduce(
     settings = reproduction.config(name, epochs=epochs, width=width)
     experiments = reproduction.experiments(name, settings, runs)
     splits = reproduction.open_splits(name, data)
-    compute = Compute(device=device)
+    compute = Compute(device=device, precision=precision)
     place = SweepPlace(
         data=data,
         results=results or Path(f"{name}-results"),
@@ -85,6 +86,8 @@ def reproduce(
     )
     differs = reproduction.deviations(name, settings, runs, splits["full"])
     _say_what_differs(name, splits, differs)
+    choices = reproduction.open_choices(name, settings, splits["full"], compute)
+    say(f"choices that the paper leaves open: {'; '.join(choices)}")
     if dry_run:
         _foretell(name, place, experiments, runs)
         return

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference", "AP", "EER")
 NAMES = {
-    "grid": "STEP, raw coordinates and kNN over T and K.",
+    "grid": "STEP, raw coordinates with either network, and kNN over T and K.",
     "components": "STEP with one part changed at a time.",
     "training": "Shorter and longer trainings.",
     "aggregations": "Aggregations of the noise scales into one score, under every protocol.",
@@ -31,7 +31,7 @@ NAMES = {
     "transfer": "Fitted on one data set, measured on another; and fitted on all.",
     "views": "Several views of a window, each alone and joined; events found per false alarm.",
 }
-METHODS = "step,raw,knn"
+METHODS = "step,raw-modulated,raw,knn"
 StudyName = Literal[
     "grid",
     "components",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from stepvad.config import Config
+from stepvad.model.device import torch_device
 from stepvad.model.encoder import Encoder
 from stepvad.progress import Progress, Report
 
@@ -44,7 +45,7 @@ class Autoencoder(nn.Module):
         if not self.variational:
             return (self.decoder(z) - x).square().sum(dim=1).mean()
         mean, log_var = z.split(self.K, dim=1)
-        noise = torch.randn(mean.shape, generator=generator)
+        noise = torch.randn(mean.shape, generator=generator).to(mean.device)
         error = (self.decoder(mean + noise * (log_var / 2).exp()) - x).square().sum(dim=1)
         divergence = (mean.square() + log_var.exp() - 1 - log_var).sum(dim=1) / 2
         return (error + KL_WEIGHT * divergence).mean()
@@ -57,7 +58,7 @@ class Autoencoder(nn.Module):
         W_1 = self.hidden.weight * scale[:, None]
         b_1 = (self.hidden.bias - mean) * scale + self.norm.bias
         W_2, b_2 = self.latent.weight[: self.K], self.latent.bias[: self.K]
-        return Encoder(*(part.detach().numpy().copy() for part in (W_1, b_1, W_2, b_2)))
+        return Encoder(*(part.detach().cpu().numpy().copy() for part in (W_1, b_1, W_2, b_2)))
 
 
 def train(
@@ -66,11 +67,13 @@ def train(
     D: int,
     config: Config,
     report: Report,
+    device: str = "cpu",
 ) -> Encoder:
     """Train an autoencoder and return its encoder; `x(rows)` returns training windows `(n, D)`."""
+    where = torch_device(device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        net = Autoencoder(D, config.K, variational=config.projection == "vae")
+        net = Autoencoder(D, config.K, variational=config.projection == "vae").to(where)
     generator = torch.Generator().manual_seed(config.seed)
     optimiser = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
     per_epoch = max(n_windows // config.batch_size, 1)
@@ -82,7 +85,7 @@ def train(
         rows = order[batch * config.batch_size : (batch + 1) * config.batch_size]
         for group in optimiser.param_groups:
             group["lr"] = LEARNING_RATE * (1 + math.cos(math.pi * step / n_steps)) / 2
-        loss = net.loss(torch.from_numpy(x(rows)), generator)
+        loss = net.loss(torch.from_numpy(x(rows)).to(where), generator)
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

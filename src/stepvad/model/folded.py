@@ -22,6 +22,8 @@ Float32Array = NDArray[np.float32]
 Float = TypeVar("Float", np.float32, np.float64)
 Blocks = Callable[[Sequence[Float32Array]], Float32Array]
 """The signature of `Folded.blocks`, which a faster engine may replace."""
+Energies = Callable[[Float32Array], Float32Array]
+"""π(x) `(N, K)` to f_θ(π(x), σ_i) `(N, L)`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stepvad.config import Compute, Config
+from stepvad.config import Compute, Config, ProductPrecision
+from stepvad.model.device import has_bfloat16, torch_device
 from stepvad.model.dsm import Gradient
 from stepvad.model.energy import Block, Energy, PlainBlock
 
@@ -107,7 +107,8 @@ def fastest(config: Config, compute: Compute, n_steps: int) -> Gradient:
 
     Compiled code handles full batches only; a smaller last batch of an epoch runs uncompiled.
     """
-    plain: Gradient = partial(closed_form, precision=_precision(config, compute))
+    reduced = training_precision(config, compute) == "bfloat16"
+    plain: Gradient = partial(closed_form, precision=torch.bfloat16 if reduced else None)
     pays_off = n_steps * config.width >= COMPILED_FROM and shutil.which("c++") is not None
     if not (pays_off if compute.compiled is None else compute.compiled):
         return plain
@@ -122,15 +123,12 @@ def fastest(config: Config, compute: Compute, n_steps: int) -> Gradient:
     return gradient
 
 
-def _precision(config: Config, compute: Compute) -> torch.dtype | None:
+def training_precision(config: Config, compute: Compute) -> ProductPrecision:
+    """Precision of the large products of a training; all else is float32."""
     if compute.precision != "auto":
-        return torch.bfloat16 if compute.precision == "bfloat16" else None
-    if torch.device(compute.device).type == "cuda":
-        quick = torch.cuda.is_bf16_supported()
-    else:
-        known: Callable[[], dict[str, bool]] = getattr(torch.cpu, "get_capabilities", dict)
-        quick = known().get("amx_bf16", False)
-    return torch.bfloat16 if quick and config.width >= BFLOAT16_FROM else None
+        return compute.precision
+    quick = config.width >= BFLOAT16_FROM and has_bfloat16(torch_device(compute.device))
+    return "bfloat16" if quick else "float32"
 
 
 def _of_scale(at_scale: Tensor, block: Block, sigmas: Tensor) -> Tensor:

@@ -77,8 +77,10 @@ def resolve(config: Config, skeleton: Skeleton) -> Config:
     return config
 
 
-def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent) -> Space:
-    """Fit π to all windows of all parts (Eq. 6), as the settings specify."""
+def fit_space(
+    parts: Sequence[Footage], config: Config, report: Report = silent, device: str = "cpu"
+) -> Space:
+    """Fit π to all windows of all parts (Eq. 6); an autoencoder is trained on `device`."""
     D = math.prod(view_shape(config, parts[0].skeleton.V))
     match config.projection:
         case "raw":
@@ -90,10 +92,12 @@ def fit_space(parts: Sequence[Footage], config: Config, report: Report = silent)
                 whitening=config.whitened,
             )
         case "autoencoder" | "vae":
-            return _fit_encoder(parts, D, config, report)
+            return _fit_encoder(parts, D, config, report, device)
 
 
-def _fit_encoder(parts: Sequence[Footage], D: int, config: Config, report: Report) -> Encoder:
+def _fit_encoder(
+    parts: Sequence[Footage], D: int, config: Config, report: Report, device: str
+) -> Encoder:
     """An encoder whose latents are whitened over the windows it was trained on."""
     try:
         from stepvad.model import autoencoder
@@ -111,7 +115,7 @@ def _fit_encoder(parts: Sequence[Footage], D: int, config: Config, report: Repor
             hint="choose a smaller K or fit on more footage",
         )
     encoder = autoencoder.train(
-        lambda rows: _numbered(parts, rows, D), n_windows, D, config, report
+        lambda rows: _numbered(parts, rows, D), n_windows, D, config, report, device
     )
     if not config.whiten:
         return encoder

@@ -18,6 +18,7 @@ from torch import Tensor
 from stepvad.config import Compute, Config
 from stepvad.errors import DataError, ModelFileError, StepvadError
 from stepvad.model import dsm, gradient, modelfile
+from stepvad.model.device import torch_device
 from stepvad.model.dsm import Gradient
 from stepvad.model.energy import Energy
 from stepvad.model.folded import Weights
@@ -77,7 +78,8 @@ class TrainingState:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             f, ema = Energy(config), Energy(config).requires_grad_(False)
-        f, ema = f.to(compute.device), ema.to(compute.device)
+        device = torch_device(compute.device)
+        f, ema = f.to(device), ema.to(device)
         ema.load_state_dict(f.state_dict())
         optimiser = torch.optim.AdamW(
             f.parameters(),

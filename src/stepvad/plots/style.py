@@ -47,6 +47,8 @@ LOOKS: Mapping[str, LineStyle] = {
     "pca-anomalies": LineStyle(BLUE, "--", "d"),
     "views": LineStyle(BLUE, "-", "*"),
     "vanilla": LineStyle(SKY, "-", "p"),
+    "raw-modulated": LineStyle(VERMILION, "--", "D"),
+    "raw-modulated-unweighted": LineStyle(VERMILION, "-.", "D"),
     "raw": LineStyle(VERMILION, "-", "s"),
     "raw-unweighted": LineStyle(VERMILION, ":", "s"),
     "knn": LineStyle(GREEN, "-", "o"),

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import get_args
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stepvad.config import Engine, Runtime
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
-from stepvad.model.folded import Blocks, Folded
+from stepvad.model.folded import Blocks, Energies, Folded
 from stepvad.model.runtime.engines import EnginePrecision
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Runtime",
     "available",
     "choose",
+    "is_cpu",
     "precision_of",
     "threads_of",
     "usable",
@@ -49,32 +50,41 @@ class EngineNetwork:
     engine: Engine
     threads: int
     """Threads per call; numpy and torch use their own process-wide number instead."""
-    blocks: Blocks
+    device: str
+    """Torch device; engines other than torch's compute on the processor."""
+    compute: Energies
 
     @classmethod
     def of(
-        cls, folded: Folded, runtime: Runtime = "auto", threads: int | None = None
+        cls,
+        folded: Folded,
+        runtime: Runtime = "auto",
+        threads: int | None = None,
+        device: str = "cpu",
     ) -> EngineNetwork:
-        """Load the network into the engine that `runtime` names or selects."""
-        engine, number = choose(runtime, width=len(folded.head)), threads_of(threads)
-        log.info("scoring with %s, threads: %d", engine, number)
-        return cls(folded, engine, number, _blocks(folded, engine, number))
+        """Load the network into the engine that `runtime` names or selects for a device."""
+        engine, number = choose(runtime, width=len(folded.head), device=device), threads_of(threads)
+        where = "" if is_cpu(device) else f" on {device}"
+        log.info("scoring with %s%s, threads: %d", engine, where, number)
+        return cls(folded, engine, number, device, _energies(folded, engine, number, device))
 
     def energies(self, pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
         """f_θ(π(x), σ_i), `(N, L)`, from π(x) `(N, K)`."""
-        return self.folded.energies(pi_x, self.blocks)
+        return self.compute(pi_x)
 
-    def __reduce__(self) -> tuple[Callable[..., EngineNetwork], tuple[Folded, Engine, int]]:
+    def __reduce__(self) -> tuple[Callable[..., EngineNetwork], tuple[Folded, Engine, int, str]]:
         """Pickle the weights, not the engine: each process creates its own."""
-        return EngineNetwork.of, (self.folded, self.engine, self.threads)
+        return EngineNetwork.of, (self.folded, self.engine, self.threads, self.device)
 
 
-def choose(runtime: Runtime, *, width: int) -> Engine:
-    """The engine to score with.
+def choose(runtime: Runtime, *, width: int, device: str = "cpu") -> Engine:
+    """The engine to score with; torch on a device other than the processor.
 
     `auto` gives the same scores on every machine: ONNX Runtime in float32, which the base
-    installation includes. `fastest` uses bfloat16 where the processor multiplies it.
+    installation includes. `fastest` uses bfloat16 where the processor or device multiplies it.
     """
+    if not is_cpu(device):
+        return _on_device(runtime, width, device)
     if runtime == "auto":
         return "onnxruntime" if usable("onnxruntime") else "numpy"
     if runtime == "fastest":
@@ -87,6 +97,24 @@ def choose(runtime: Runtime, *, width: int) -> Engine:
     if not usable(runtime):
         raise _refusal(runtime)
     return runtime
+
+
+def is_cpu(device: str) -> bool:
+    """Whether a torch device is the processor."""
+    return device.partition(":")[0] == "cpu"
+
+
+def _on_device(runtime: Runtime, width: int, device: str) -> Engine:
+    """The engine for a device: torch is the only one that computes there."""
+    if runtime in ("torch", "torch-bfloat16"):
+        return runtime
+    if runtime not in ("auto", "fastest"):
+        raise ConfigError(
+            f"runtime: expected torch for the device {device}, got {runtime!r}",
+            hint="take 'auto', or the device cpu",
+        )
+    wide = runtime == "fastest" and width >= REDUCED_FROM
+    return "torch-bfloat16" if wide and _has_bfloat16("torch", device) else "torch"
 
 
 def usable(engine: Engine) -> bool:
@@ -130,15 +158,15 @@ def _refusal(engine: Engine) -> StepvadError:
 
 
 @cache
-def _has_bfloat16(library: str) -> bool:
-    """Whether the processor multiplies bfloat16; cached because importing the library is slow."""
+def _has_bfloat16(library: str, device: str = "cpu") -> bool:
+    """Whether a device multiplies bfloat16; cached because importing the library is slow."""
     if library == "openvino":
         from stepvad.model.runtime.engines import openvino_has_bfloat16
 
         return openvino_has_bfloat16()
-    from stepvad.model.runtime.torch_engine import torch_has_bfloat16
+    from stepvad.model.device import has_bfloat16, torch_device
 
-    return torch_has_bfloat16()
+    return has_bfloat16(torch_device(device))
 
 
 def precision_of(engine: Engine) -> EnginePrecision:
@@ -146,6 +174,14 @@ def precision_of(engine: Engine) -> EnginePrecision:
     if "bfloat16" in engine:
         return "bfloat16"
     return "int8" if "int8" in engine else "float32"
+
+
+def _energies(folded: Folded, engine: Engine, threads: int, device: str) -> Energies:
+    if is_cpu(device):
+        return partial(folded.energies, blocks=_blocks(folded, engine, threads))
+    from stepvad.model.runtime.torch_engine import torch_energies
+
+    return torch_energies(folded, device, bfloat16=engine == "torch-bfloat16")
 
 
 def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
