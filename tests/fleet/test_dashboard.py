@@ -55,7 +55,7 @@ def test_compose_provisions_it_beside_prometheus() -> None:
 
 def test_a_counter_is_there_before_it_counts_and_shed_frames_are_late() -> None:
     counted = WorkerStats()
-    metrics = WorkerMetrics(counted, ScoringStats(), lambda: 0, lambda: 0, lambda: 0)
+    metrics = WorkerMetrics(counted, ScoringStats(), lambda: 0, lambda: 0, lambda: 0, lambda: 0)
     samples = {one.name: one.samples for one in metrics.collect()}
     left_out = {one.labels["reason"]: one.value for one in samples["stepvad_fleet_frames_left_out"]}
     assert left_out == dict.fromkeys(REASONS, 0)

@@ -25,6 +25,7 @@ from stepvad.fleet.wire import UnreadableError, encode_claim
 from stepvad.fleet.worker.checkpoint import ShardCheckpoint, ShardState
 from stepvad.fleet.worker.handover import Handover, handover_key
 from stepvad.fleet.worker.outgoing import Checkpoint, OutgoingItem, OutgoingMessage
+from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import Announcement
 from stepvad.fleet.worker.shard import PoisonMessage, Shard
 from stepvad.supervision.backoff import Backoff
@@ -68,17 +69,11 @@ class OwnedShard:
     tracing: Tracing | None = None
     waiting: list[Delivery] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    patience_until: float = 0.0
-    """Monotonic time until which no frames are shed, to let the shard catch up."""
-    is_caught_up: bool = False
+    patience: Patience = field(default_factory=lambda: Patience(0.0, 0.0))
     is_drained: bool = False
     """Whether the broker has no more frames."""
-    age: float = 0.0
-    """Age of the oldest frame of the latest round."""
     unsaid: int = 0
     """Event changes that the broker has not stored yet."""
-    restarts: int = 0
-    """Consumer restarts seen so far."""
     _bytes: int = 0
     """Bytes of the queued messages."""
     _room: asyncio.Event = field(default_factory=asyncio.Event)

@@ -18,6 +18,7 @@ from stepvad.fleet.broker.connection import connected_until
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.tasks import rest
+from stepvad.fleet.tenants import partitions_of
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker
@@ -91,6 +92,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
         worker.stats,
         worker.scorer.counts,
         lambda: len(worker.owned_shards),
+        lambda: sum(part.shards for part in partitions_of(worker.tenants)),
         lambda: sum(len(owned.waiting) for owned in [*worker.owned_shards.values()]),
         lambda: sum(owned.unsaid for owned in [*worker.owned_shards.values()]),
     )

@@ -67,6 +67,8 @@ class WorkerMetrics:
     stats: WorkerStats
     counts: ScoringStats
     shards: Callable[[], int]
+    known: Callable[[], int]
+    """All shards of the fleet, of any partition and tenant."""
     waiting: Callable[[], int]
     unsaid: Callable[[], int]
 
@@ -117,6 +119,9 @@ class WorkerMetrics:
             late.add_metric([site], n)
         yield late
         yield GaugeMetricFamily("stepvad_fleet_shards", "Shards held.", value=self.shards())
+        yield GaugeMetricFamily(
+            "stepvad_fleet_shards_known", "Shards that somebody should hold.", value=self.known()
+        )
         yield GaugeMetricFamily(
             "stepvad_fleet_waiting", "Messages that wait in the worker.", value=self.waiting()
         )

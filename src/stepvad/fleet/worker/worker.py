@@ -23,6 +23,7 @@ from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.outgoing import OutgoingMessage
 from stepvad.fleet.worker.owned_shard import Outlets, OwnedShard, take
+from stepvad.fleet.worker.patience import Patience
 from stepvad.fleet.worker.scoring import BatchScorer, Work
 from stepvad.fleet.worker.shard import MOST_CAMERAS, Pace, Shard
 from stepvad.fleet.worker.stats import WorkerStats
@@ -40,11 +41,6 @@ INLINE_S = 0.2
 """A round expected to take longer runs in the scoring thread."""
 PAUSE_S = 0.1
 """Longest pause between two rounds."""
-JUMP_S = 1.0
-"""If the age of frames grows by this much between rounds, the worker was paused."""
-CALM_S = 0.5
-"""The shard has caught up once its messages are younger than this."""
-
 LISTED_LEASES = 2.0
 """A worker that takes a shard lists it in its lease within this many times the lease's length."""
 
@@ -165,7 +161,7 @@ class Worker:
             due = shard.take(deliveries, now, clock)
             of |= {work.camera.name: shard for work in due}
             works += due
-            if owned.is_caught_up:
+            if owned.patience.is_caught_up:
                 shard.end_silent(now)
                 caught_up.append(shard)
         for change in self.scorer.score(works):
@@ -181,19 +177,13 @@ class Worker:
         if now - self._answered_at > 2 * self.settings.bus.lease_s:
             owned.shard.hear_all(now)
             restarts = -1
-        age = clock - deliveries[0].time if deliveries else 0.0
-        jumped = owned.is_caught_up and age - owned.age > JUMP_S  # we were paused, not slow
-        owned.age = age
-        if restarts != owned.restarts or jumped:
-            owned.restarts, owned.is_caught_up = restarts, False
-            owned.patience_until = now + self.settings.worker.catch_up_s
-        elif deliveries:
-            owned.is_caught_up |= age < CALM_S
-        else:
-            owned.is_caught_up |= owned.is_drained and not owned.waiting
-        if owned.is_caught_up:
-            owned.patience_until = min(owned.patience_until, now)
-        return clock if now >= owned.patience_until else None
+        may_shed = owned.patience.may_shed(
+            clock - deliveries[0].time if deliveries else None,
+            now,
+            restarts=restarts,
+            is_drained=owned.is_drained and not owned.waiting,
+        )
+        return clock if may_shed else None
 
     def _said(self, message: OutgoingMessage) -> None:
         self.stats.event(message, time.monotonic() + self._skew_s)
@@ -319,7 +309,7 @@ class Worker:
         )
         if owned is None:
             return False
-        owned.patience_until = time.monotonic() + worker.catch_up_s
+        owned.patience = Patience.from_now(worker.catch_up_s, time.monotonic())
         self.owned_shards[place] = owned
         owned.start(self._arrived)
         return True
