@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from stepvad.errors import MissingExtraError
 from stepvad.fleet.broker.bus import Delivery
 from stepvad.fleet.settings import TraceSettings
-from stepvad.fleet.tracing import TRACEPARENT, Tracing
+from stepvad.fleet.tracing import MOST_S, TRACEPARENT, Tracing
 from stepvad.fleet.worker.journeys import MOST, Journeys
 from stepvad.poses import Clip
 from tests.fleet.collector import Span, collector, tree
@@ -59,10 +60,21 @@ def test_one_trace_leads_from_the_edge_to_the_database(
 
 def test_a_share_of_the_messages_is_traced() -> None:
     with collector() as found:
-        tracing = Tracing(found.endpoint, 0.3, "edge")
+        tracing = Tracing(found.endpoint, 0.1, "edge")
         begun = [tracing.begin("edge", 1.0) for _ in range(1000)]
         tracing.close()
-    assert 200 < sum(one is not None for one in begun) < 400
+    assert 60 < sum(one is not None for one in begun) < 140
+
+
+def test_a_site_that_asks_for_a_trace_of_everything_gets_so_many_a_second() -> None:
+    asked = {TRACEPARENT: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    with collector() as found:
+        tracing = Tracing(found.endpoint, 0.0, "worker")
+        began = time.monotonic()
+        traced = [tracing.go_on("worker", asked, 1.0) for _ in range(2000)]
+        seconds = int(time.monotonic()) - int(began) + 1
+        tracing.close()
+    assert MOST_S <= sum(one is not None for one in traced) <= MOST_S * seconds < 2000
 
 
 def test_a_header_that_is_none_or_not_sampled_starts_nothing() -> None:
@@ -83,7 +95,8 @@ def test_a_header_that_is_none_or_not_sampled_starts_nothing() -> None:
     assert whole.facts == {"stepvad.outcome": "scored"}
 
 
-def test_messages_that_never_come_to_an_end_are_forgotten() -> None:
+def test_messages_that_never_come_to_an_end_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepvad.fleet.tracing.MOST_S", 10 * MOST)
     headers = {TRACEPARENT: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
     deliveries = [Delivery("s", b"", n, 1.0, headers=headers) for n in range(MOST + 5)]
     with collector() as found:

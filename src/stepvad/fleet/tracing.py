@@ -17,6 +17,8 @@ TRACEPARENT = "traceparent"
 """Header with the trace of a message (W3C Trace Context); readers that do not trace ignore it."""
 EXPORT_S = 5.0
 """Timeout of an export; spans that the collector does not take in time are dropped."""
+MOST_S = 200
+"""Most journeys of a process in a second: a site could ask for a trace of each of its messages."""
 
 
 class Journey:
@@ -76,6 +78,7 @@ class Tracing:
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer: Tracer = self._provider.get_tracer("stepvad")
+        self._second, self._started_in_it = 0, 0
 
     def begin(self, name: str, at: float, **facts: str | int) -> Journey | None:
         """A new trace that began at a Unix time; None for most, by the ratio."""
@@ -117,9 +120,15 @@ class Tracing:
     ) -> Journey | None:
         from opentelemetry.context import Context
 
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._started_in_it = second, 0
+        if self._started_in_it >= MOST_S:
+            return None
         named = {f"stepvad.{key}": value for key, value in facts.items()}
         context = Context() if parent is None else parent  # not what this thread may be tracing
         span = self._tracer.start_span(name, context, attributes=named, start_time=_ns(at))
+        self._started_in_it += span.is_recording()
         return Journey(self, span, at) if span.is_recording() else None
 
 
