@@ -247,7 +247,7 @@ def test_jitter_is_independent_in_every_frame_joint_axis_window_and_clip(people:
     for named in (clip, replace(clip, name="another")):
         calm, noisy = Listener(fitted), Listener(fitted)
         score_clip(named, fitted.config, fitted.skeleton, calm.score_windows)
-        Jittered(noisy, 0.2).score(named)  # type: ignore[arg-type]
+        Jittered(noisy, 0.2).score(named)  # type: ignore[arg-type]  # a listener stands for it
         pairs = zip(noisy.heard, calm.heard, strict=True)
         noises.append(np.concatenate([(one.x - two.x) / 0.2 for one, two in pairs]))
     noise, other = noises

@@ -200,7 +200,7 @@ def test_the_choices_told_are_those_of_the_run(name: paper.PaperDataset, layouts
     dataset = open_dataset(layouts / DIRECTORIES[name])
 
     def told(compute: Compute = Compute(precision="float32"), **changes: object) -> list[str]:
-        config = replace(reproduction.config(name), **changes)  # type: ignore[arg-type]
+        config = replace(reproduction.config(name), **changes)  # type: ignore[arg-type]  # of any field
         return reproduction.open_choices(name, config, dataset, compute)
 
     usual = told()

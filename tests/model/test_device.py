@@ -65,7 +65,7 @@ def test_every_part_that_takes_a_device_refuses_one_that_is_not_there(walkers: l
         lambda: gradient.training_precision(replace(CONFIG, width=512), missing),
         lambda: EngineNetwork.of(fold(weights, CONFIG), device="cuda"),
         lambda: choose("fastest", width=512, device="cuda"),
-        lambda: autoencoder.train(lambda rows: rows, 8, 4, CONFIG, print, "cuda"),  # type: ignore[arg-type,return-value]
+        lambda: autoencoder.train(lambda rows: rows, 8, 4, CONFIG, print, "cuda"),  # type: ignore[arg-type,return-value]  # never called
     ):
         with pytest.raises(ConfigError, match="device: expected"):
             cast("object", take())
@@ -86,7 +86,7 @@ def test_a_training_step_keeps_to_its_device(
 ) -> None:
     config = replace(variant(method, CONFIG), block_jitter=0.1)
     precision: str = "bfloat16" if bfloat16 else "float32"
-    compute = Compute(device="meta", precision=precision, compiled=False)  # type: ignore[arg-type]
+    compute = Compute(device="meta", precision=precision, compiled=False)  # type: ignore[arg-type]  # no public device
     monkeypatch.setattr(training, "torch_device", torch.device)  # which refuses a device to try
     state = TrainingState.start(config, compute)
     with OneDevice():  # type: ignore[no-untyped-call]  # torch's
@@ -147,7 +147,7 @@ def test_statistics_validation_and_scores_are_computed_where_the_training_is(
 
     def noted(folded: object, name: str, *, bfloat16: bool) -> object:
         asked.append(name)
-        run = torch_energies(folded, name, bfloat16=bfloat16)  # type: ignore[arg-type]
+        run = torch_energies(folded, name, bfloat16=bfloat16)  # type: ignore[arg-type]  # passed on as it came
 
         def energies(pi_x: NDArray[np.float32]) -> NDArray[np.float32]:
             scored.append(len(pi_x))

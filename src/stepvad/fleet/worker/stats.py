@@ -82,11 +82,14 @@ class WorkerMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
+        yield from self._totals()
+        yield self._left_out()
+        yield self._late_frames()
+        yield from self._levels()
+        yield self._delays()
+
+    def _totals(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
 
         stats, counts = self.stats, self.counts
         for name, words, value in (
@@ -99,43 +102,58 @@ class WorkerMetrics:
             ("events", "Changes of events that are stored.", stats.events),
         ):
             yield CounterMetricFamily(f"stepvad_fleet_{name}", words, value=value)
-        left_out = CounterMetricFamily(
+
+    def _left_out(self) -> Metric:
+        from prometheus_client.core import CounterMetricFamily
+
+        made = CounterMetricFamily(
             "stepvad_fleet_frames_left_out",
             "Frames that were not scored, by reason.",
             labels=["reason"],
         )
         reasons = Counter(dict.fromkeys(REASONS, 0))
-        for (_, reason), n in [*stats.frames.items()]:
+        for (_, reason), n in [*self.stats.frames.items()]:
             reasons[reason] += n
         for reason, n in reasons.items():
-            left_out.add_metric([reason], n)
-        yield left_out
-        late = CounterMetricFamily(
+            made.add_metric([reason], n)
+        return made
+
+    def _late_frames(self) -> Metric:
+        from prometheus_client.core import CounterMetricFamily
+
+        made = CounterMetricFamily(
             "stepvad_fleet_frames_late",
             "Frames scored longer than a second after the broker received them, or shed, by site.",
             labels=["site"],
         )
         for site, n in self._late().items():
-            late.add_metric([site], n)
-        yield late
-        yield GaugeMetricFamily("stepvad_fleet_shards", "Shards held.", value=self.shards())
-        yield GaugeMetricFamily(
-            "stepvad_fleet_shards_known", "Shards that somebody should hold.", value=self.known()
-        )
-        yield GaugeMetricFamily(
-            "stepvad_fleet_waiting", "Messages that wait in the worker.", value=self.waiting()
-        )
-        yield GaugeMetricFamily(
-            "stepvad_fleet_events_unsaid",
-            "Changes of events that the broker did not store yet.",
-            value=self.unsaid(),
-        )
-        delays = HistogramMetricFamily(
+            made.add_metric([site], n)
+        return made
+
+    def _levels(self) -> Iterator[Metric]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        for name, words, value in (
+            ("shards", "Shards held.", self.shards()),
+            ("shards_known", "Shards that somebody should hold.", self.known()),
+            ("waiting", "Messages that wait in the worker.", self.waiting()),
+            (
+                "events_unsaid",
+                "Changes of events that the broker did not store yet.",
+                self.unsaid(),
+            ),
+        ):
+            yield GaugeMetricFamily(f"stepvad_fleet_{name}", words, value=value)
+
+    def _delays(self) -> Metric:
+        from prometheus_client.core import HistogramMetricFamily
+
+        made = HistogramMetricFamily(
             "stepvad_fleet_event_latency_seconds", "From the frame to the event that it changes."
         )
         total, buckets = 0, []
-        for end, n in zip([*map(str, BUCKETS_S), "+Inf"], stats.delays, strict=True):
+        for end, n in zip([*map(str, BUCKETS_S), "+Inf"], self.stats.delays, strict=True):
             total += n
             buckets.append((end, float(total)))
-        delays.add_metric([], buckets=buckets, sum_value=stats.delay_s)
-        yield delays
+        made.add_metric([], buckets=buckets, sum_value=self.stats.delay_s)
+        return made
