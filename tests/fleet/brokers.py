@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
+from urllib.request import urlopen
 
 from stepvad.fleet.settings import BusSettings
 from tests.video.servers import free_port, wait_until
@@ -40,11 +42,13 @@ class Broker:
         """`inside`: words before the command, which run it on another host."""
         directory.mkdir(parents=True, exist_ok=True)
         self.name, self.port = name, port or free_port()
+        self._monitor = free_port()
         self._host, self._inside = host, inside
         self.log = directory / f"{name}.log"
         self._config = directory / f"{name}.conf"
         self._config.write_text(
             f'server_name: {name}\nlisten: "{host}:{self.port}"\nmax_payload: {payload}\n'
+            f'http: "{host}:{self._monitor}"\n'
             f'{JETSTREAM} store_dir: "{store or directory / name}", max_mem: 1GB, max_file: 4GB, '
             f"sync_interval: always }}\n{more}"
         )
@@ -67,6 +71,14 @@ class Broker:
         assert self.process.poll() is None, self.log.read_text()[-2000:]
         with socket.socket() as probe:
             return probe.connect_ex((self._host, self.port)) == 0
+
+    def is_healthy(self) -> bool:
+        """Whether it has caught up with all its streams; until then its copies count as lost."""
+        try:
+            with urlopen(f"http://{self._host}:{self._monitor}/healthz", timeout=2) as answer:
+                return bool(answer.status == HTTPStatus.OK)
+        except OSError:
+            return False
 
     def kill(self) -> None:
         """kill -9, and nothing else than this process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from stepvad.errors import ConfigError
-from stepvad.fleet.broker.administration import set_up
+from stepvad.fleet.broker.administration import enrol, set_up
 from stepvad.fleet.broker.bus import ConflictError, UnavailableError
-from stepvad.fleet.broker.nats import NatsBus, connected
+from stepvad.fleet.broker.elections import until_led
+from stepvad.fleet.broker.nats import TIMEOUT_S, NatsBus, connected
 from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.subjects import EVENTS
+from stepvad.fleet.tenants import Tenant
 from stepvad.fleet.worker import service
 from tests.fleet.brokers import Broker, broker, bus_settings, cluster
 from tests.fleet.roles import FleetCommand, bus_section
@@ -197,17 +200,34 @@ def test_a_fleet_gets_more_replicas(tmp_path: Path) -> None:
         names = ("POSES", "EVENTS", "DEAD", "KV_stepvad-leases", "KV_stepvad-state")
         return {(await bus._js.stream_info(name)).config.num_replicas for name in names}
 
-    async def change(bus: NatsBus) -> list[str]:
-        deadline = time.monotonic() + 20 * SLOWER
-        while True:
-            try:
-                return [str(one) for one in await bus.change()]
-            except UnavailableError:
-                assert time.monotonic() < deadline
-                await asyncio.sleep(0.2)
-
     with cluster(tmp_path) as three:
-        talk(three, change, replicas=1)
+        talk(three, lambda bus: until_led(bus.change), replicas=1)
         found = asyncio.run(set_up(FleetSettings(bus=bus_settings(three))))
         assert "POSES: replicas 1 -> 3" in found
         assert talk(three, replicas) == {3}
+
+
+@pytest.mark.slow
+def test_setup_waits_for_a_leader(tmp_path: Path) -> None:
+    south = Tenant(name="south", sites=("south",)).with_partitions(1)
+
+    async def enrolled(bus: NatsBus, others: Sequence[Broker]) -> bool:
+        await until_led(bus.change)
+        for other in others:
+            other.send(signal.SIGSTOP)
+        joining = asyncio.create_task(enrol(bus, south))
+        await asyncio.sleep(2 * TIMEOUT_S)  # longer than a request: without patience it failed
+        assert not joining.done()
+        for other in others:
+            other.send(signal.SIGCONT)
+        await joining
+        return "south" in await bus.tenants()
+
+    with cluster(tmp_path) as three:
+        at_first = bus_settings(three, servers=[three[0].address])
+
+        async def go() -> bool:
+            async with connected(at_first, "test") as bus:
+                return await enrolled(bus, three[1:])
+
+        assert asyncio.run(go())

@@ -9,6 +9,7 @@ from stepvad.errors import ConfigError
 from stepvad.fleet.broker.batches import allow_batches
 from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.connection import connected_soon
+from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.leases import VERSION, Lease
 from stepvad.fleet.settings import BusSettings, FleetSettings
@@ -20,7 +21,7 @@ async def set_up(settings: FleetSettings) -> list[str]:
     """Make streams, buckets and tenants as the settings say; return what was changed."""
     async with connected_soon(settings.bus, "setup") as bus:
         done = await bus.change()
-        await allow_batches(bus.client.jetstream())
+        await until_led(lambda: allow_batches(bus.client.jetstream()))
         first = default_tenant(settings.bus.subjects.first)
         done += await enrol(bus, first.with_partitions(settings.bus.partitions))
         for one in settings.tenants:
@@ -30,11 +31,11 @@ async def set_up(settings: FleetSettings) -> list[str]:
 
 async def enrol(bus: NatsBus, wanted: Tenant) -> list[Change]:
     """Make what a tenant needs and tell everybody; partitions can be added, not taken away."""
-    known = (await bus.tenants()).get(wanted.name)
+    known = (await until_led(bus.tenants)).get(wanted.name)
     if known is not None:
         _check_kept(known, wanted)
     if len(wanted.partitions) > 1 and known != wanted:
-        _check_versions((await bus.leases()).values())
+        _check_versions((await until_led(bus.leases)).values())
     return await bus.enrol(wanted)
 
 

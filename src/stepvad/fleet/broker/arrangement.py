@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 # Loaded by the bus alone, which loads the client.
@@ -16,7 +15,8 @@ from nats.js.client import JetStreamContext  # noqa: TID253
 
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker import changes
-from stepvad.fleet.broker.bus import ConflictError, Entry, UnavailableError
+from stepvad.fleet.broker.bus import ConflictError, Entry
+from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.nats_errors import answers
 from stepvad.fleet.broker.streams import buckets, streams
 from stepvad.fleet.settings import BusSettings
@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 FLEET = "fleet"
 """The key of the settings that a fleet was set up with."""
-LEADER_S = 15.0
 
 
 class States(Protocol):
@@ -64,7 +63,7 @@ class StreamArrangement:
         """Make everything as the settings say; return what was changed."""
         await self._facts()
         done = await self.change_these(configs(self._settings))
-        await self._remember_soon()
+        await until_led(self._remember_change)
         return done
 
     async def make(self, wanted: Sequence[api.StreamConfig]) -> None:
@@ -74,14 +73,13 @@ class StreamArrangement:
 
     async def change_these(self, wanted: Sequence[api.StreamConfig]) -> list[changes.Change]:
         """Make some streams as wanted; return what was changed."""
-        pairs = [(config, await self._made(config)) for config in wanted]
+        pairs = [(config, await until_led(partial(self._made, config))) for config in wanted]
         for config, found in pairs:
             changes.check_possible(changes.changes(config, found))
         done: list[changes.Change] = []
         for config, found in pairs:
             if differing := changes.changes(config, found):
-                with answers(), changes.making():
-                    await self._js.update_stream(changes.updated(config, found))
+                await until_led(partial(self._update, changes.updated(config, found)))
                 done += changes.told(differing)
         return done
 
@@ -106,19 +104,10 @@ class StreamArrangement:
             )
         return facts, 0 if entry is None else entry.revision
 
-    async def _remember_soon(self) -> None:
-        """Wait for a leader: a bucket that gets more replicas has none for a moment."""
-        deadline = time.monotonic() + LEADER_S
-        while True:
-            try:
-                facts, revision = await self._facts()
-                if facts.get("kept") != changes.kept_of(self._settings):
-                    await self._remember(facts, revision)
-                return
-            except (UnavailableError, ConflictError):
-                if time.monotonic() > deadline:
-                    raise
-                await asyncio.sleep(0.2)
+    async def _remember_change(self) -> None:
+        facts, revision = await self._facts()
+        if facts.get("kept") != changes.kept_of(self._settings):
+            await self._remember(facts, revision)
 
     async def _remember(self, facts: Mapping[str, Any], revision: int) -> None:
         kept = changes.kept_of(self._settings)
@@ -143,6 +132,10 @@ class StreamArrangement:
                     direct=True,
                 )
                 return (await self._js.stream_info(name)).config
+
+    async def _update(self, config: api.StreamConfig) -> None:
+        with answers(), changes.making():
+            await self._js.update_stream(config)
 
     def _warn(self, found: Sequence[changes.Change]) -> None:
         """Log each difference once."""

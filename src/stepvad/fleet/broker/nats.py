@@ -29,6 +29,7 @@ from stepvad.fleet.broker.bus import (
 )
 from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
+from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.key_values import Bucket
 from stepvad.fleet.broker.login import certificates, login
 from stepvad.fleet.broker.nats_client import CarefulClient
@@ -99,7 +100,7 @@ class NatsBus:
     async def enrol(self, tenant: Tenant) -> list[Change]:
         """Make the streams of a tenant, then tell everybody who its partitions are."""
         done = await self._arrangement.change_these(tenant_streams(self.settings, tenant))
-        await self._directory.put(tenant.key, tenant.pack())
+        await until_led(lambda: self._directory.put(tenant.key, tenant.pack()))
         return done
 
     async def remove(self, tenant: str) -> None:
