@@ -141,8 +141,10 @@ class Detector:
     ) -> Detector:
         """Read a detector from a model file.
 
-        `runtime` selects the engine: `auto` gives the same scores on every machine, `fastest` uses
-        bfloat16 where the processor multiplies it. `threads` limits the threads per call.
+        `hf://OWNER/NAME/FILE.safetensors` is a file on the Hugging Face Hub (extra `hub`); add
+        `@REVISION` to the name to stay with one. `runtime` selects the engine: `auto` gives the
+        same scores on every machine, `fastest` uses bfloat16 where the processor multiplies it.
+        `threads` limits the threads per call.
         """
         return cls(modelfile.read(Path(path)), runtime, threads)
 

@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 from stepvad.config import Config
 from stepvad.errors import ModelFileError, StepvadError
 from stepvad.files.atomic import replacing
+from stepvad.model import hub
 from stepvad.model.encoder import Encoder
 from stepvad.model.folded import Weights, weight_shapes
 from stepvad.model.pcspace import PCSpace
@@ -189,7 +190,7 @@ def read_tensors(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata]:
 def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str]:
     """The same, with the SHA-256 of the very bytes that were read."""
     try:
-        raw = path.read_bytes()
+        raw = hub.local(path).read_bytes()
         tensors = load(raw)
         header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
         meta = json.loads(header["__metadata__"][KEY])
@@ -224,7 +225,7 @@ def state_rate(path: Path, fps: float) -> None:
 
 def sha256(path: Path) -> str:
     """Digest of a file; a loaded model has its own, taken from the bytes it was read from."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(hub.local(path).read_bytes()).hexdigest()
 
 
 def model(tensors: Mapping[str, NDArray[Any]], meta: Mapping[str, object]) -> Model:
