@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.fleet import wire
-from stepvad.fleet.broker.bus import Delivery
+from stepvad.fleet.broker.bus import Delivery, Position
 from stepvad.fleet.moving import Moved
 from stepvad.fleet.places import Partition, Place
 from stepvad.fleet.settings import ModelSettings
@@ -16,6 +16,7 @@ from stepvad.fleet.wire import Batch, UnreadableError
 from stepvad.fleet.worker.fairness import fair_shares
 from stepvad.fleet.worker.handover import WAIT_S, Handover, handover_key
 from stepvad.fleet.worker.models import FleetModels
+from stepvad.fleet.worker.recalled import FORGET_S
 from stepvad.fleet.worker.scoring import BatchScorer
 from stepvad.fleet.worker.shard import Pace, Shard
 from stepvad.intake import demo
@@ -127,9 +128,9 @@ def test_an_open_event_that_moved_away_is_not_ended_by_who_takes_the_old_shard_o
     told = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in old.changes]
     successor = shard_at(OLD, models)
     successor.restore(before, 0.0)
-    successor.recalled.load(told)
+    successor.recalled.load(told, since=0, until=Position(), now=0.0)
     step(successor, sent)
-    successor.end_forgotten()
+    successor.end_forgotten(FORGET_S, is_drained=False)
     assert "end" not in {change.kind for change in successor.changes}
     assert successor.moving == old.moving
 
@@ -147,11 +148,12 @@ def test_an_open_event_that_moved_here_is_not_ended_by_who_takes_over_before_its
     (began,) = [change for change in new.changes if change.kind == "new"]
 
     successor.restore(shard_at(NEW, models).state(), 0.0)
-    successor.recalled.load([wire.encode_event("s0", "new", None, began.after)])
+    told = [wire.encode_event("s0", "new", None, began.after)]
+    successor.recalled.load(told, since=0, until=Position(), now=0.0)
     step(successor, sent)
-    successor.end_forgotten()
+    successor.end_forgotten(FORGET_S, is_drained=False)
     _offer(successor, old.moving[0])
-    successor.end_forgotten()
+    successor.end_forgotten(FORGET_S, is_drained=False)
     assert "end" not in {change.kind for change in successor.changes}
 
 

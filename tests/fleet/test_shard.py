@@ -285,29 +285,6 @@ def test_a_new_connection_ends_the_one_before_and_ids_stay_unique(
 WALL_DIFFERENCE = 1_700_000_000.0 - 3600.0 - 1_699_996_400.0
 
 
-def test_an_event_whose_frames_are_gone_is_ended_by_the_successor(
-    models: FleetModels, scenes: list[Clip]
-) -> None:
-    sent = deliveries([batch for _, batch in script("s0/cam", scenes[0]).messages])
-    shard = shard_of(models)
-    state = shard.state()
-    step(shard, sent[:100])
-    said = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in shard.changes]
-    began = [c.after.id for c in shard.changes if c.kind == "new"]
-    assert began
-    lost, whole = shard_of(models), shard_of(models)
-    for successor, some in ((lost, sent[200:205]), (whole, sent[:200])):
-        successor.restore(state, 0.0)
-        successor.recalled.load(said)
-        step(successor, some)
-        successor.end_forgotten()
-    assert [(c.kind, c.after.id, c.after.ended_by) for c in lost.changes] == [
-        ("end", began[0], "interrupted")
-    ]
-    assert "interrupted" not in {c.after.ended_by for c in whole.changes}
-    assert "new" in {c.kind for c in whole.changes}
-
-
 def test_poison_is_tried_three_times_and_buried_while_others_go_on(
     models: FleetModels, scenes: list[Clip]
 ) -> None:

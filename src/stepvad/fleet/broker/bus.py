@@ -103,6 +103,10 @@ class Consumer(Protocol):
         """The last message returned."""
 
     @property
+    def end(self) -> Position:
+        """The last message of the stream when the consumer was first created."""
+
+    @property
     def restarts(self) -> int:
         """How often it was recreated; after that there may be a backlog."""
 

@@ -49,6 +49,7 @@ class PosesConsumer:
     def __init__(self, bus: NatsBus, stream: str, subject: str, name: str, after: Position) -> None:
         self._bus, self._stream, self._subject, self._name = bus, stream, subject, name
         self._position = after
+        self._end = Position()
         self._generation = 0
         self._inbox = ""
         self._subscription: Any = None
@@ -74,6 +75,11 @@ class PosesConsumer:
     def position(self) -> Position:
         """The last message returned."""
         return self._position
+
+    @property
+    def end(self) -> Position:
+        """The last message of the stream when the consumer was first created."""
+        return self._end
 
     @property
     def restarts(self) -> int:
@@ -114,6 +120,8 @@ class PosesConsumer:
             self._inbox, cb=self._arrive, pending_bytes_limit=0, pending_msgs_limit=0
         )
         self._restarts += 1
+        if not self._restarts:
+            self._end = Position(stream, last)
         await self._ask()
 
     async def _is_numbered_anew(self, first: int, last: int) -> bool:
@@ -271,6 +279,11 @@ class EventsConsumer:
     def position(self) -> Position:
         """The last message returned."""
         return Position("", self._last)
+
+    @property
+    def end(self) -> Position:
+        """Never known: its readers do not ask."""
+        return Position()
 
     @property
     def restarts(self) -> int:

@@ -65,9 +65,13 @@ class Checkpoint(NamedTuple):
 
     state: ShardState
     is_last: bool
+    recalled_since: int | None = None
+    """While events of a former owner are open, a successor has to read from here on."""
 
     def pack(self, owner: str, said: int) -> bytes:
         """Serialise with the sequence of the last message on the event subject."""
+        if self.recalled_since is not None:
+            said = min(said, self.recalled_since)
         state = replace(self.state, said=said).to_json()
         return ShardCheckpoint("" if self.is_last else owner, state).pack()
 

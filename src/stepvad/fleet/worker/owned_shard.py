@@ -100,6 +100,11 @@ class OwnedShard:
             self._room.set()
         return taken
 
+    @property
+    def has_read_all(self) -> bool:
+        """Whether the broker has no more frames, and none are queued."""
+        return self.is_drained and not self.waiting
+
     def tell(self, changes: Sequence[Announcement], dead: Sequence[PoisonMessage]) -> None:
         """Queue event changes and unreadable messages for publishing, in order."""
         self.unsaid += len(changes)
@@ -119,7 +124,8 @@ class OwnedShard:
         if self._is_keeping and not is_last:
             return
         self._is_keeping = True
-        self._outgoing.put_nowait(Checkpoint(self.shard.state(), is_last))
+        checkpoint = Checkpoint(self.shard.state(), is_last, self.shard.recalled.since)
+        self._outgoing.put_nowait(checkpoint)
 
     def give_up(self) -> None:
         """Stop pulling and queue the last checkpoint."""
@@ -350,11 +356,13 @@ async def take(
         return None
     state = _restored(shard, kept)
     claim = await bus.publish(outlets.subject, encode_claim(worker))
-    if state is not None:
-        shard.recalled.load(await bus.said(outlets.subject, state.said))
+    said = [] if state is None else await bus.said(outlets.subject, state.said)
     # a unique consumer name: a former owner that resumes cannot pull our messages
     name = f"shard-{shard.place}-{worker}-{revision}".replace(".", "-")
     consumer = await bus.poses(shard.place, name, shard.position)
+    if state is not None:
+        until, now = consumer.end, time.monotonic()
+        shard.recalled.load(said, since=state.said, until=until, now=now)
     return OwnedShard(
         bus=bus,
         worker=worker,

@@ -121,15 +121,18 @@ class Shard:
                 logger.info("camera %s: silent for %g s", camera.name, now - camera.heard)
                 self._lose(camera, "camera lost")
 
-    def end_forgotten(self) -> None:
+    def end_forgotten(self, now: float, *, is_drained: bool) -> None:
         """End recalled events that were not recreated because their frames have expired.
 
         The event of a camera that moved here is recreated only once its state has arrived.
         """
-        if self.recalled and not any(self.newcomers):
+        if not self.recalled:
+            return
+        self.recalled.recreate(change.after.id for change in self.changes)
+        is_due = self.recalled.is_due(self.position, now, is_drained=is_drained)
+        if is_due and not any(self.newcomers):
             going = {c.reported.id for c in self.cameras.values() if c.reported is not None}
-            over = {change.after.id for change in self.changes if change.kind == "end"}
-            self.changes += self.recalled.forgotten(going | over)
+            self.changes += self.recalled.forgotten(going)
 
     def hear_all(self, now: float) -> None:
         """Reset the silence timers of all cameras, after the broker was unreachable."""

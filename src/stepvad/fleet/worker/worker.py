@@ -153,7 +153,6 @@ class Worker:
         """Score one round; may run in the scoring thread."""
         works: list[Work] = []
         of: dict[str, Shard] = {}
-        caught_up: list[Shard] = []
         for owned, deliveries in taken:
             shard = owned.shard
             shard.of_stream(owned.consumer.position.stream)
@@ -163,11 +162,10 @@ class Worker:
             works += due
             if owned.patience.is_caught_up:
                 shard.end_silent(now)
-                caught_up.append(shard)
         for change in self.scorer.score(works):
             of[change.after.camera].changes.append(change)
-        for shard in caught_up:
-            shard.end_forgotten()
+        for owned, _ in taken:
+            owned.shard.end_forgotten(now, is_drained=owned.has_read_all)
         self.stats.add(works, now + self._skew_s)
 
     def _clock(self, owned: OwnedShard, deliveries: Sequence[Delivery], now: float) -> float | None:
@@ -181,7 +179,7 @@ class Worker:
             clock - deliveries[0].time if deliveries else None,
             now,
             restarts=restarts,
-            is_drained=owned.is_drained and not owned.waiting,
+            is_drained=owned.has_read_all,
         )
         return clock if may_shed else None
 
