@@ -56,7 +56,7 @@ def calibrate(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="Calibration file; written beside the model by default."
+            "-o", "--output", help="Calibration file; defaults to a file next to the model."
         ),
     ] = None,
     plot: Annotated[
@@ -81,7 +81,7 @@ def calibrate(
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
 
     With too little footage for the promise, the threshold is provisional: a guess that promises
-    nothing. The command always says what more footage would buy.
+    nothing. The command always shows the promise that more footage would support.
     """
     from stepvad.calibration import RULES, file
     from stepvad.calibration.footage import ScoredFootage

@@ -30,7 +30,7 @@ class Certificates:
                 self._context = _context(self._tls)
             except ConfigError as error:
                 self._refused = now
-                logger.warning("%s; the certificates before are used", error.problem)
+                logger.warning("%s; keeping the previous certificates", error.problem)
             else:
                 self._read = now
                 logger.info("broker: certificates renewed")
