@@ -87,8 +87,9 @@ def _blank(code: re.Match[str]) -> str:
 def _in_text(text: str, place: str, line: int, habits: Habits) -> Iterator[Found]:
     for habit in habits.habits:
         for match in habit.find(text):
-            at = line + text.count("\n", 0, match.start())
-            yield Found(place, at, " ".join(match[0].split()), habit.instead)
+            phrase = match[0].lstrip(" \n.:;*-0123456789")
+            at = line + text.count("\n", 0, match.end() - len(phrase))
+            yield Found(place, at, " ".join(phrase.split()), habit.instead)
 
 
 def _messages(tree: ast.Module) -> Iterator[tuple[int, str]]:
