@@ -140,7 +140,7 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
     yield from _more_footage(calibration)
     for camera in calibration.counted if len(calibration.counted) > 1 else ():
         own = calibration.cameras.get(camera)
-        words = "too little footage, takes the threshold for all"
+        words = "too little footage, uses the common threshold"
         yield f"{camera}: {_promise_words(own) if own is not None else words}"
 
 

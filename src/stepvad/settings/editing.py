@@ -312,7 +312,7 @@ def _fraction(value: float) -> str:
 def _missing(what: str, name: str | None) -> ConfigError:
     return ConfigError(
         f"{what}: expected one of the file, got {name or what!r}",
-        hint="somebody may have changed the file: load it again",
+        hint="someone may have changed the file: load it again",
     )
 
 

@@ -98,7 +98,7 @@ def _check_kept(known: Tenant, wanted: Tenant) -> None:
         raise ConfigError(
             f"tenant {wanted.key}: expected the partitions that it has ({said}) and maybe more, "
             f"got {', '.join(f'{part.shards} shards' for part in want)}",
-            hint="partitions can be added, not changed or taken away",
+            hint="partitions can be added, not changed or removed",
         )
 
 

@@ -102,5 +102,5 @@ def _check_readable(name: str, path: Path) -> None:
     except OSError as error:
         raise ConfigError(
             f"bus.{name}: expected a file that can be read, got {path}: {error.strerror}",
-            hint="paths are taken from where the settings file is",
+            hint="paths are relative to the settings file",
         ) from None
