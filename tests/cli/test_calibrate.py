@@ -119,4 +119,4 @@ def test_the_calibration_of_another_model_tells_no_drift(
     beside.write_text(beside.read_text().replace(file.read(beside).model_sha256, "0" * 64))
     run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
     assert run.code == 1
-    assert "is of another model" in run.err
+    assert "belongs to another model" in run.err
