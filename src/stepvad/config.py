@@ -239,7 +239,7 @@ class Config:
         """
         if "pose" not in kinds or not {*kinds} <= {*get_args(View)}:
             raise ConfigError(
-                f"views: expected pose, and motion or place beside it, got {', '.join(kinds)}"
+                f"views: expected pose, optionally with motion or place, got {', '.join(kinds)}"
             )
         long, short = max(round(LONG_S * fps), LONG), max(round(SHORT_S * fps), SHORT)
         base = replace(

@@ -114,7 +114,7 @@ class Clip:
         known = fps or self.fps
         if known is None:
             raise DataError(
-                f"clip {self.name}: expected to know its frames per second, got none",
+                f"clip {self.name}: expected a frame rate, got none",
                 hint="give its frame rate: fps=25, or --fps 25 on the command line",
             )
         return known

@@ -184,7 +184,7 @@ def test_scores_of_any_length_are_in_row_groups_of_one_size(
 def test_a_rate_nobody_knows_is_asked_for(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", {"a": [(1, 0, 30, 9.0)]}, fps=None)
     side = Side(Directory.at(str(tmp_path)), lambda camera: Rules(threshold=2.0))
-    with pytest.raises(DataError, match=r"clip 'a': expected to know its frames per second"):
+    with pytest.raises(DataError, match=r"clip 'a': expected a frame rate"):
         compare(side, side)
     (line,) = compare(side, side, fps=5.0).lines
     assert (line.old, line.new, line.gained, line.lost) == (1, 1, 0, 0)

@@ -21,7 +21,7 @@ def rows() -> PoseRows:
 @pytest.mark.parametrize(
     ("column", "at", "value", "message"),
     [
-        ("track", slice(None), TRACK[::-1], "expected rows in the order of tracks and frames"),
+        ("track", slice(None), TRACK[::-1], "expected rows sorted by track and frame"),
         ("keypoints", (3, 1, 0), np.nan, "got nan"),
         ("keypoints", (3, 1, 1), 1e9, "expected coordinates within"),
         ("frame", 0, -1, "expected frames from 0"),
@@ -40,7 +40,7 @@ def test_rows_that_make_no_tracks_are_refused(
 def test_order_is_kept_from_part_to_part() -> None:
     check = RowCheck(None)
     assert check(rows()[slice(4, 12)]).track.tolist() == TRACK[4:12].tolist()
-    with pytest.raises(DataError, match="expected rows in the order"):
+    with pytest.raises(DataError, match="expected rows sorted"):
         check(rows()[slice(0, 4)])
 
 

@@ -196,11 +196,11 @@ def test_trivial_scores_are_never_negative() -> None:
 
 
 def test_what_is_no_view_or_density_is_refused(scope: ViewScope, people: Path) -> None:
-    with pytest.raises(ConfigError, match="densities: expected step, and knn or gmm beside it"):
+    with pytest.raises(ConfigError, match="densities: expected step, optionally with knn or gmm"):
         replace(scope, densities=("knn",))
     with pytest.raises(ConfigError, match="views: expected pose"):
         replace(scope, views=("motion",))
-    with pytest.raises(DataError, match="expected to know its frames per second"):
+    with pytest.raises(DataError, match="expected a frame rate"):
         run(replace(scope, fps=None), Fits(results=people))
 
 

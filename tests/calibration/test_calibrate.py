@@ -43,7 +43,7 @@ def test_more_alerts_lower_the_threshold_and_more_confidence_raises_it(
 
 def test_the_frame_rate_may_be_told(small_model: Detector, walkers: list[Clip]) -> None:
     silent = [replace(clip, fps=None) for clip in walkers]
-    with pytest.raises(DataError, match=r"expected to know its frames per second.*fps=25"):
+    with pytest.raises(DataError, match=r"expected a frame rate.*fps=25"):
         calibrate(small_model, silent, alerts_per_hour=A_LOT)
     told = calibrate(small_model, silent, alerts_per_hour=A_LOT, fps=25.0)
     assert told == calibrate(small_model, walkers, alerts_per_hour=A_LOT)

@@ -43,7 +43,7 @@ def test_the_calibration_beside_a_model_gives_its_rules(
     before: Calibration, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = tmp_path / "model.safetensors"
-    with pytest.raises(StepvadError, match="expected a calibration beside the model, got none"):
+    with pytest.raises(StepvadError, match="expected a calibration next to the model, got none"):
         beside.rules_for(model, "a" * 64)
     file.write(before, file.beside(model))
     rules, promise = beside.rules_for(model, "a" * 64)
@@ -53,4 +53,4 @@ def test_the_calibration_beside_a_model_gives_its_rules(
     with pytest.raises(StepvadError, match="got 'roof'; it has door"):
         beside.rules_for(model, "a" * 64, camera="roof")
     assert beside.find(model, "b" * 64) is None
-    assert "is of another model and left alone" in caplog.text
+    assert "belongs to another model and is ignored" in caplog.text

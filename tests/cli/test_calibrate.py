@@ -67,7 +67,7 @@ def test_too_little_footage_gives_a_provisional_threshold_and_says_what_is_missi
 def test_it_needs_to_know_the_time(stepvad: Command, model: Path, normal: Path) -> None:
     run = stepvad("calibrate", model, normal, "--alerts-per-hour", "5")
     assert run.code == 1
-    assert "expected to know its frames per second, got none" in run.err
+    assert "expected a frame rate, got none" in run.err
     assert "--fps" in run.err
 
 
@@ -78,7 +78,7 @@ def test_recent_footage_is_compared_with_that_of_calibration(
     own.write_bytes(model.read_bytes())
     run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
     assert run.code == 1
-    assert "expected a calibration beside the model, got none" in run.err
+    assert "expected a calibration next to the model, got none" in run.err
     assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
     words = ("calibrate", own, normal, "--fps", "5", "--alerts-per-hour", "8")
     assert stepvad(*words).code == 0
@@ -119,4 +119,4 @@ def test_the_calibration_of_another_model_tells_no_drift(
     beside.write_text(beside.read_text().replace(file.read(beside).model_sha256, "0" * 64))
     run = stepvad("inspect", own, "--drift", normal, "--fps", "5")
     assert run.code == 1
-    assert "is of another model" in run.err
+    assert "belongs to another model" in run.err

@@ -439,7 +439,7 @@ def test_ctrl_c_that_reaches_another_thread_ends_it_all_the_same(
         finally:
             process.kill()
     assert process.returncode == 130, said
-    assert "stopping; what was seen is kept" in said
+    assert "stopping; poses so far are kept" in said
 
 
 def check_gap(out: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_threshold_of_the_calibration_is_red(
     assert f"red from {made.threshold.value:.3g}: " in run.err
     file.write(replace(made, model_sha256="another"), file.beside(own))
     run = stepvad("overlay", own, poses, "-o", tmp_path, "--at", "20")
-    assert "is of another model and left alone; calibrate again" in run.err
+    assert "belongs to another model and is ignored; calibrate again" in run.err
     assert f"red from {made.threshold.value:.3g}: " not in run.err
 
 

@@ -105,7 +105,7 @@ def test_events_need_a_calibration(
 ) -> None:
     run = stepvad("score", model, people / "pose" / "test", "--events", tmp_path / "e.jsonl")
     assert run.code == 1
-    assert "expected a calibration beside the model" in run.err
+    assert "expected a calibration next to the model" in run.err
 
 
 @pytest.fixture

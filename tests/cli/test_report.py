@@ -106,13 +106,13 @@ def test_without_a_threshold_it_says_how_to_get_one(
 ) -> None:
     run = stepvad("report", own, clip, "-o", tmp_path / "a.html")
     assert run.code == 1
-    assert "expected a calibration beside the model, got none" in run.err
+    assert "expected a calibration next to the model, got none" in run.err
     assert "stepvad calibrate MODEL NORMAL_POSES" in run.err
     scores = Detector.load(own).score(read_clip(clip)).windows
     file.write(replace(calibration(own, scores), model_sha256="another"), file.beside(own))
     run = stepvad("report", own, clip, "-o", tmp_path / "a.html")
     assert run.code == 1
-    assert "is of another model and left alone" in run.err
+    assert "belongs to another model and is ignored" in run.err
     assert not (tmp_path / "a.html").exists()
 
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_is_refused_and_an_old_page_stays(
     old.write_text("old")
     raw = sorted((people / "pose" / "test").iterdir())[0]
     run = stepvad("report", own, raw, "-o", old, "--threshold", "1")
-    assert "expected to know its frames per second, got none" in run.err
+    assert "expected a frame rate, got none" in run.err
     assert "--fps" in run.err
     run = stepvad("report", own, clip, "-o", old, "--threshold", "-1")
     assert "threshold: expected a number above 0, got -1" in run.err

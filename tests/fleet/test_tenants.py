@@ -206,7 +206,7 @@ def test_a_tenant_is_added_changed_revoked_and_removed_by_commands(
     assert "CN=edge-w1" in conf.read_text()
     code, said = fleet(*words, "add", file, "west", "--site", "w3")
     assert code == 1
-    assert "which there is" in said
+    assert "which exists" in said
     code, said = fleet(*words, "add", file, "east", "--site", "w1")
     assert code == 1
     assert "twice" in said

@@ -35,7 +35,7 @@ def test_a_threshold_is_the_cameras_own_or_that_of_the_calibration(tmp_path: Pat
     assert model.rules_of(camera(threshold=3.5)).threshold == 3.5
     alone = tmp_path / "model.safetensors"
     alone.write_bytes(demo.MODEL.read_bytes())
-    with pytest.raises(ConfigError, match="expected a threshold or a calibration beside"):
+    with pytest.raises(ConfigError, match="expected a threshold or a calibration next to"):
         Models().load(alone).rules_of(camera())
     wrong = replace(model.calibration, model_sha256="0" * 64)
     file.write(wrong, file.beside(alone))

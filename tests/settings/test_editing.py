@@ -246,7 +246,7 @@ def test_what_is_not_there_is_said(edit: dict[str, Any], words: str) -> None:
 
 def test_a_file_of_another_form_is_left_to_people() -> None:
     text = 'model = "m"\ncameras = [{ name = "a", url = "demo:" }]\n'
-    with pytest.raises(ConfigError, match="expected a table of its own, got a value in another"):
+    with pytest.raises(ConfigError, match="expected a separate table, got a value in another"):
         apply(change("a", rate=3), text=text)
     with pytest.raises(ConfigError, match="edit the text"):
         apply({"edit": "add camera", "keys": {"name": "b"}}, text=text)

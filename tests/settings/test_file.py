@@ -235,8 +235,8 @@ def test_the_whole_configuration_is_told_in_words(good: SiteSettings) -> None:
     for part in (
         "Site shop: 2 cameras",
         "Camera door: rtsp://10.0.0.2/stream with the credentials of env:DOOR, 15 frames a second",
-        "An alert is a score from 3.5 on.",
-        "above what its calibration says",
+        "It alerts on scores from 3.5 on.",
+        "above its calibrated threshold",
         "Its zones: till.",
         "Its poses are recorded.",
         "yolox-nano and rtmpose-s",
@@ -251,7 +251,7 @@ def test_the_whole_configuration_is_told_in_words(good: SiteSettings) -> None:
 def test_a_site_without_a_model_says_that_it_learns_its_limit(good: SiteSettings) -> None:
     words = describe(good.model_copy(update={"model": None}))
     assert "scored by a model that it learns itself" in words
-    assert "An alert is a score above the limit that the site learns." in words
+    assert "It alerts on scores above the limit that the site learns." in words
     assert "calibration" not in words
 
 

@@ -93,19 +93,19 @@ def test_an_https_url_needs_a_proxy_or_a_certificate(tmp_path: Path) -> None:
         ),
         (
             'certificate = "chain.pem"\nkey = "key.pem"\n',
-            ["The page is at https://127.0.0.1:8080/", "It speaks TLS with the certificate"],
+            ["The page is at https://127.0.0.1:8080/", "It serves TLS with the certificate"],
         ),
         ("enabled = false\n", ["There is no page."]),
         (
             'trusted_proxies = ["127.0.0.1"]\nuser_header = "Remote-User"\n',
             [
                 "It listens on 127.0.0.1 port 8080 without TLS, for the proxy",
-                "That proxy says who somebody is (Remote-User); whoever has no account may look.",
+                "That proxy passes user names (Remote-User); users without an account may look.",
             ],
         ),
         (
             'trusted_proxies = ["127.0.0.1"]\nuser_header = "Remote-User"\nsso_role = "none"\n',
-            ["without TLS", "whoever has no account is refused."],
+            ["without TLS", "users without an account are refused."],
         ),
     ],
 )

@@ -40,7 +40,7 @@ def test_bfloat16_needs_openvino_and_a_processor(
 ) -> None:
     pytest.importorskip("openvino")
     monkeypatch.setattr(poses, "usable", lambda engine: runtime == "onnxruntime")
-    with pytest.raises(ConfigError, match=f"multiplies bfloat16, got {runtime}"):
+    with pytest.raises(ConfigError, match=f"supports bfloat16, got {runtime}"):
         choose_engine(runtime, "bfloat16")
 
 

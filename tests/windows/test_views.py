@@ -169,7 +169,7 @@ def test_views_last_a_second_and_a_third_of_one() -> None:
     at_50, at_10 = (Config().with_views(("pose",), fps).views for fps in (50.0, 10.0))
     assert [view.T for view in at_50] == [50, 17]
     assert [view.T for view in at_10] == [24, 8], "fewer poses are too noisy"
-    with pytest.raises(ConfigError, match="expected pose, and motion or place"):
+    with pytest.raises(ConfigError, match="expected pose, optionally with motion or place"):
         Config().with_views(("motion",), 24.0)
 
 

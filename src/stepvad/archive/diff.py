@@ -191,7 +191,7 @@ def _rate(clip: str, clips: Mapping[str, ClipWindows], fps: float | None, name: 
     rate = (clips[clip].fps if clip in clips else None) or fps
     if rate is None:
         raise DataError(
-            f"{name}: clip {clip!r}: expected to know its frames per second, got none",
+            f"{name}: clip {clip!r}: expected a frame rate, got none",
             hint="give it with --fps",
         )
     return float(rate)

@@ -28,7 +28,7 @@ class RowCheck:
         if not (in_order and sound and frame.min() >= 0 and frame.max() <= MAX_FRAME):
             rows.tracks()  # raises a specific error, unless the order is wrong
             raise DataError(
-                "expected rows in the order of tracks and frames, got others",
+                "expected rows sorted by track and frame, got unsorted ones",
                 hint="rewrite the file with: stepvad convert",
             )
         self._measure(int(frame.max()))

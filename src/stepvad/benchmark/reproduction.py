@@ -130,7 +130,7 @@ def check(name: PaperDataset, root: Path) -> None:
         raise DataError(
             f"{root}: expected {name} with poses and labels, got a directory without "
             + "; without ".join(missing),
-            hint="the guide to reproducing the paper draws the tree and says where to get it; the "
+            hint="the guide to reproducing the paper shows the tree and its sources; the "
             "poses are AlphaPose's, as released with STG-NF",
         )
     layout = recognise(root)

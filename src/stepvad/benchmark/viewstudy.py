@@ -58,7 +58,7 @@ class ViewScope:
         """Reject unknown densities, and a list without the energy model."""
         if "step" not in self.densities or not {*self.densities} <= {*get_args(Density)}:
             raise ConfigError(
-                f"densities: expected step, and knn or gmm beside it, got "
+                f"densities: expected step, optionally with knn or gmm, got "
                 f"{', '.join(self.densities)}"
             )
         self.base.with_views(self.views, 25.0)  # raises if they are not views

@@ -26,7 +26,7 @@ def find(model: Path, sha256: str | None = None) -> Calibration | None:
         return None
     made = file.read(path)
     if made.model_sha256 != (sha256 or modelfile.sha256(model)):
-        logger.warning("%s is of another model and left alone; calibrate again", path)
+        logger.warning("%s belongs to another model and is ignored; calibrate again", path)
         return None
     return made
 
@@ -51,7 +51,7 @@ def needed(model: Path, sha256: str | None = None, *, otherwise: str = "") -> Ca
     made = find(model, sha256)
     if made is None:
         raise StepvadError(
-            f"{file.beside(model)}: expected a calibration beside the model, got none",
+            f"{file.beside(model)}: expected a calibration next to the model, got none",
             hint="create one with: stepvad calibrate MODEL NORMAL_POSES --alerts-per-hour 0.5"
             + otherwise,
         )

@@ -190,7 +190,7 @@ def _side(name: str, scores: str, threshold: float | None, calibration: Path | N
     raise StepvadError(
         f"expected either --{name}-threshold or --{name}-calibration, got "
         + ("neither" if threshold is None else "both"),
-        hint="run stepvad calibrate to write a threshold beside the model",
+        hint="run stepvad calibrate to write a threshold next to the model",
     )
 
 

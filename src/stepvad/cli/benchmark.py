@@ -77,7 +77,7 @@ def walkers(
 def mocap(
     directory: Annotated[Path, typer.Argument(help="Directory to write the data set to.")],
     *,
-    split: Annotated[int, typer.Option(min=1, max=2, help="Which people are tested on.")] = 1,
+    split: Annotated[int, typer.Option(min=1, max=2, help="Which people to test on.")] = 1,
     seed: DataSeed = 0,
     size: Annotated[Literal["full", "small"], typer.Option(help="Number of clips.")] = "full",
     train_clips: Annotated[

@@ -56,7 +56,7 @@ def calibrate(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="Calibration file; written beside the model by default."
+            "-o", "--output", help="Calibration file; defaults to a file next to the model."
         ),
     ] = None,
     plot: Annotated[
@@ -81,7 +81,7 @@ def calibrate(
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
 
     With too little footage for the promise, the threshold is provisional: a guess that promises
-    nothing. The command always says what more footage would buy.
+    nothing. The command always shows the promise that more footage would support.
     """
     from stepvad.calibration import RULES, file
     from stepvad.calibration.footage import ScoredFootage
@@ -140,7 +140,7 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
     yield from _more_footage(calibration)
     for camera in calibration.counted if len(calibration.counted) > 1 else ():
         own = calibration.cameras.get(camera)
-        words = "too little footage, takes the threshold for all"
+        words = "too little footage, uses the common threshold"
         yield f"{camera}: {_promise_words(own) if own is not None else words}"
 
 

@@ -34,7 +34,8 @@ def delete(
     data: SiteDataOption = Here,
     fleet: Fleet = None,
     tenant: Annotated[
-        str | None, typer.Option(help="Of this tenant of the fleet; else of the fleet's own sites.")
+        str | None,
+        typer.Option(help="Only events of this tenant; defaults to the fleet's own sites."),
     ] = None,
     camera: AnyCamera = None,
     since: Since = None,
@@ -49,7 +50,7 @@ def delete(
 ) -> None:
     """Permanently delete events with their poses, explanations and pending messages.
 
-    An event is deleted if any part of it lies between --since and --until. The files of the store
+    An event is deleted if any part of it falls between --since and --until. The files of the store
     keep no trace of it. Backups, exports and messages already sent are not affected.
 
     An hour of one camera, and everything without confirmation:

@@ -231,7 +231,7 @@ def restore(
 ) -> None:
     """Replace the event store with a backup. Stop the site first.
 
-    The backup is checked before anything changes. The current store is kept beside it in one file,
+    The backup is checked before anything changes. The current store is kept next to it in one file,
     events.db.before-restore, which replaces an earlier one. Events deleted since the backup was
     made come back.
     """

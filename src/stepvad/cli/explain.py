@@ -65,7 +65,7 @@ def explain(
         stepvad explain model.safetensors clip.json --track 3 --frame 120
 
     The contributions of all body parts, plus the base, add up to the score. With several views, so
-    do those of the views, and speed, size and place are listed beside the body parts.
+    do those of the views, and speed, size and place are listed with the body parts.
     """
     from stepvad import baselines
     from stepvad.detector import Detector

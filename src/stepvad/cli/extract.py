@@ -40,13 +40,13 @@ PoseName = Annotated[str, typer.Option(help="Pose estimator: a known name or an 
 EngineOption = Annotated[
     PoseRuntime,
     typer.Option(
-        help="Inference engine. `auto`: OpenVINO where the processor multiplies bfloat16, "
-        "else ONNX Runtime."
+        help="Inference engine. `auto`: OpenVINO if the processor supports bfloat16, else ONNX "
+        "Runtime."
     ),
 ]
 PrecisionOption = Annotated[
     Precision,
-    typer.Option(help="Arithmetic. `auto`: bfloat16 where the processor multiplies it."),
+    typer.Option(help="Arithmetic. `auto`: bfloat16 where the processor supports it."),
 ]
 DeviceOption = Annotated[
     PoseDevice, typer.Option(help="Processor or accelerator that runs the networks.")
@@ -67,7 +67,7 @@ Follow = Annotated[
 ]
 Rate = Annotated[
     float | None,
-    typer.Option(min=0.1, help="Look at this many frames per second at most; defaults to all."),
+    typer.Option(min=0.1, help="Maximum frames per second to process; defaults to all."),
 ]
 VideoJobsOption = Annotated[
     int | None,

@@ -80,7 +80,7 @@ class ModelOptions:
     ] = None
     views: Annotated[
         str | None,
-        typer.Option(help="Views of a window, joined: pose, and motion or place beside it."),
+        typer.Option(help="Views of a window to combine: pose, and optionally motion and place."),
     ] = None
     width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
     block_jitter: Annotated[float | None, typer.Option(help="Noise added before every block.")] = (
@@ -187,7 +187,7 @@ def fit(
     )
     if model.views and (training.validation or training.resume or training.projection_poses):
         raise StepvadError(
-            "--views: expected no --validation, --resume or --projection-poses beside it, got one",
+            "--views: expected no --validation, --resume or --projection-poses, got one",
             hint="leave them out, or fit a single view",
         )
     check_output(output)

@@ -28,11 +28,11 @@ File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="Settings file 
 
 @fleet.command()
 def setup(settings: File) -> None:
-    """Create the streams and buckets on the broker, or change them to what the settings say.
+    """Create the streams and buckets on the broker, or change them to match the settings.
 
         stepvad fleet setup fleet.toml
 
-    Workers create what is missing, and change nothing. The number of shards is fixed. Lower lease_s
+    Workers create missing ones, and change nothing. The number of shards is fixed. Lower lease_s
     in the settings of all workers first, and raise it there last.
     """
     import asyncio

@@ -22,14 +22,16 @@ Admin = Annotated[
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the tenant.")]
 Offline = Annotated[
-    bool, typer.Option("--offline", help="Change the files alone; run stepvad fleet setup later.")
+    bool, typer.Option("--offline", help="Change only the files; run stepvad fleet setup later.")
 ]
-Cameras = Annotated[int | None, typer.Option(help="Most cameras of all its sites.")]
-Messages = Annotated[float | None, typer.Option(help="Most messages a second of one camera.")]
+Cameras = Annotated[int | None, typer.Option(help="Maximum cameras over all its sites.")]
+Messages = Annotated[float | None, typer.Option(help="Maximum messages per second of one camera.")]
 MessageKb = Annotated[float | None, typer.Option(help="Largest message, in kB.")]
-PosesMb = Annotated[float | None, typer.Option(help="Poses kept in one partition, in MB.")]
-EventsMb = Annotated[float | None, typer.Option(help="Events kept of sites that score, in MB.")]
-Connections = Annotated[int | None, typer.Option(help="Most connections to one broker.")]
+PosesMb = Annotated[float | None, typer.Option(help="Size limit of poses in one partition, in MB.")]
+EventsMb = Annotated[
+    float | None, typer.Option(help="Size limit of events from sites that score, in MB.")
+]
+Connections = Annotated[int | None, typer.Option(help="Maximum connections to one broker.")]
 LIMITS = (
     *("cameras", "messages_s", "message_kb", "poses_mb", "events_mb", "connections"),
     "partitions",
@@ -81,7 +83,7 @@ def limits(
     partitions: Partitions = None,
     offline: Offline = False,
 ) -> None:
-    """Change what the broker takes of a tenant, while everything runs.
+    """Change a tenant's limits at the broker, while everything runs.
 
     stepvad fleet tenant limits admin.toml north --cameras 80 --partitions 2
     """
@@ -123,11 +125,11 @@ def revoke(settings: Admin, name: NameArgument, *, yes: Yes = False) -> None:
 def remove(
     settings: Admin, name: NameArgument, *, yes: Yes = False, offline: Offline = False
 ) -> None:
-    """Remove a tenant: its account, its streams and what is in them.
+    """Remove a tenant: its account, its streams and their contents.
 
         stepvad fleet tenant remove admin.toml north
 
-    Its events in the database stay until their time is over.
+    Its events in the database stay until they expire.
     """
     import asyncio
 
@@ -183,7 +185,7 @@ def list_(settings: Admin, *, as_json: AsJson = False) -> None:
 def role(
     name: NameArgument,
     *,
-    drop: Annotated[bool, typer.Option("--drop", help="Take the role away instead.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop the role instead.")] = False,
 ) -> None:
     """Print the SQL that makes a tenant's role in the database, for a superuser.
 

@@ -75,13 +75,14 @@ class ChainOptions:
 
     views: Annotated[
         str | None,
-        typer.Option(help="Views of a window, joined: pose, and motion or place beside it."),
+        typer.Option(help="Views of a window to combine: pose, and optionally motion and place."),
     ] = None
     alerts_per_hour: Annotated[
         float, typer.Option(help="False alerts per hour that the threshold should promise.")
     ] = 1.0
     within: Annotated[
-        float, typer.Option(min=0.0, help="Seconds after its begin in which an event is found.")
+        float,
+        typer.Option(min=0.0, help="Seconds after its start within which an event must be found."),
     ] = 3.0
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps; defaults to those of `fit`.")
@@ -129,7 +130,7 @@ def footage(
 ) -> None:
     """Measure the whole chain: video in, calibrated alerts out, against labels in seconds.
 
-    A set of your own; clips are videos or pose files, labelled in seconds or as a whole:
+    Your own set; clips are videos or pose files, labelled in seconds or as a whole:
 
         stepvad benchmark footage hall.json --poses poses -o results
 

@@ -45,7 +45,7 @@ def use(
     site: SiteFile,
     model: Annotated[str, typer.Argument(help="Name of a model, from `stepvad learning list`.")],
 ) -> None:
-    """Go back to an older model; a running site takes it when it is restarted.
+    """Return to an older model; restart a running site to use it.
 
     stepvad learning use site.toml 20261117T030012Z
     """
@@ -58,7 +58,7 @@ def use(
 
 @learning.command()
 def fit(site: SiteFile) -> None:
-    """Fit a new model on what the site has recorded, without waiting for the night.
+    """Fit a new model on the site's recordings now, instead of at night.
 
     stepvad learning fit site.toml
     """

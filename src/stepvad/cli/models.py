@@ -20,7 +20,7 @@ Names = Annotated[
 
 @models.command("list")
 def list_(*, as_json: AsJson = False) -> None:
-    """List the known networks: licence, whether fetched, whether our figures are of that file.
+    """List the known networks: licence, whether fetched, and whether our figures use that file.
 
     stepvad models list
     """

@@ -29,7 +29,7 @@ def send(
 
         stepvad notify test site.toml guards
 
-    Quiet hours and limits do not apply. Exits with 1 if a service did not take the message.
+    Quiet hours and limits do not apply. Exits with 1 if a service did not accept the message.
     """
     from stepvad.settings.file import load
     from stepvad.site.notifications.people import people, send_test

@@ -37,7 +37,7 @@ At = Annotated[list[int] | None, typer.Option(min=0, help="Frame to save as .png
 OverlayThresholdOption = Annotated[
     float | None,
     typer.Option(
-        help="Score at which skeletons are red; defaults to the calibration beside the model, "
+        help="Score at which skeletons are red; defaults to the calibration next to the model, "
         "or the clip's 99.9 % quantile, but at least 3."
     ),
 ]

@@ -69,7 +69,7 @@ def recalibrate(
 
         stepvad recalibrate model.safetensors --site site.toml
 
-    Events of a fleet; its workers take the new thresholds when they are restarted, one by one:
+    Events of a fleet; restart its workers, one by one, to apply the new thresholds:
 
         stepvad recalibrate model.safetensors --fleet fleet.toml
 
@@ -79,8 +79,8 @@ def recalibrate(
 
         stepvad recalibrate events.jsonl --normal tuesday-4-1200 --normal tuesday-9-3310
 
-    The calibration beside the model counts them from now on and raises its thresholds where
-    needed. Their poses are kept beside the model, in model.normal/, one file per event.
+    The calibration next to the model counts them from now on and raises its thresholds where
+    needed. Their poses are kept next to the model, in model.normal/, one file per event.
 
     If one kind of motion keeps raising alerts, refit a model on it:
 

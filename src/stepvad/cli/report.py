@@ -45,7 +45,7 @@ def report(
 ) -> None:
     """Write an HTML report of a clip's events: when, who, what was unusual, and how it looked.
 
-    With the threshold of the calibration beside the model:
+    With the threshold of the calibration next to the model:
 
         stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
 

@@ -24,7 +24,7 @@ SinkName = Annotated[str | None, typer.Option("--sink", help="Only messages to t
 
 
 def undelivered(site: SiteArgument, *, sink: SinkName = None, as_json: AsJson = False) -> None:
-    """List dead letters, which a sink refused for good, and pending messages, with the last error.
+    """List dead letters, refused permanently by a sink, and pending messages, with the last error.
 
     Pending messages are retried automatically. Dead letters are not; resend them yourself:
 
@@ -65,7 +65,7 @@ def resend(
     sink: SinkName = None,
     all: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
 ) -> None:
-    """Requeue dead letters, in their place among the pending messages.
+    """Requeue dead letters, at their original place among the pending messages.
 
     A running site sends them within seconds, a stopped one when it starts. All of one sink:
 

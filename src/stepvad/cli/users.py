@@ -82,7 +82,7 @@ def add(
 ) -> None:
     """Add a user, and print a link that lets them choose a password: once, within a day.
 
-    Somebody who may mark events:
+    A user who may mark events:
 
         stepvad users add anna --role judge --site site.toml
     """
@@ -126,7 +126,7 @@ def role_(
     site: SiteOption = Here,
     fleet: FleetPage = None,
 ) -> None:
-    """Change what a user may do; it counts at once.
+    """Change a user's role, effective immediately.
 
     stepvad users role anna administer --site site.toml
     """
@@ -143,7 +143,7 @@ def role_(
 def remove(
     name: UserArgument, *, site: SiteOption = Here, fleet: FleetPage = None, yes: Yes = False
 ) -> None:
-    """Remove a user, who is logged out everywhere at once.
+    """Remove a user and end all their log-ins immediately.
 
     stepvad users remove anna --site site.toml
     """
@@ -158,7 +158,7 @@ def remove(
 
 @users.command()
 def link(name: UserArgument, *, site: SiteOption = Here, fleet: FleetPage = None) -> None:
-    """Print a new log-in link for a user who has lost the password or the link before.
+    """Print a new log-in link for a user who has lost their password or link.
 
     stepvad users link anna --site site.toml
     """

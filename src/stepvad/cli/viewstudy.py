@@ -35,7 +35,7 @@ class StudiedViews:
     """Options of the study of views alone."""
 
     views: Annotated[
-        str, typer.Option(help="Study `views`: pose, and motion or place beside it.")
+        str, typer.Option(help="Study `views`: pose, and optionally motion and place.")
     ] = "pose,motion,place"
     densities: Annotated[
         str, typer.Option(help="Study `views`: step, and knn or gmm in the same spaces.")

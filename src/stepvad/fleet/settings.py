@@ -25,22 +25,22 @@ HINT = "the guide on running a fleet has an example"
 
 
 class TlsFiles(Section):
-    """Certificates; every file in PEM."""
+    """Certificates, as PEM files."""
 
-    ca: Beside = Field(description="Who signed the certificate of the broker.")
-    cert: Beside | None = Field(None, description="Our own certificate, if it asks for one.")
-    key: Beside | None = Field(None, description="The key of our own certificate.")
+    ca: Beside = Field(description="Authority that signed the broker's certificate.")
+    cert: Beside | None = Field(None, description="Client certificate, if the broker requires one.")
+    key: Beside | None = Field(None, description="Key of the client certificate.")
 
 
 class BusSettings(Section):
-    """The broker, and what it keeps."""
+    """The broker and its limits."""
 
     servers: list[str] = Field(
         ["nats://127.0.0.1:4222"],
         min_length=1,
         description="Addresses of the brokers: nats:// or tls://, without credentials.",
     )
-    user: str | None = Field(None, description="User name, if it asks for one.")
+    user: str | None = Field(None, description="User name, if the broker requires one.")
     password: Reference | None = Field(None, description="env:NAME or file:PATH.")
     credentials: Beside | None = Field(
         None, description="A file of NATS credentials (.creds), instead of user and password."
@@ -49,10 +49,10 @@ class BusSettings(Section):
     inbox: str = Field(
         "_INBOX",
         pattern=r"^_INBOX(\.[A-Za-z0-9_-]+)*$",
-        description="Where the broker answers, of which others may not read.",
+        description="Inbox prefix for the broker's replies, which no other user may read.",
     )
     prefix: str = Field(
-        "stepvad", pattern=NAME, description="First part of every subject; one in an account."
+        "stepvad", pattern=NAME, description="First part of every subject; one per account."
     )
     shards: int = Field(
         SHARDS, ge=1, le=4096, description="Shards of the first partition; fixed for a fleet."
@@ -61,16 +61,20 @@ class BusSettings(Section):
         1, ge=1, le=1000, description="Streams of poses; more can be added while the fleet runs."
     )
     replicas: Literal[1, 3, 5] = Field(1, description="Brokers that keep each message.")
-    poses_mb: float = Field(512.0, gt=0, description="Poses kept; the oldest go.")
+    poses_mb: float = Field(512.0, gt=0, description="Size limit of poses; the oldest are dropped.")
     poses_s: float = Field(120.0, ge=10, description="How long poses are kept.")
     events_days: float = Field(7.0, gt=0, description="How long events are kept on the bus.")
-    events_mb: float = Field(1024.0, gt=0, description="Events kept on the bus; the oldest go.")
-    dead_mb: float = Field(64.0, gt=0, description="Unreadable messages kept; the oldest go.")
+    events_mb: float = Field(
+        1024.0, gt=0, description="Size limit of events on the bus; the oldest are dropped."
+    )
+    dead_mb: float = Field(
+        64.0, gt=0, description="Size limit of unreadable messages; the oldest are dropped."
+    )
     duplicates_s: float = Field(
-        600.0, ge=10, description="How long an event is recognised when it comes again."
+        600.0, ge=10, description="How long duplicates of an event are recognised."
     )
     lease_s: float = Field(
-        2.0, ge=0.5, le=60, description="A worker that is silent for so long counts as gone."
+        2.0, ge=0.5, le=60, description="A worker's lease expires after this time without renewal."
     )
 
     @property
@@ -97,14 +101,14 @@ class TraceSettings(Section):
     endpoint: str | None = Field(
         None,
         pattern=r"^https?://[^\s@]+$",
-        description="Where a collector takes traces by OTLP over HTTP, such as "
-        "http://127.0.0.1:4318/v1/traces; none are made without one.",
+        description="OTLP/HTTP endpoint of a collector, such as http://127.0.0.1:4318/v1/traces; "
+        "without one, nothing is traced.",
     )
     ratio: float = Field(
         0.001,
         ge=0,
         le=1,
-        description="Share of an edge's messages that are traced; workers and writers follow it.",
+        description="Share of an edge's messages to trace; workers and writers follow it.",
     )
 
     def opened(self, role: str) -> Tracing | None:
@@ -113,20 +117,20 @@ class TraceSettings(Section):
 
 
 class WorkerSettings(Section):
-    """How a worker works."""
+    """Settings of a worker."""
 
     name: str | None = Field(
-        None, pattern=NAME, description="Tells it from others in logs; else host and process."
+        None, pattern=NAME, description="Name in logs; defaults to host and process."
     )
-    checkpoint_s: float = Field(1.0, ge=0.1, le=60, description="Between two checkpoints.")
+    checkpoint_s: float = Field(1.0, ge=0.1, le=60, description="Interval between checkpoints.")
     silent_s: float = Field(
-        30.0, ge=1, description="A camera that sends nothing for so long counts as lost."
+        30.0, ge=1, description="A camera that sends nothing for this long counts as lost."
     )
     shed_s: float = Field(
-        1.5, ge=0.1, description="Frames that are older than this are shed, if work does not end."
+        1.5, ge=0.1, description="An overloaded worker sheds frames older than this."
     )
     catch_up_s: float = Field(
-        15.0, ge=0, description="After a takeover, so long nothing is shed for being old."
+        15.0, ge=0, description="Grace period after a takeover in which old frames are not shed."
     )
     metrics: str | None = Field(
         None, pattern=r"^[^\s:]+:\d+$", description="HOST:PORT to serve Prometheus metrics at."
@@ -143,16 +147,16 @@ def _bundled(path: object) -> object:
 
 
 class ModelSettings(Section):
-    """Which model scores which cameras."""
+    """A model and the cameras it scores."""
 
     cameras: list[str] = Field(
         ["*"], min_length=1, description='Patterns of site/camera, such as "north/*".'
     )
     model: Annotated[Beside, BeforeValidator(_bundled)] = Field(
-        description="The model, made with stepvad fit; demo: for that of the bundled scene."
+        description="Model file, made with stepvad fit; demo: for that of the bundled scene."
     )
     threshold: float | None = Field(
-        None, gt=0, description="Score of an alert; else that of the model's calibration."
+        None, gt=0, description="Score that raises an alert; defaults to the model's calibration."
     )
 
     def has(self, camera: str) -> bool:
@@ -165,18 +169,18 @@ class EventsSettings(Section):
 
     dsn: Reference = Field(
         "env:STEPVAD_EVENTS_DSN",
-        description="Where the address of the database is: env:NAME or file:PATH.",
+        description="Where the database address is kept: env:NAME or file:PATH.",
     )
     batch: int = Field(200, ge=1, le=5000, description="Messages stored in one transaction.")
     retention_days: float | None = Field(
         None,
         gt=0,
         le=1e6,
-        description="How long events are kept: 30 days, until the owner's --migrate stores another "
-        "number. A writer's own can only be longer.",
+        description="How long events are kept: 30 days, unless the owner's --migrate has stored "
+        "another number. A writer's own value can only be longer.",
     )
     stale_s: float = Field(
-        3600.0, gt=0, description="An event that goes on, silent for so long, is shown as stale."
+        3600.0, gt=0, description="An open event without an update for this long counts as stale."
     )
     metrics: str | None = Field(
         None, pattern=r"^[^\s:]+:\d+$", description="HOST:PORT to serve Prometheus metrics at."
@@ -184,28 +188,32 @@ class EventsSettings(Section):
 
 
 class EdgeSettings(Section):
-    """What a site sends to a fleet."""
+    """Publishing to a fleet."""
 
     bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
     tenant: str = Field(
-        "", pattern=rf"^$|{NAME}", description="Whose site it is; empty in a fleet without tenants."
+        "",
+        pattern=rf"^$|{NAME}",
+        description="Tenant that owns the site; empty in a fleet without tenants.",
     )
     publish: Literal["poses", "events"] = Field(
-        "poses", description="Poses, which are scored elsewhere; or events, which are scored here."
+        "poses", description="poses: workers score them; events: this site scores."
     )
-    frames_per_message: int = Field(5, ge=1, le=100, description="Frames that travel together.")
-    wait_s: float = Field(0.2, ge=0, le=2, description="How long a frame waits for others.")
+    frames_per_message: int = Field(5, ge=1, le=100, description="Frames per message.")
+    wait_s: float = Field(0.2, ge=0, le=2, description="Maximum wait of a frame for others.")
     precision: Literal["f4", "f2"] = Field(
-        "f4", description="Bytes of a number: f2 takes half the space."
+        "f4", description="Number format: f2 takes half the space."
     )
     buffer_mb: float = Field(
-        64.0, gt=0, description="Poses kept while the broker is away; the oldest go."
+        64.0,
+        gt=0,
+        description="Buffer for poses while the broker is unreachable; the oldest are dropped.",
     )
     again_s: float = Field(
         8.0,
         ge=0,
         le=60,
-        description="Poses of the last seconds are sent again to a broker that was away.",
+        description="Seconds of poses to resend after a broker was unreachable.",
     )
     trace: TraceSettings = Field(
         default_factory=TraceSettings, description="Traces of messages, on their whole way."
@@ -231,16 +239,16 @@ class EdgeSite(sections.SiteSettings):
 
 
 class TenantSettings(Limits):
-    """An owner of sites, apart from all others, and what the broker takes of it."""
+    """An owner of sites, isolated from all others, and its limits at the broker."""
 
-    name: str = Field(pattern=NAME, description="Its name, part of its subjects and account.")
+    name: str = Field(pattern=NAME, description="Name, part of its subjects and account.")
     sites: list[Annotated[str, Field(pattern=NAME)]] = Field(
-        min_length=1, description="Its sites; no other tenant may have one of that name."
+        min_length=1, description="Its sites; names are unique across tenants."
     )
     generation: int = Field(
-        1, ge=1, description="Of the certificates of its sites; all others are refused."
+        1, ge=1, description="Generation of its sites' certificates; all others are refused."
     )
-    partitions: int = Field(1, ge=1, le=1000, description="Streams of its poses; may grow.")
+    partitions: int = Field(1, ge=1, le=1000, description="Streams of its poses; may only grow.")
     shards: int = Field(
         PARTITION_SHARDS, ge=1, le=4096, description="Shards of its first partition; fixed."
     )
@@ -269,7 +277,7 @@ class TenantSettings(Limits):
 class FleetSettings(Section):
     """Settings of a fleet for one of its roles."""
 
-    logs: Literal["text", "json"] = Field("text", description="Form of the lines on stderr.")
+    logs: Literal["text", "json"] = Field("text", description="Format of the log on stderr.")
     bus: BusSettings = Field(default_factory=BusSettings, description="The broker.")
     worker: WorkerSettings = Field(default_factory=WorkerSettings, description="The worker.")
     models: list[ModelSettings] = Field(
@@ -285,7 +293,7 @@ class FleetSettings(Section):
         default_factory=list, description="Owners of sites, for stepvad fleet setup and tenant."
     )
     accounts: Beside | None = Field(
-        None, description="The file of the tenants' accounts that the broker's settings include."
+        None, description="File of the tenants' accounts, included in the broker's settings."
     )
 
     @model_validator(mode="after")

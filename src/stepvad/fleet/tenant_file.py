@@ -32,7 +32,7 @@ def add_tenant(
     """Add a tenant to the file."""
     if any(tenant.name == name for tenant in load(path).tenants):
         raise ConfigError(
-            f"tenant: expected a new name, got {name}, which there is",
+            f"tenant: expected a new name, got {name}, which exists",
             hint="stepvad fleet tenant limits changes it",
         )
     return change_tenant(path, name, {"sites": [*sites], **limits})

@@ -22,16 +22,18 @@ PARTITION_SHARDS = 16
 class Limits(Section):
     """What the broker takes of a tenant; beyond it the tenant's own messages are refused."""
 
-    cameras: int = Field(100, ge=1, description="Cameras of all its sites.")
+    cameras: int = Field(100, ge=1, description="Maximum cameras over all its sites.")
     messages_s: float = Field(
-        30.0, gt=0, description="Messages a second of one camera, averaged while poses are kept."
+        30.0,
+        gt=0,
+        description="Maximum messages per second of one camera, averaged while poses are kept.",
     )
     message_kb: float = Field(256.0, ge=1, le=1000, description="Largest message.")
-    poses_mb: float = Field(128.0, gt=0, description="Poses kept in one partition.")
+    poses_mb: float = Field(128.0, gt=0, description="Size limit of poses in one partition.")
     events_mb: float = Field(
-        64.0, gt=0, description="Events kept of sites that score by themselves, until stored."
+        64.0, gt=0, description="Size limit of events from sites that score locally, until stored."
     )
-    connections: int = Field(16, ge=1, description="Connections to one broker.")
+    connections: int = Field(16, ge=1, description="Maximum connections to one broker.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ class Loaded:
             return replace(rules, threshold=threshold)
         if self.calibration is None:
             raise ConfigError(
-                f"camera {camera}: expected a threshold or a calibration beside {self.path}, "
+                f"camera {camera}: expected a threshold or a calibration next to {self.path}, "
                 "got neither",
                 hint=f"stepvad calibrate {self.path} NORMAL_POSES, or set threshold",
             )

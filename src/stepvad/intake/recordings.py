@@ -237,7 +237,7 @@ def _in_threads(
                 pass
         except KeyboardInterrupt:
             settings.stop.set()
-            logger.info("stopping; what was seen is kept")
+            logger.info("stopping; poses so far are kept")
             wait(running)
         finally:
             settings.stop.set()

@@ -86,7 +86,7 @@ def recording_address(url: str) -> str:
     if has_secret(bare):
         raise ValueError(
             "expected an address without credentials, got some in it | "
-            "whoever sees an event sees this address; log in to the recorder in the browser"
+            "anyone who sees an event sees this address; log in to the recorder in the browser"
         )
     return url
 

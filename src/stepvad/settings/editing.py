@@ -270,7 +270,7 @@ class _EditedFile:
             rest = path[len(table.path) :]
             if rest and path[: len(table.path)] == table.path and rest[0] in self._facts(at):
                 raise ConfigError(
-                    f"{'.'.join(path)}: expected a table of its own, got a value in another",
+                    f"{'.'.join(path)}: expected a separate table, got a value in another",
                     hint="edit the text of the file",
                 )
 
@@ -312,7 +312,7 @@ def _fraction(value: float) -> str:
 def _missing(what: str, name: str | None) -> ConfigError:
     return ConfigError(
         f"{what}: expected one of the file, got {name or what!r}",
-        hint="somebody may have changed the file: load it again",
+        hint="someone may have changed the file: load it again",
     )
 
 

@@ -134,7 +134,7 @@ def describe(settings: SiteSettings) -> str:
     drawn = ", ".join(camera.name for camera in cameras if camera.draw_place)
     but = f" but one drawing each of the places that these cameras see: {drawn}" if drawn else ""
     lines.append(
-        f"All that is kept is in {settings.data}: events for {kept.events_days:g} days, poses "
+        f"Data is kept in {settings.data}: events for {kept.events_days:g} days, poses "
         f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels{but}."
     )
     return "\n".join([*lines, _of_web(settings)])
@@ -151,10 +151,10 @@ def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
     if camera.uses_tls:
         lines.append(f"  {_of_tls(camera)}")
     if camera.model:
-        lines.append(f"  It has a model of its own: {camera.model}.")
-    of_model = "the limit that the site learns" if learns else "what its calibration says"
+        lines.append(f"  Its model is {camera.model}.")
+    of_model = "the limit that the site learns" if learns else "its calibrated threshold"
     above = f"above {of_model}" if camera.threshold is None else f"from {camera.threshold:g} on"
-    lines.append(f"  An alert is a score {above}.")
+    lines.append(f"  It alerts on scores {above}.")
     if camera.zones:
         lines.append(f"  Its zones: {', '.join(camera.zones)}.")
     if camera.hours:
@@ -178,8 +178,8 @@ def _of_pose(pose: PoseSettings) -> str:
     threads = "1 thread" if pose.threads == 1 else f"{pose.threads} threads"
     return (
         f"People are found by {pose.detector} and {pose.pose} on {_of_engine(pose)}: {workers} "
-        f"with {threads}, up to {pose.batch} frames at a time; joints less sure than "
-        f"{pose.min_confidence:g} on average are left out."
+        f"with {threads}, up to {pose.batch} frames at a time; people with a mean confidence below "
+        f"{pose.min_confidence:g} are dropped."
     )
 
 
@@ -211,7 +211,7 @@ def _of_web(settings: SiteSettings) -> str:
     token = web.token or settings.data / "token"
     lines = [f"The page is at {web.url}/ and asks for the token in {token}."]
     if web.certificate:
-        lines.append(f"It speaks TLS with the certificate {web.certificate}.")
+        lines.append(f"It serves TLS with the certificate {web.certificate}.")
     elif web.trusted_proxies:
         lines.append(
             f"It listens on {web.host} port {web.port} without TLS, for the proxy at "
@@ -220,9 +220,9 @@ def _of_web(settings: SiteSettings) -> str:
     elif not _is_loopback(web.host):
         lines.append("Others can reach it, without TLS: the token crosses the network in clear.")
     if web.user_header is not None:
-        others = "is refused" if web.sso_role == "none" else f"may {web.sso_role}"
+        others = "are refused" if web.sso_role == "none" else f"may {web.sso_role}"
         lines.append(
-            f"That proxy says who somebody is ({web.user_header}); whoever has no account {others}."
+            f"That proxy passes user names ({web.user_header}); users without an account {others}."
         )
     return "\n".join(lines)
 

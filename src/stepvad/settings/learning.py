@@ -20,16 +20,17 @@ class LearningSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     alerts_per_day: float = Field(
-        1.0, gt=0, le=1000, description="False alerts that each camera may raise a day."
+        1.0, gt=0, le=1000, description="False alerts allowed per camera and day."
     )
     fit_hours: list[str] = Field(
         ["02:00-05:00"],
-        description="When it may fit a new model, after the first ones; the site goes on watching.",
+        description="Hours in which new models are fitted, after the first ones; the site keeps "
+        "watching.",
     )
     footage_hours: float = Field(
-        48.0, gt=0, description="Footage to fit on at most; the newest, spread over its days."
+        48.0, gt=0, description="Maximum footage to fit on: the newest, spread over its days."
     )
-    keep: int = Field(3, ge=1, le=100, description="Older models that are kept to go back to.")
+    keep: int = Field(3, ge=1, le=100, description="Older models to keep.")
 
     @property
     def hours(self) -> WatchHours:

@@ -33,41 +33,44 @@ Target = Annotated[str, AfterValidator(_target)]
 class NotifySettings(Section):
     """People who get a message when an event starts."""
 
-    name: str = Field("people", pattern=NAME, description="Tells them from others.")
+    name: str = Field("people", pattern=NAME, description="Unique name of the group.")
     to: list[Target] = Field(
         min_length=1,
         max_length=MOST_TARGETS,
-        description='"browsers" for every browser in which somebody pressed "Notify this browser", '
-        "and where Apprise addresses are (ntfy://, mailto://, tgram:// and others): env:NAME or "
-        "file:PATH, since they hold secrets.",
+        description='"browsers" for every browser in which someone pressed "Notify this browser", '
+        "and references to Apprise addresses (ntfy://, mailto://, tgram:// and others) "
+        "as env:NAME or file:PATH, because they contain secrets.",
     )
     cameras: list[str] = Field(
-        default_factory=list, max_length=1000, description="These cameras only; empty: all."
+        default_factory=list, max_length=1000, description="Only these cameras; empty: all."
     )
     zones: list[str] = Field(
-        default_factory=list, max_length=1000, description="Events in these zones only; empty: all."
+        default_factory=list, max_length=1000, description="Only events in these zones; empty: all."
     )
     quiet_hours: Hours = Field(
         default_factory=list,
         max_length=24,
-        description='Hours without messages, such as ["22:00-06:00"], in the time zone of the '
-        "machine.",
+        description='Hours without messages, such as ["22:00-06:00"], in the machine\'s time zone.',
     )
     in_quiet_hours: Literal["hold", "drop"] = Field(
         "hold",
-        description="hold: one message about all events when the quiet hours are over; drop: no "
-        "message about them, ever.",
+        description="hold: one summary when the quiet hours are over; drop: no message at all.",
     )
     most_per_hour: int = Field(
-        12, ge=1, le=1000, description="Messages an hour; further events come in one message."
+        12,
+        ge=1,
+        le=1000,
+        description="Messages per hour at most; further events are combined into one.",
     )
     repeat_minutes: float | None = Field(
         None,
         gt=0,
         le=1440,
-        description="Send it again after this time until somebody has seen the event.",
+        description="Repeat the message at this interval until someone has seen the event.",
     )
-    repeat_times: int = Field(3, ge=1, le=100, description="With repeat_minutes: how often.")
+    repeat_times: int = Field(
+        3, ge=1, le=100, description="Number of repeats, with repeat_minutes."
+    )
     say_when_over: bool = Field(
         False, description="Send a second, short message when the event is over."
     )

@@ -35,7 +35,7 @@ def read_settings(path: Path) -> SettingsText:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(
             f"{path}: expected a settings file, got: {reason}",
-            hint="look at it on the machine itself",
+            hint="check it on the machine itself",
         ) from None
     return SettingsText(text, digest_of(data))
 

@@ -49,59 +49,63 @@ class CameraSettings(Section):
     )
     url: str = Field(
         description="rtsp:// or http:// address without credentials, an attached camera "
-        "(/dev/video0, with ?size=1280x720&rate=15 in that mode), the path of a video or of a "
-        "folder of pictures, the path of poses (.parquet, .json), or demo: for the bundled scene."
+        "(/dev/video0, or /dev/video0?size=1280x720&rate=15 for a mode), the path of a "
+        "video, of a folder of pictures or of poses (.parquet, .json), or demo: for the "
+        "bundled scene."
     )
     credentials: Reference | None = Field(
-        None, description="Where user:password is: env:NAME or file:PATH."
+        None, description="Where user:password is kept: env:NAME or file:PATH."
     )
     tls_ca: Beside | None = Field(
         None,
         description="For rtsps:// and https://: a PEM file with the authority that signed the "
-        "camera's certificate, or with that certificate; else the system's authorities.",
+        "camera's certificate, or with that certificate; defaults to the system's "
+        "authorities.",
     )
     tls_insecure: bool = Field(
         False,
-        description="Take any certificate: whoever answers in the camera's place gets the "
-        "password.",
+        description="Accept any certificate; an impostor would get the password.",
     )
     rate: float = Field(
-        10.0, gt=0, le=120, description="Frames per second to score, as the model was fitted on."
+        10.0,
+        gt=0,
+        le=120,
+        description="Frames per second to score; for a model that counts frames, its own rate.",
     )
     picture_rate: float = Field(
         PICTURE_RATE,
         gt=0,
         le=1000,
-        description="Frames per second of a folder of pictures, which does not state it.",
+        description="Frames per second of a folder of pictures.",
     )
-    model: Beside | None = Field(None, description="A model of its own; else that of the site.")
+    model: Beside | None = Field(None, description="Model of this camera; defaults to the site's.")
     threshold: float | None = Field(
-        None, gt=0, description="Score of an alert; else that of the model's calibration."
+        None, gt=0, description="Score that raises an alert; defaults to the model's calibration."
     )
     went_down: bool = Field(
-        False, description="Alert if somebody goes down fast and is not seen for two seconds."
+        False, description="Alert if someone goes down fast and is not seen for two seconds."
     )
     zones: dict[str, Zone] = Field(
         default_factory=dict,
-        description="Named polygons whose corners are fractions of the picture, from 0 to 1.",
+        description="Named polygons; corners are fractions of the picture, from 0 to 1.",
     )
     hours: Hours | None = Field(
         None,
         min_length=1,
-        description='When events are raised, such as ["08:00-18:00"], in the time zone of the '
-        "machine; else always. Scores are shown at any time.",
+        description='Hours in which events are raised, such as ["08:00-18:00"], in the machine\'s '
+        "time zone; defaults to always. Scores are shown at any time.",
     )
     zone_hours: dict[str, Hours] = Field(
         default_factory=dict,
-        description="When people in a zone raise events, within the hours of the camera; []: "
-        "never. In a zone without an entry: always.",
+        description="Hours in which people in a zone raise events, within the hours of the camera; "
+        "[] means never. A zone without an entry: always.",
     )
-    loop: bool = Field(False, description="Play a file again and again.")
-    record: bool = Field(False, description="Keep the poses seen, to fit and calibrate on them.")
+    loop: bool = Field(False, description="Play a file in a loop.")
+    record: bool = Field(False, description="Record poses, to fit and calibrate on them.")
     draw_place: bool = Field(
         False,
-        description="Keep one drawing of the edges in the picture, made when nobody is in view, "
-        "to show behind the skeletons; the only thing made of pixels that is kept.",
+        description="Keep one drawing of the edges in the picture, made when nobody is in view, to "
+        "show behind the skeletons. It is the only thing made of pixels that is kept.",
     )
     recorder: RecordingAddress | None = Field(
         None,
@@ -226,24 +230,26 @@ class PoseSettings(Section):
     pose: str = Field(POSE, description="Pose network: a known name or an ONNX file.")
     engine: PoseRuntime = Field(
         "auto",
-        description="What runs them; auto: OpenVINO where the processor multiplies bfloat16, else "
-        "ONNX Runtime.",
+        description="Inference engine; auto: OpenVINO where the processor supports bfloat16, "
+        "otherwise ONNX Runtime.",
     )
     precision: Precision = Field(
-        "auto", description="auto: bfloat16 where the processor multiplies it, else float32."
+        "auto", description="auto: bfloat16 where the processor supports it, otherwise float32."
     )
-    device: PoseDevice = Field("cpu", description="Processor or accelerator they run on.")
-    workers: int = Field(1, ge=1, le=64, description="Processes that run them.")
+    device: PoseDevice = Field(
+        "cpu", description="Processor or accelerator that runs the networks."
+    )
+    workers: int = Field(1, ge=1, le=64, description="Processes that run the networks.")
     threads: int = Field(1, ge=1, le=64, description="Threads of each process.")
     min_confidence: float = Field(
-        0.25, ge=0, le=1, description="People whose joints are less sure on average are left out."
+        0.25, ge=0, le=1, description="Drop people with a lower mean joint confidence."
     )
     follow: bool = Field(
         True,
         description="Follow people whom the detector loses, such as those who fall, by their "
         "last pose.",
     )
-    batch: int = Field(4, ge=1, le=64, description="Frames of all cameras looked at together.")
+    batch: int = Field(4, ge=1, le=64, description="Frames per batch, from all cameras.")
 
     @field_validator("detector", "pose")
     @classmethod
@@ -252,45 +258,45 @@ class PoseSettings(Section):
 
 
 class MqttSettings(Section):
-    """A broker that hears of events."""
+    """An MQTT broker that receives events."""
 
     host: str = Field(min_length=1, description="Name or address of the broker.")
     port: int = Field(1883, ge=1, le=65535, description="Its port.")
     prefix: str = Field("stepvad", pattern=r"^[^#+\s]+$", description="First part of every topic.")
-    username: str | None = Field(None, description="User name, if it asks for one.")
+    username: str | None = Field(None, description="User name, if the broker requires one.")
     password: Reference | None = Field(None, description="env:NAME or file:PATH.")
     tls: bool = Field(False, description="Encrypt, and check the broker's certificate.")
     discovery_prefix: str = Field(
         "homeassistant",
         pattern=r"^[^#+\s]*$",
-        description="Where Home Assistant looks for new devices; empty: tell it nothing.",
+        description="Discovery prefix of Home Assistant; empty: no discovery.",
     )
     marks: bool = Field(
         False,
-        description="Take judgements of events from PREFIX/marks: whoever may publish there can "
+        description="Accept marks of events on PREFIX/marks. Anyone who may publish there can "
         "raise thresholds.",
     )
 
 
 class WebhookSettings(Section):
-    """An address that every event is posted to."""
+    """A web address to which every event is posted."""
 
-    name: str = Field("webhook", pattern=NAME, description="Tells it from others.")
+    name: str = Field("webhook", pattern=NAME, description="Unique name of the webhook.")
     url: str = Field(pattern=r"^https?://[^\s@]+$", description="http:// or https:// address.")
     secret: Reference | None = Field(
-        None, description="Key that signs what is posted: env:NAME or file:PATH."
+        None, description="Key that signs the requests: env:NAME or file:PATH."
     )
-    timeout_s: float = Field(5.0, gt=0, le=60, description="Longest wait for an answer.")
+    timeout_s: float = Field(5.0, gt=0, le=60, description="Time-out of a request.")
 
 
 class JsonLinesSettings(Section):
     """A file that gets one line per change of an event."""
 
-    path: Beside = Field(description="The file; it is made if there is none.")
+    path: Beside = Field(description="The file; created if missing.")
 
 
 class Sinks(Section):
-    """Where events go, beside the store."""
+    """Where events go, in addition to the store."""
 
     mqtt: MqttSettings | None = Field(None, description="A broker.")
     webhooks: list[WebhookSettings] = Field(
@@ -309,32 +315,34 @@ class Sinks(Section):
 
 
 class RetentionSettings(Section):
-    """How long things are kept."""
+    """How long data is kept."""
 
     events_days: float = Field(30.0, gt=0, description="Events.")
-    poses_days: float = Field(7.0, gt=0, description="Poses, of events and recorded ones.")
-    poses_mb: float = Field(2000.0, gt=0, description="Recorded poses at most; the oldest go.")
+    poses_days: float = Field(7.0, gt=0, description="Poses, both of events and recorded.")
+    poses_mb: float = Field(
+        2000.0, gt=0, description="Size limit of recorded poses; the oldest are deleted."
+    )
 
 
 class SiteSettings(Section):
-    """A site: everything that `stepvad watch` is told."""
+    """Everything that `stepvad watch` needs."""
 
     name: str = Field("site", pattern=NAME, description="Name of the site.")
-    data: Beside = Field(Path("site-data"), description="Directory for all that is kept.")
+    data: Beside = Field(Path("site-data"), description="Directory for all data.")
     model: Beside | None = Field(
         None,
-        description="The model that scores, made with stepvad fit; without one the site learns "
-        "its own from what its cameras see.",
+        description="Model file, made with stepvad fit; without one the site learns its own from "
+        "its cameras.",
     )
     learning: LearningSettings = Field(
         default_factory=LearningSettings, description="How a site without a model learns its own."
     )
-    logs: Literal["text", "json"] = Field("text", description="Form of the lines on stderr.")
+    logs: Literal["text", "json"] = Field("text", description="Format of the log on stderr.")
     cameras: list[CameraSettings] = Field(min_length=1, description="The cameras.")
     pose: PoseSettings = Field(default_factory=PoseSettings, description="The networks.")
     sinks: Sinks = Field(default_factory=Sinks, description="Where events go.")
     retention: RetentionSettings = Field(
-        default_factory=RetentionSettings, description="How long things are kept."
+        default_factory=RetentionSettings, description="How long data is kept."
     )
     web: Web = Field(default_factory=Web, description="The page.")
 

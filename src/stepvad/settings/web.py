@@ -14,57 +14,56 @@ HEADER = r"^[A-Za-z0-9-]{1,64}$"
 
 
 class Web(Section):
-    """The page to look at."""
+    """The web page."""
 
-    enabled: bool = Field(True, description="Whether there is one.")
-    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 is all of them.")
-    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free one.")
+    enabled: bool = Field(True, description="Serve the page.")
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 means all.")
+    port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0 means any free port.")
     token: Reference | None = Field(
-        None, description="env:NAME or file:PATH; else one is made and kept beside the data."
+        None,
+        description="env:NAME or file:PATH; by default a token is created in the data directory.",
     )
     public_url: str | None = Field(
         None,
-        description="The address that browsers use when a proxy is in front of the page, such as "
+        description="Public address of the page behind a proxy, such as "
         "https://cameras.example.org.",
     )
     trusted_proxies: list[str] = Field(
         default_factory=list,
-        description="Addresses or networks of proxies whose X-Forwarded-For and "
-        "X-Forwarded-Proto are believed.",
+        description="Addresses or networks of proxies whose X-Forwarded-For and X-Forwarded-Proto "
+        "are trusted.",
     )
     certificate: Beside | None = Field(
-        None, description="PEM file with the certificate chain: the page itself speaks TLS."
+        None, description="PEM file with the certificate chain, to serve TLS directly."
     )
     key: Beside | None = Field(None, description="PEM file with the key of the certificate.")
     accounts: Beside | None = Field(
         None,
-        description="File of the accounts and the audit log; else accounts.db beside the data. "
-        "The page of a fleet has accounts only if this is set.",
+        description="File of the accounts and the audit log; defaults to accounts.db in the data "
+        "directory. The page of a fleet has accounts only if this is set.",
     )
     audit_days: float = Field(90.0, gt=0, description="How long the audit log is kept.")
-    idle_hours: float = Field(24.0, gt=0, description="A log-in that nobody uses for so long ends.")
-    login_days: float = Field(30.0, gt=0, description="A log-in ends after so long in any case.")
+    idle_hours: float = Field(24.0, gt=0, description="A log-in ends after this time without use.")
+    login_days: float = Field(30.0, gt=0, description="A log-in ends after this time in any case.")
     user_header: str | None = Field(
         None,
         pattern=HEADER,
-        description="Header in which a trusted proxy names who has logged in there, such as "
-        "Remote-User.",
+        description="Header in which a trusted proxy passes the user's name, such as Remote-User.",
     )
     group_header: str | None = Field(
         None,
         pattern=HEADER,
-        description="Header in which the proxy names that user's groups, such as Remote-Groups.",
+        description="Header in which the proxy passes the user's groups, such as Remote-Groups.",
     )
     judge_groups: list[str] = Field(
-        default_factory=list, description="Groups of the proxy whose members may judge."
+        default_factory=list, description="Groups whose members may judge."
     )
     admin_groups: list[str] = Field(
-        default_factory=list, description="Groups of the proxy whose members may administer."
+        default_factory=list, description="Groups whose members may administer."
     )
     sso_role: Role | Literal["none"] = Field(
         "look",
-        description="Role of a user of the proxy who has no account and no such group; none: "
-        "refuse them.",
+        description="Role of a proxy user without an account or such a group; none: refuse them.",
     )
 
     @property
@@ -101,8 +100,8 @@ class Web(Section):
     def _sign_on(self) -> Self:
         if self.user_header is not None and not self.trusted_proxies:
             raise ValueError(
-                "expected trusted_proxies with user_header, got none | name the address of the "
-                "proxy that logs people in: nobody else may say who they are"
+                "expected trusted_proxies with user_header, got none | "
+                "name the address of the proxy that logs people in; only it may pass user names"
             )
         if self.group_header is not None and self.user_header is None:
             raise ValueError(

@@ -94,18 +94,18 @@ def _link(camera: CameraSettings) -> Iterator[str]:
     address, name = camera.address(), camera.name
     scheme, password = address.scheme, address.has_password
     if camera.tls_insecure:
-        got = "gets the password" if password else "is taken for it"
+        got = "get the password" if password else "be accepted"
         yield (
-            f"warning: camera {name}: TLS is not verified (tls_insecure): whoever answers in its "
-            f"place {got}; name its authority or its certificate as tls_ca"
+            f"warning: camera {name}: TLS is not verified (tls_insecure): an impostor would {got}; "
+            "name its authority or its certificate as tls_ca"
         )
     elif camera.uses_tls:
         address.tls.context()
         yield f"ok: camera {name}: TLS is verified, host name included, by {address.tls.bundle()}"
     elif password:
         yield (
-            f"warning: camera {name}: TLS is not used: over {scheme}:// the password goes in clear "
-            f"(Basic) or as a hash (Digest); use {scheme}s:// if the camera has it"
+            f"warning: camera {name}: TLS is not used: over {scheme}:// the password travels in "
+            f"clear (Basic) or as a hash (Digest); use {scheme}s:// if the camera has it"
         )
     else:
         yield f"ok: camera {name}: TLS is not used, and there is no password to protect"

@@ -187,7 +187,7 @@ class EventWriter:
             if change.poses is not None and self._explainer is not None:
                 self._tasks.put(ExplainEvent(self._explainer, change.kind, record, change.poses))
         except Exception:
-            logger.exception("event %s is stored, but what follows failed", record.id)
+            logger.exception("event %s is stored, but follow-up work failed", record.id)
 
 
 def is_disk_full(error: Exception) -> bool:

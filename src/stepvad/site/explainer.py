@@ -74,7 +74,7 @@ class Explainer:
         if found is None:
             raise DataError(
                 f"event {id}: expected an explanation, got none",
-                hint="it comes a moment after the event, and goes with its poses",
+                hint="it follows the event within moments, and is deleted with its poses",
             )
         return found
 

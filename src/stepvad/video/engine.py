@@ -95,7 +95,7 @@ def _precision(
     multiplies = library == "openvino" and device == "cpu" and usable("openvino-bfloat16")
     if precision == "bfloat16" and not multiplies:
         raise ConfigError(
-            "precision: expected OpenVINO on a processor that multiplies bfloat16, "
+            "precision: expected OpenVINO on a processor that supports bfloat16, "
             f"got {library} on {device if device != 'cpu' else 'this processor'}",
             hint="take 'auto' or 'float32'",
         )

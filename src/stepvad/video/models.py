@@ -266,5 +266,5 @@ def _check(card: ModelCard, content: bytes, kept: Path) -> None:
     if found != card.sha256:
         raise ModelFileError(
             f"{card.name}: expected the checksum {card.sha256}, got {found}",
-            hint=f"remove {kept} if it is there and try again; a file of your own goes by its path",
+            hint=f"remove {kept} if it is there and try again; pass your own file by its path",
         )

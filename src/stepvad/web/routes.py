@@ -241,7 +241,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
     def delete_event(id: EventIdPath) -> Response:
         """Delete an event that is over, with its poses and its explanation."""
         if site.event(id).is_open:
-            raise HTTPException(409, f"event {id}: expected one that is over, got one that goes on")
+            raise HTTPException(409, f"event {id}: expected one that is over, got an open one")
         site.store.delete(ids=[id])
         return Response(status_code=204)
 

@@ -169,7 +169,7 @@ def _check_other(request: Request, account: Account) -> None:
     user: User = request.state.user
     if user.name == account.name:
         raise HTTPException(
-            409, f"user {account.name}: expected somebody else, got the one who is logged in"
+            409, f"user {account.name}: expected another user, got the one who is logged in"
         )
 
 

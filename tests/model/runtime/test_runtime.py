@@ -198,7 +198,7 @@ def test_a_runtime_that_is_not_there_says_what_to_install(monkeypatch: pytest.Mo
 
 def test_a_processor_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_has_bfloat16", lambda library: False)
-    with pytest.raises(ConfigError, match="expected a processor that multiplies bfloat16"):
+    with pytest.raises(ConfigError, match="expected a processor that supports bfloat16"):
         choose("torch-bfloat16", width=8)
 
 

@@ -98,7 +98,7 @@ def _check_kept(known: Tenant, wanted: Tenant) -> None:
         raise ConfigError(
             f"tenant {wanted.key}: expected the partitions that it has ({said}) and maybe more, "
             f"got {', '.join(f'{part.shards} shards' for part in want)}",
-            hint="partitions can be added, not changed or taken away",
+            hint="partitions can be added, not changed or removed",
         )
 
 
@@ -106,6 +106,6 @@ def _check_versions(leases: Iterable[bytes]) -> None:
     """Reject a second partition while a worker runs that does not know how cameras move."""
     if any(Lease.unpack(value).version < VERSION for value in leases):
         raise ConfigError(
-            "partitions: expected workers that know them, got one of an older version",
+            "partitions: expected workers that support them, got one of an older version",
             hint="upgrade all workers first",
         )

@@ -30,7 +30,7 @@ class Certificates:
                 self._context = _context(self._tls)
             except ConfigError as error:
                 self._refused = now
-                logger.warning("%s; the certificates before are used", error.problem)
+                logger.warning("%s; keeping the previous certificates", error.problem)
             else:
                 self._read = now
                 logger.info("broker: certificates renewed")
@@ -102,5 +102,5 @@ def _check_readable(name: str, path: Path) -> None:
     except OSError as error:
         raise ConfigError(
             f"bus.{name}: expected a file that can be read, got {path}: {error.strerror}",
-            hint="paths are taken from where the settings file is",
+            hint="paths are relative to the settings file",
         ) from None

@@ -329,7 +329,7 @@ def _check_dsn(dsn: str) -> None:
         if name in ("sslrootcert", "sslcert", "sslkey") and not Path(path).is_file():
             raise ConfigError(
                 f"events.dsn: expected {name} to name a file, got {path}",
-                hint="the path is taken from where stepvad is started",
+                hint="the path is relative to where stepvad is started",
             )
     if parts.hostname not in LOCAL and "sslmode=verify-full" not in parts.query:
         logger.warning(

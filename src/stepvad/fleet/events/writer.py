@@ -162,7 +162,7 @@ class FleetEventWriter:
             except LockedError as error:
                 if not tenant:
                     raise UnavailableError(str(error)) from None
-                logger.warning("tenant %s: %s; its events come again", tenant, error)
+                logger.warning("tenant %s: %s; its events will be redelivered", tenant, error)
                 waiting |= {delivery.sequence for delivery, _ in changes}
         return [one for one in deliveries if one.sequence not in waiting]
 
@@ -211,7 +211,7 @@ class FleetEventWriter:
                 self.counts.database_up = False
                 await self._again(error, backoff)
                 if self._stopping.is_set():
-                    raise UnavailableError("events: told to stop; they come again") from None
+                    raise UnavailableError("events: stopping; they will be redelivered") from None
             else:
                 self.counts.written += len(changes)
                 self.counts.last_write = time.time()
@@ -266,7 +266,7 @@ class FleetEventWriter:
             done += (more := await self._events.retain(asked))
         self.counts.deleted += done
         if done:
-            logger.info("%d events that ended long ago are deleted", done)
+            logger.info("retention deleted %d events", done)
 
     async def _again(self, error: Exception, backoff: Backoff) -> None:
         """Back off before the next attempt; log the first failure in a row."""

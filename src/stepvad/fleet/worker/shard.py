@@ -242,7 +242,7 @@ class Shard:
             for delivery in one.deliveries:
                 self._try(delivery, 0, now, None)
         for site, record in self.newcomers.left_behind(now):
-            logger.info("event %s: it went on without its camera's state", record.id)
+            logger.info("event %s: interrupted, because its camera's state is missing", record.id)
             over = record.ended("interrupted", record.start_time)
             self.changes.append(Announcement(site, "end", record, over, 0, 0.0))
 

@@ -152,7 +152,7 @@ def _refusal(engine: Engine) -> StepvadError:
     if find_spec(library) is None:
         return MissingExtraError(f"runtime {engine}", EXTRAS[library])
     return ConfigError(
-        f"runtime: expected a processor that multiplies bfloat16 for {engine!r}, got another",
+        f"runtime: expected a processor that supports bfloat16 for {engine!r}, got another",
         hint=f"take {library!r} or 'auto'",
     )
 

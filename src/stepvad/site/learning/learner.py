@@ -108,7 +108,7 @@ class Learner:
             try:
                 self.look()
             except Exception as error:
-                self._failures.log("learning goes on at its next look", error)
+                self._failures.log("learning failed, retrying at the next check", error)
             self._stopping.wait(LOOK_S)
         if self._round is not None:
             self._round.end()

@@ -73,7 +73,7 @@ class StoreClock:
         ahead_s = wall - progress
         if abs(ahead_s) <= TOLERANCE_S:
             if self.state.doubt is not None:
-                logger.warning("the wall clock is right again: old events are deleted by it")
+                logger.warning("the wall clock is right again; retention uses it")
             self._read_at, self.state = now, ClockState(wall)
             return False
         doubt = self._doubted(ahead_s, now)
@@ -81,7 +81,7 @@ class StoreClock:
         if doubt.held_s < CONFIRM_S:
             self.state = ClockState(progress, doubt)
             return False
-        logger.warning("the wall clock has gone on steadily: old events are deleted by it")
+        logger.warning("the wall clock has been steady; retention uses it again")
         self._anchor, self._anchored, self.state = wall, now, ClockState(wall)
         return True
 
