@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import get_args
@@ -26,6 +28,7 @@ from stepvad.model import autoencoder
 from stepvad.model.folded import weight_shapes
 from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
 from stepvad.model.surprise import Surprise
+from stepvad.settings import file as settings
 from stepvad.windows import Repairs
 from tests.benchmark.layouts import write_layouts
 from tests.pages import README, ROOT, Block, blocks, check_output, pages, run, run_here
@@ -143,6 +146,25 @@ def test_the_page_on_explanations_runs(tmp_path: Path) -> None:
     assert (tmp_path / "why.png").read_bytes().startswith(b"\x89PNG")
 
 
+STARTS = [DOCS / "start" / f"{name}.md" for name in ("a-platform", "a-study", "your-own-poses")]
+"""Pages by job whose blocks run without cameras."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", STARTS, ids=lambda page: page.stem)
+def test_a_page_by_job_runs(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page):
+        check_output(block, run_here(block, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["falls-at-home", "a-shop"])
+def test_the_settings_of_a_page_by_job_are_settings(name: str, tmp_path: Path) -> None:
+    text = (DOCS / "start" / f"{name}.md").read_text("utf-8")
+    whole, *parts = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "site.toml").write_text(whole + "".join(parts), encoding="utf-8")
+    assert settings.load(tmp_path / "site.toml").cameras
+
+
 MEASURED = (
     "fuzzing.md",
     *("comparison.md", "core.md", "cost.md", "pictures.md", "speed.md", "studies.md"),
@@ -163,6 +185,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
     tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
     tested |= {"alerts-elsewhere.md", "api.md", "your-own-method.md", "your-pose-network.md"}
+    tested |= {page.name for page in STARTS}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
 
@@ -180,7 +203,7 @@ def test_the_page_on_commands_is_what_the_help_says() -> None:
 
 def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
     texts = [(DOCS / "reference" / page).read_text("utf-8") for page in ("api.md", "errors.md")]
-    single = r"^::: stepvad\.[a-z.]+\.(\w+)$(?!\n    options:)"  # parts of a package have options
+    single = r"^::: stepvad\.(?:[a-z.]+\.)?(\w+)$(?!\n    options:)"  # packages have options
     documented = re.findall(single, "\n".join(texts), re.MULTILINE)
     assert sorted(documented) == sorted(stepvad.__all__)
 
@@ -190,8 +213,9 @@ def test_the_page_on_python_holds_the_names_of_a_package(package: ModuleType) ->
     page = (DOCS / "reference" / "api.md").read_text("utf-8")
     text = page.partition(f"::: {package.__name__}\n")[2]
     listed = re.findall(r"members: \[(.*)\]", text)[0].split(", ")
-    single = rf"^::: {package.__name__}\.(\w+)$(?!\n    options:)"
-    listed += re.findall(single, page, re.MULTILINE)
+    single = rf"^::: (?:stepvad|{package.__name__})\.(\w+)$(?!\n    options:)"
+    found = re.findall(single, page, re.MULTILINE)
+    listed += [name for name in found if name in package.__all__]
     assert sorted(listed) == sorted(package.__all__)
 
 
@@ -275,9 +299,10 @@ def test_the_model_card_is_that_of_the_bundled_model() -> None:
     assert [fact for fact in facts if fact not in card] == []
 
 
-def test_the_error_messages_that_the_page_lists_are_in_the_code() -> None:
+@pytest.mark.parametrize("name", ["reference/errors.md", "start/troubleshooting.md"])
+def test_the_error_messages_that_the_page_lists_are_in_the_code(name: str) -> None:
     templates = list(message_templates())
-    page = (DOCS / "reference" / "errors.md").read_text("utf-8").partition("## Frequent ones")[2]
+    page = (DOCS / name).read_text("utf-8").partition("\n## ")[2]
     listed = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert len(listed) > 5
     for message in listed:
@@ -316,6 +341,38 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     local = [target for target in targets if "://" not in target]
     assert len(local) > 10
     assert [target for target in local if not (ROOT / target).exists()] == []
+
+
+def test_the_readme_counts_the_claims_that_hold() -> None:
+    page = (DOCS / "benchmarks" / "what-holds.md").read_text("utf-8")
+    verdicts = re.findall(r"\*\*(holds|in part|not seen|does not hold): ", page)
+    hold, part, unseen, against = (
+        verdicts.count(one) for one in ("holds", "in part", "not seen", "does not hold")
+    )
+    assert (
+        f"Of {len(verdicts)} with intervals, {hold} hold, {part} hold in part, "
+        f"{unseen} is not seen and {against} does not hold" in README.read_text("utf-8")
+    )
+
+
+@pytest.mark.slow
+def test_the_moving_picture_is_what_its_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    path = ROOT / "scripts" / "make-animation"
+    loader = SourceFileLoader("make_animation", str(path))
+    spec = spec_from_file_location(loader.name, path, loader=loader)
+    assert spec
+    script = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, loader.name, script)
+    loader.exec_module(script)
+    still = np.asarray(Image.open(DOCS / "images" / "demo-still.png"), dtype=float)
+    drawn = np.asarray(script.draw(script.tell(), script.STILL), dtype=float)
+    assert still.shape == drawn.shape
+    assert np.abs(still - drawn).mean() < 1
+    with Image.open(DOCS / "images" / "demo.webp") as film:
+        assert getattr(film, "n_frames", 1) == script.LAST - script.FIRST + 1
+    assert (DOCS / "images" / "demo.webp").stat().st_size < 2e6
 
 
 def map_rows() -> list[list[str]]:

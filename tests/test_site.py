@@ -1,0 +1,105 @@
+"""The built documentation in Chromium: it reads well for all, and asks no other server."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.accessibility import violations
+from tests.browser import CHROMIUM, Page, browser
+from tests.pages import ROOT
+
+PROGRAMS = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+MKDOCS = shutil.which("mkdocs", path=PROGRAMS)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+    pytest.mark.skipif(MKDOCS is None, reason="needs mkdocs: scripts/setup --docs"),
+]
+SHOWN = ("", "start/falls-at-home", "guides/watch-cameras", "concepts/explanations", "start/faq",
+         "reference/api", "reference/cli", "benchmarks/what-holds")  # fmt: skip
+"""Pages of every kind."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as scripts/docs builds it."""
+    directory = tmp_path_factory.mktemp("built")
+    subprocess.run(
+        [str(MKDOCS), "build", "--strict", "--quiet", "--site-dir", directory],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "PATH": PROGRAMS},
+        check=True,
+    )
+    return directory
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browser(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("name", SHOWN)
+def test_axe_finds_nothing_serious(
+    chromium: Page, built: Path, name: str, width: int, scheme: str
+) -> None:
+    chromium.open(built / name / "index.html", width=width, scheme=scheme)
+    assert violations(chromium) == []
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_page_asks_no_other_server(chromium: Page, built: Path, name: str) -> None:
+    chromium.requests.clear()
+    chromium.open(built / name / "index.html", width=1280)
+    chromium.run("new Promise((done) => setTimeout(done, 500))", wait=True)
+    assert len(chromium.requests) > 3
+    assert [url for url in chromium.requests if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_phone_scrolls_down_only(chromium: Page, built: Path, name: str) -> None:
+    chromium.open(built / name / "index.html", width=390)
+    assert chromium.run("document.documentElement.scrollWidth") <= 390
+
+
+def test_equations_are_set(chromium: Page, built: Path) -> None:
+    shown = 0
+    for page in sorted((ROOT / "docs" / "concepts").glob("*.md")):
+        chromium.open(built / "concepts" / page.stem / "index.html", width=1280)
+        left = chromium.run("[...document.querySelectorAll('.arithmatex')].filter("
+                            "(one) => !one.querySelector('.katex')).length")  # fmt: skip
+        assert (page.name, left) == (page.name, 0)
+        assert chromium.run("document.querySelectorAll('.katex-error').length") == 0
+        shown += chromium.run("document.querySelectorAll('.katex-display').length")
+    assert shown >= 10
+
+
+def test_the_copy_button_takes_commands_alone(chromium: Page, built: Path) -> None:
+    chromium.open(built / "index.html", width=1280)
+    copied = chromium.run(
+        "[...document.querySelectorAll('.highlight code:has(.gp)')].map((code) => {"
+        "code.setAttribute('data-md-copying', ''); const text = code.innerText;"
+        "code.removeAttribute('data-md-copying'); return text.trim(); })"
+    )
+    assert copied[0] == "pip install 'stepvad[train,plots]'"
+    assert copied[1].splitlines()[0] == "stepvad benchmark walkers people"
+    assert "$" not in "".join(copied)
+    assert "AUROC" not in "".join(copied)
+
+
+def test_every_page_is_in_one_of_five_sections(built: Path) -> None:
+    home = (built / "index.html").read_text("utf-8")
+    tabs = re.search(r'<nav class="md-tabs".*?</nav>', home, re.DOTALL)
+    assert tabs
+    names = [name.strip() for name in re.findall(r">([^<>]+)</?a?", tabs[0]) if name.strip()]
+    assert names == ["Start", "Guides", "Concepts", "Reference", "Benchmarks"]
