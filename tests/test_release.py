@@ -84,6 +84,8 @@ def test_the_images_of_a_release_have_extras_that_exist() -> None:
     for extras in images.values():
         assert {*extras.split(",")} <= {*PYPROJECT["project"]["optional-dependencies"]}
         assert f"EXTRAS={extras}" in dockerfile
+    fleet = (ROOT / "deploy" / "fleet" / "compose.yaml").read_text("utf-8")
+    assert {*re.findall(r'EXTRAS: "(.+)"', fleet)} == {images["stepvad-fleet"]}
 
 
 @pytest.fixture(scope="module")
