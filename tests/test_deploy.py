@@ -61,12 +61,13 @@ def test_the_image_is_small_and_has_no_root() -> None:
     lines = re.sub(r"\\\n\s*", "", text).splitlines()
     stages = [line for line in lines if line.startswith("FROM ")]
     assert len(stages) == 2
-    assert all(re.fullmatch(r"FROM python:3\.\d+-slim-\w+( AS build)?", line) for line in stages)
+    assert stages == ["FROM ${BASE} AS build", "FROM ${BASE}"]
+    assert "ARG BASE=python:3.12-slim-bookworm" in lines
     last = lines[lines.index(stages[-1]) :]
     assert "USER 10001:10001" in last
     assert any(line.startswith("HEALTHCHECK ") and "/healthz" in line for line in last)
     assert "ARG EXTRAS=live,web,video,notify" in lines
-    assert any(".[${EXTRAS}]" in line for line in lines)
+    assert any('--constraints requirements.lock ".[${EXTRAS}]"' in line for line in lines)
     assert not any("torch" in line for line in lines if not line.startswith("#"))
     for name in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
         for source in name.split():
@@ -88,7 +89,7 @@ def test_everything_that_compose_names_is_there() -> None:
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
             if source.startswith("./"):
-                assert source == "./model.safetensors" or (DEPLOY / source).exists(), source
+                assert (DEPLOY / source).exists(), source
             else:
                 assert source in volumes
         image = service["image"]
@@ -123,10 +124,8 @@ def test_the_settings_of_the_compose_file_can_be_read_and_fit_it() -> None:
     assert site.sinks.mqtt is not None
     assert site.sinks.mqtt.host in compose["services"]
     assert f"127.0.0.1:{site.web.port}:{site.web.port}" in compose["services"]["stepvad"]["ports"]
-    named = [camera.credentials for camera in site.cameras] + [site.web.token]
-    for reference in named:
-        assert reference is not None
-        assert Path(reference).name in compose["services"]["stepvad"]["secrets"]
+    assert site.web.token is not None
+    assert Path(site.web.token).name in compose["services"]["stepvad"]["secrets"]
     (target,) = read_yaml("prometheus.yml")["scrape_configs"][0]["static_configs"][0]["targets"]
     assert target == f"stepvad:{site.web.port}"
 

@@ -62,7 +62,7 @@ def test_the_single_site_needs_nothing_that_is_not_there() -> None:
 def test_the_model_of_the_single_site_is_where_the_image_has_it() -> None:
     site = settings.load(SINGLE / "site.toml")
     image = (DEPLOY / "Dockerfile").read_text("utf-8")
-    version = re.search(r"FROM python:(3\.\d+)-", image)
+    version = re.search(r"ARG BASE=python:(3\.\d+)-", image)
     assert version is not None
     packages = f"/opt/stepvad/lib/python{version[1]}/site-packages/"
     assert str(site.model) == packages + str(demo.MODEL.relative_to(ROOT / "src"))
