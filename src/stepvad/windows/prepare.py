@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +29,8 @@ def prepare(
     their mean (`middle`, and for skeletons without a known body). Where the settings know the noise
     of joints by confidence, unsure ones move towards where the body has them.
     """
+    if keypoints.size and keypoints.max() <= 1:
+        _warn_of_fractions(keypoints)
     counts, found = Repairs(poses=len(keypoints)), None
     if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
         confidence, found, counts = _checked(keypoints, confidence)
@@ -40,6 +44,16 @@ def prepare(
     converted = skeletons.convert(confidence, source, target).astype(np.float64)
     mean_confidence = np.ascontiguousarray(converted).mean(axis=1).astype(np.float32)
     return skeletons.convert(keypoints, source, target), mean_confidence, counts
+
+
+def _warn_of_fractions(keypoints: NDArray[np.float32]) -> None:
+    """Warn, once for each caller, of coordinates that look like fractions of the image."""
+    if keypoints.min() >= 0 and np.ptp(keypoints) > 0:
+        warnings.warn(
+            "expected coordinates in pixels, got all of them within 0 to 1; multiply x by the "
+            "width and y by the height of the image",
+            stacklevel=3,
+        )
 
 
 def _checked(
