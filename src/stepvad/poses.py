@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.skeletons import COCO17, Skeleton
+from stepvad.skeletons import COCO17, Skeleton, convert
 
 MAX_FRAME = 100_000_000
 """Largest frame number of a clip: 38 days at 30 frames a second."""
@@ -198,6 +198,24 @@ class Clip:
     def with_rate(self, fps: float | None) -> Clip:
         """The same clip at this frame rate; None leaves its own."""
         return self if fps is None else replace(self, fps=fps)
+
+    def with_skeleton(self, skeleton: Skeleton) -> Clip:
+        """The same clip with the joints of another skeleton, by name; raises if some are missing.
+
+        The neck of the paper's joints is the mean of the shoulders.
+        """
+        if skeleton == self.skeleton:
+            return self
+        tracks = (
+            Track(
+                track.id,
+                track.frames,
+                convert(track.keypoints, self.skeleton, skeleton),
+                convert(track.confidence, self.skeleton, skeleton),
+            )
+            for track in self.tracks
+        )
+        return replace(self, tracks=tuple(tracks), skeleton=skeleton)
 
     def with_length(self, n_frames: int) -> Clip:
         """The same clip with another number of frames; raises if a pose lies beyond it."""

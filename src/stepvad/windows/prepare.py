@@ -31,19 +31,23 @@ def prepare(
     """
     if keypoints.size and keypoints.max() <= 1:
         _warn_of_fractions(keypoints)
+    part = skeletons.part_for(source, target)
+    keypoints, confidence = (
+        skeletons.convert(values, source, part) for values in (keypoints, confidence)
+    )
     counts, found = Repairs(poses=len(keypoints)), None
     if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
         confidence, found, counts = _checked(keypoints, confidence)
-    body = body_of(source) if config.missing == "body" else None
+    body = body_of(part) if config.missing == "body" else None
     if body is not None and (config.noise or found is not None):
         variance = noise_at(confidence, config.noise)
         variance = variance if found is None else np.where(found, variance, np.inf)
         keypoints = body.settle(keypoints, variance)
     elif found is not None:
         keypoints = _in_the_middle(keypoints, found)
-    converted = skeletons.convert(confidence, source, target).astype(np.float64)
+    converted = skeletons.convert(confidence, part, target).astype(np.float64)
     mean_confidence = np.ascontiguousarray(converted).mean(axis=1).astype(np.float32)
-    return skeletons.convert(keypoints, source, target), mean_confidence, counts
+    return skeletons.convert(keypoints, part, target), mean_confidence, counts
 
 
 def _warn_of_fractions(keypoints: NDArray[np.float32]) -> None:
