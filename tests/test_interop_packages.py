@@ -5,6 +5,7 @@ environment of their own, which leaves torch and OpenCV as they are:
 
     python -m venv packages && packages/bin/pip install -e '.[dev]' supervision
     packages/bin/pip install --no-deps rtmlib mediapipe ultralytics torchvision mmengine mmpose
+    packages/bin/pip install --no-deps pyod numba llvmlite
     packages/bin/pytest tests/test_interop_packages.py
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad import Tracker, interop
+from stepvad import Clip, Tracker, interop
 from stepvad.skeletons import COCO17, HALPE26, MEDIAPIPE33, WHOLEBODY133
 from tests.test_interop import walker
 
@@ -122,3 +123,19 @@ def test_samples_of_mmpose_are_read() -> None:
     np.testing.assert_allclose(frame.keypoints[0], walker(2), rtol=1e-6)
     assert frame.boxes.tolist() == [[90, 40, 200, 180]]
     assert (frame.ids, frame.scores.tolist()) == (None, [pytest.approx(0.9)])
+
+
+def test_windows_and_scores_go_with_detectors_of_pyod(walkers: list[Clip]) -> None:
+    pytest.importorskip("torch")
+    ecod = package("pyod.models.ecod")
+    standardizer = package("pyod.utils.utility").standardizer
+    estimators = package("stepvad.sklearn")
+    pipeline = package("sklearn.pipeline").make_pipeline
+    theirs = pipeline(estimators.MotionWindows(), ecod.ECOD()).fit(walkers)
+    ours = pipeline(
+        estimators.MotionWindows(), estimators.StepDetector(4, width=16, max_steps=4)
+    ).fit(walkers)
+    scores = np.stack([theirs.decision_function(walkers), -ours.score_samples(walkers)], axis=1)
+    both = standardizer(scores).mean(axis=1)
+    assert both.shape == (len(scores),)
+    assert np.isfinite(both).all()
