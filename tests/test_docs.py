@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import stepvad
-from stepvad import Config, baselines, benchmark, explain
+from stepvad import Config, baselines, benchmark, explain, interop
 from stepvad.benchmark import walkers
 from stepvad.intake import demo
 from stepvad.model import autoencoder
@@ -208,7 +208,10 @@ def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
     assert sorted(documented) == sorted(stepvad.__all__)
 
 
-@pytest.mark.parametrize("package", [baselines, benchmark, explain], ids=lambda p: p.__name__)
+PACKAGES = [baselines, benchmark, explain, interop]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.__name__)
 def test_the_page_on_python_holds_the_names_of_a_package(package: ModuleType) -> None:
     page = (DOCS / "reference" / "api.md").read_text("utf-8")
     text = page.partition(f"::: {package.__name__}\n")[2]
@@ -223,7 +226,7 @@ def test_every_public_name_is_in_an_example_of_the_page_on_python() -> None:
     examples = "\n".join(block.text for block in blocks(DOCS / "reference" / "api.md"))
     used = {*re.findall(r"\w+", examples)}
     errors = {name for name in stepvad.__all__ if name.endswith("Error")}
-    for names in (stepvad.__all__, baselines.__all__, benchmark.__all__, explain.__all__):
+    for names in (stepvad.__all__, *(package.__all__ for package in PACKAGES)):
         assert {*names} - errors <= used
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,6 +175,40 @@ def test_a_pose_holds_float32_and_leaves_its_inputs_alone() -> None:
     assert pose.keypoints.dtype == pose.confidence.dtype == np.float32
     np.testing.assert_array_equal(points, before[0])
     np.testing.assert_array_equal(confidence, before[1])
+
+
+WHOLE = [np.int64(7), np.uint8(7), np.array(7), np.float32(7.0), np.array(7.0), 7.0]
+
+
+@pytest.mark.parametrize("given", WHOLE, ids=lambda given: type(given).__name__)
+def test_an_id_of_any_kind_of_whole_number_is_stored_as_an_int(given: Any) -> None:
+    pose = Pose(given, keypoints(V), np.ones(V, np.float32))
+    made = Track(given, np.arange(1), keypoints(1, V), np.ones((1, V), np.float32))
+    assert (pose.track_id, type(pose.track_id)) == (7, int)
+    assert (made.id, type(made.id)) == (7, int)
+
+
+def test_ids_in_tensors_are_one_person_from_frame_to_frame() -> None:
+    torch = pytest.importorskip("torch")
+    ids = [torch.tensor([3.0, 7.0])[1], torch.tensor(7), torch.tensor(7.0)]
+    poses = [Pose(given, keypoints(V), np.ones(V, np.float32)) for given in ids]
+    assert {pose.track_id for pose in poses} == {7}
+
+
+WRONG = ["7", None, 7.5, np.nan, True, np.array(7.5), np.array([7]), [7], np.bool_(True), 1j]
+
+
+@pytest.mark.parametrize("given", WRONG, ids=repr)
+def test_an_id_that_is_no_whole_number_is_refused(given: Any) -> None:
+    for make in (
+        lambda: Pose(given, keypoints(V), np.ones(V, np.float32)),
+        lambda: Track(given, np.arange(1), keypoints(1, V), np.ones((1, V), np.float32)),
+    ):
+        with pytest.raises(DataError) as error:
+            make()
+        problem, hint = refusal(error)
+        assert problem.startswith("expected a whole number as track id, got ")
+        assert "Tracker" in hint
 
 
 def test_a_pose_of_another_shape_is_refused() -> None:

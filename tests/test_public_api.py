@@ -27,6 +27,7 @@ PUBLIC = [
     "Stream",
     "Threshold",
     "Track",
+    "Tracker",
     "WindowScores",
     "Windows",
     "calibrate",

@@ -7,21 +7,52 @@ import pytest
 
 from stepvad.errors import DataError
 from stepvad.skeletons import (
+    BODY25,
     BUILT_IN,
     COCO17,
+    HALPE26,
+    MEDIAPIPE33,
     STEP18,
+    WHOLEBODY133,
     Skeleton,
     convert,
     give_back,
     modelled,
     of_size,
+    part_for,
     restore,
+    unnamed,
 )
 
 
-def test_the_built_in_skeletons_have_17_and_18_joints() -> None:
-    assert (COCO17.V, STEP18.V) == (17, 18)
-    assert {"coco17": COCO17, "step18": STEP18} == BUILT_IN
+def test_the_built_in_skeletons_have_the_joints_that_their_names_say() -> None:
+    assert [*BUILT_IN] == ["coco17", "step18", "halpe26", "body25", "wholebody133", "mediapipe33"]
+    for name, skeleton in BUILT_IN.items():
+        assert name == skeleton.name
+        assert name.endswith(str(skeleton.V))
+        joined = {skeleton.joints[end] for bone in skeleton.bones for end in bone}
+        assert {joint for joint in skeleton.joints if "face" not in joint} == joined
+
+
+@pytest.mark.parametrize("skeleton", [HALPE26, BODY25, WHOLEBODY133, MEDIAPIPE33])
+def test_poses_with_more_joints_become_what_a_model_of_the_paper_reads(skeleton: Skeleton) -> None:
+    values = np.arange(2 * skeleton.V, dtype=np.float32).reshape(2, -1)
+    got = dict(zip(STEP18.joints, convert(values, skeleton, STEP18).T, strict=True))
+    of = dict(zip(skeleton.joints, values.T, strict=True))
+    for joint in COCO17.joints:
+        np.testing.assert_array_equal(got[joint], of[joint])
+    np.testing.assert_array_equal(got["neck"], (of["left_shoulder"] + of["right_shoulder"]) / 2)
+    assert part_for(skeleton, STEP18) == COCO17
+    assert part_for(skeleton, skeleton) == skeleton
+    assert part_for(COCO17, skeleton) == COCO17  # some are missing: convert refuses
+
+
+def test_a_model_that_knew_no_names_reads_poses_of_as_many_joints() -> None:
+    values = np.ones((2, 26, 2), dtype=np.float32)
+    assert convert(values, HALPE26, unnamed(26)) is values
+    assert restore(values, HALPE26, unnamed(26)) is values
+    with pytest.raises(DataError, match="expected poses of skeleton joints25"):
+        convert(values, HALPE26, unnamed(25))
 
 
 def test_the_18_joints_are_in_the_order_of_the_paper_notes() -> None:
@@ -78,7 +109,7 @@ def test_the_same_joints_stay_as_they_are_whatever_the_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [(STEP18, COCO17), (of_size(5), STEP18), (COCO17, of_size(18 + 1))]
+    ("source", "target"), [(STEP18, HALPE26), (of_size(5), STEP18), (COCO17, of_size(18 + 1))]
 )
 def test_other_skeletons_are_not_converted(source: Skeleton, target: Skeleton) -> None:
     with pytest.raises(DataError) as error:
@@ -99,6 +130,7 @@ def test_a_model_sees_coco_as_18_joints_and_any_other_skeleton_as_it_is() -> Non
 def test_a_number_of_joints_names_a_built_in_skeleton_or_a_plain_one() -> None:
     assert of_size(17) == COCO17
     assert of_size(18) == STEP18
+    assert of_size(26) == HALPE26
     assert of_size(2) == Skeleton("joints2", ("joint_0", "joint_1"))
 
 

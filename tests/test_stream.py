@@ -90,6 +90,7 @@ def assert_same_bits(online: list[Windows], offline: Windows) -> None:
         assert a.tobytes() == b.tobytes(), name
 
 
+@pytest.mark.filterwarnings("ignore:expected coordinates in pixels")  # awkward, too
 @pytest.mark.parametrize("T", [1, 4, 6])
 def test_a_stream_cuts_the_bits_of_the_finished_clip_also_from_awkward_values(
     detectors: dict[int, Detector], T: int, cut_by_stream: list[Windows]

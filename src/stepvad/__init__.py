@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from stepvad.poses import Clip, Pose, Track
     from stepvad.skeletons import Skeleton
     from stepvad.stream import Stream, update_all
+    from stepvad.video.tracker import Tracker
     from stepvad.windows import Windows
 
 __version__ = version("stepvad")
@@ -53,6 +54,7 @@ _HOME = {
     "Stream": "stream",
     "Threshold": "calibration",
     "Track": "poses",
+    "Tracker": "video.tracker",
     "WindowScores": "model.scoring",
     "Windows": "windows",
     "calibrate": "calibration",
@@ -87,6 +89,7 @@ __all__ = [
     "Stream",
     "Threshold",
     "Track",
+    "Tracker",
     "WindowScores",
     "Windows",
     "calibrate",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import operator
+import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.skeletons import COCO17, Skeleton
+from stepvad.skeletons import COCO17, Skeleton, convert
 
 MAX_FRAME = 100_000_000
 """Largest frame number of a clip: 38 days at 30 frames a second."""
@@ -24,7 +26,9 @@ MAX_COORDINATE = 1e7
 class Pose:
     """One person in one frame: keypoints `(V, 2)` in pixels and their confidence `(V,)`.
 
-    A confidence may be NaN or above 1, as some pose estimators return; coordinates must be finite.
+    The id may be any whole number, also one in an array or a tensor without axes; it is stored as
+    an int. A confidence may be NaN or above 1, as some pose estimators return; coordinates must be
+    finite.
     """
 
     track_id: int
@@ -35,8 +39,9 @@ class Pose:
         """Check shapes and coordinates."""
         keypoints = _as_float32(self.keypoints)
         confidence = _as_float32(self.confidence)
-        _check_id(self.track_id)
-        _check_joints(keypoints, confidence, shape="(V, 2)", who=f"track {self.track_id}")
+        track_id = _as_id(self.track_id)
+        _check_joints(keypoints, confidence, shape="(V, 2)", who=f"track {track_id}")
+        object.__setattr__(self, "track_id", track_id)
         object.__setattr__(self, "keypoints", keypoints)
         object.__setattr__(self, "confidence", confidence)
 
@@ -55,13 +60,14 @@ class Track:
 
     def __post_init__(self) -> None:
         """Check shapes, the order of frames, and coordinates."""
-        who = f"track {self.id}"
-        _check_id(self.id)
+        track_id = _as_id(self.id)
+        who = f"track {track_id}"
         frames = _as_frames(self.frames, who)
         keypoints = _as_float32(self.keypoints)
         confidence = _as_float32(self.confidence)
         _check_frames(frames, who)
         _check_joints(keypoints, confidence, shape="(n, V, 2)", who=who, frames=frames)
+        object.__setattr__(self, "id", track_id)
         object.__setattr__(self, "frames", frames)
         object.__setattr__(self, "keypoints", keypoints)
         object.__setattr__(self, "confidence", confidence)
@@ -193,6 +199,24 @@ class Clip:
         """The same clip at this frame rate; None leaves its own."""
         return self if fps is None else replace(self, fps=fps)
 
+    def with_skeleton(self, skeleton: Skeleton) -> Clip:
+        """The same clip with the joints of another skeleton, by name; raises if some are missing.
+
+        The neck of the paper's joints is the mean of the shoulders.
+        """
+        if skeleton == self.skeleton:
+            return self
+        tracks = (
+            Track(
+                track.id,
+                track.frames,
+                convert(track.keypoints, self.skeleton, skeleton),
+                convert(track.confidence, self.skeleton, skeleton),
+            )
+            for track in self.tracks
+        )
+        return replace(self, tracks=tuple(tracks), skeleton=skeleton)
+
     def with_length(self, n_frames: int) -> Clip:
         """The same clip with another number of frames; raises if a pose lies beyond it."""
         return Clip(self.name, self.fps, n_frames, self.tracks, self.skeleton)
@@ -270,12 +294,34 @@ def _as_frames(values: NDArray[np.int64], who: str) -> NDArray[np.int64]:
     return frames
 
 
-def _check_id(track_id: int) -> None:
-    if not -(2**63) <= track_id < 2**63:
+def _as_id(track_id: object) -> int:
+    """A track id as an int; trackers give theirs as floats, arrays or tensors, too."""
+    number = track_id
+    if type(number) is not int:  # the common case; the conversion below is slow
+        number = _whole_number(track_id)
+        if number is None:
+            raise DataError(
+                f"expected a whole number as track id, got {reprlib.repr(track_id)}",
+                hint="give one id per person; a Tracker gives ids to people who have none",
+            )
+    if not -(2**63) <= number < 2**63:
         raise DataError(
-            f"track {track_id}: expected an id of 64 bits, got a longer one",
+            f"track {number}: expected an id of 64 bits, got a longer one",
             hint="renumber the tracks",
         )
+    return number
+
+
+def _whole_number(value: object) -> int | None:
+    """The integer that a number, or an array or tensor without axes, holds; None if none."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _check_frames(frames: NDArray[np.int64], who: str) -> None:

@@ -1,4 +1,4 @@
-"""Joint names and bones: COCO-17, the paper's 18 joints (Sec. 4.1), or any other set."""
+"""Joint names and bones: the paper's 18 joints (Sec. 4.1), those of pose estimators, any other."""
 
 from __future__ import annotations
 
@@ -125,6 +125,69 @@ STEP18 = Skeleton(
     ),
 )
 
+
+def _named(name: str, joints: str, bones: str) -> Skeleton:
+    """A skeleton from names of joints and bones; `*_knee-*_ankle` is a bone on both sides."""
+    names = tuple(joints.split())
+    both = (bone.replace("*", side) for bone in bones.split() for side in ("left", "right"))
+    pairs = (bone.split("-") for bone in dict.fromkeys(both))
+    return Skeleton(name, names, tuple((names.index(a), names.index(b)) for a, b in pairs))
+
+
+_FACE = "nose-*_eye *_eye-*_ear"
+_LIMBS = "*_shoulder-*_elbow *_elbow-*_wrist *_hip-*_knee *_knee-*_ankle"
+_FEET = "*_ankle-*_heel *_ankle-*_big_toe *_big_toe-*_small_toe"
+_TRUNK = "left_shoulder-right_shoulder *_shoulder-*_hip left_hip-right_hip"
+
+HALPE26 = _named(
+    "halpe26",
+    " ".join(COCO17.joints) + " head neck hip left_big_toe right_big_toe left_small_toe "
+    "right_small_toe left_heel right_heel",
+    f"{_FACE} head-neck neck-nose neck-*_shoulder neck-hip hip-*_hip {_LIMBS} {_FEET}",
+)
+"""AlphaPose's and RTMPose's 26 joints of the body, with feet."""
+
+BODY25 = _named(
+    "body25",
+    "nose neck right_shoulder right_elbow right_wrist left_shoulder left_elbow left_wrist mid_hip "
+    "right_hip right_knee right_ankle left_hip left_knee left_ankle right_eye left_eye right_ear "
+    "left_ear left_big_toe left_small_toe left_heel right_big_toe right_small_toe right_heel",
+    f"neck-nose {_FACE} neck-*_shoulder neck-mid_hip mid_hip-*_hip {_LIMBS} {_FEET}",
+)
+"""OpenPose's BODY_25."""
+
+_FINGERS = ("thumb", "forefinger", "middle_finger", "ring_finger", "pinky_finger")
+_FOOT = ["*_big_toe", "*_small_toe", "*_heel"]
+_HAND = ["*_hand_root", *(f"*_{finger}_{at}" for finger in _FINGERS for at in (1, 2, 3, 4))]
+_HAND_BONES = [f"*_hand_root-*_{finger}_1" for finger in _FINGERS]
+_HAND_BONES += [f"*_{finger}_{at}-*_{finger}_{at + 1}" for finger in _FINGERS for at in (1, 2, 3)]
+
+
+def _both(joints: list[str]) -> list[str]:
+    """The joints of the left side, then those of the right."""
+    return [joint.replace("*", side) for side in ("left", "right") for joint in joints]
+
+
+WHOLEBODY133 = _named(
+    "wholebody133",
+    " ".join((*COCO17.joints, *_both(_FOOT), *(f"face_{n}" for n in range(68)), *_both(_HAND))),
+    f"{_FACE} {_TRUNK} {_LIMBS} {_FEET} *_wrist-*_hand_root {' '.join(_HAND_BONES)}",
+)
+"""COCO-WholeBody: body, feet, 68 points of the face and 21 of each hand."""
+
+MEDIAPIPE33 = _named(
+    "mediapipe33",
+    "nose left_eye_inner left_eye left_eye_outer right_eye_inner right_eye right_eye_outer "
+    "left_ear right_ear mouth_left mouth_right left_shoulder right_shoulder left_elbow right_elbow "
+    "left_wrist right_wrist left_pinky right_pinky left_index right_index left_thumb right_thumb "
+    "left_hip right_hip left_knee right_knee left_ankle right_ankle left_heel right_heel "
+    "left_foot_index right_foot_index",
+    "nose-*_eye_inner *_eye_inner-*_eye *_eye-*_eye_outer *_eye_outer-*_ear mouth_left-mouth_right "
+    f"{_TRUNK} {_LIMBS} *_wrist-*_pinky *_wrist-*_index *_wrist-*_thumb *_pinky-*_index "
+    "*_ankle-*_heel *_heel-*_foot_index *_ankle-*_foot_index",
+)
+"""The 33 landmarks of MediaPipe's pose."""
+
 NOSE, LEFT_SHOULDER, RIGHT_SHOULDER = map(
     COCO17.joints.index, ("nose", "left_shoulder", "right_shoulder")
 )
@@ -141,14 +204,20 @@ BOX = Skeleton(
 )
 """A person's bounding box, by corners and sides. Other four-joint skeletons are not boxes."""
 
-BUILT_IN = {skeleton.name: skeleton for skeleton in (COCO17, STEP18)}
+BUILT_IN = {
+    skeleton.name: skeleton
+    for skeleton in (COCO17, STEP18, HALPE26, BODY25, WHOLEBODY133, MEDIAPIPE33)
+}
+"""Skeletons with a name; poses of as many joints in files that name none are of these."""
 
 
 def of_size(V: int) -> Skeleton:
     """The built-in skeleton with V joints, or V joints without names or bones."""
-    for skeleton in BUILT_IN.values():
-        if skeleton.V == V:
-            return skeleton
+    return next((known for known in BUILT_IN.values() if known.V == V), unnamed(V))
+
+
+def unnamed(V: int) -> Skeleton:
+    """V joints without names or bones."""
     return Skeleton(f"joints{V}", tuple(f"joint_{v}" for v in range(V)))
 
 
@@ -168,14 +237,33 @@ def modelled(skeleton: Skeleton) -> Skeleton:
     return STEP18 if skeleton == COCO17 else skeleton
 
 
+def part_for(source: Skeleton, target: Skeleton) -> Skeleton:
+    """The part of a skeleton that a model of another reads: joints of the same names.
+
+    For the paper's joints it is COCO-17, so that every neck is the mean of the shoulders.
+    """
+    if _alike(source, target):
+        return source
+    part = COCO17 if target.joints == STEP18.joints else target
+    if part.joints == source.joints:  # the common case, without sets
+        return source
+    return part if {*part.joints} <= {*source.joints} else source
+
+
 def convert(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:
     """Convert values per joint, `(n, V, …)`, from one skeleton to another.
 
-    COCO-17 becomes the paper's 18 joints, with the neck as the mean of both shoulders.
+    Joints keep their names. COCO-17, and all skeletons with its joints, become the paper's 18
+    joints, with the neck as the mean of both shoulders.
     """
-    if source.joints == target.joints:
+    if _alike(source, target):
         return joints
-    if (source, target) != (COCO17, STEP18):
+    part = part_for(source, target)
+    if part.joints != source.joints:
+        joints = joints.take([source.joints.index(joint) for joint in part.joints], axis=1)
+    if part.joints == target.joints:
+        return joints
+    if (part, target) != (COCO17, STEP18):
         raise DataError(
             f"expected poses of skeleton {target.name} (V = {target.V}), "
             f"got {source.name} (V = {source.V})",
@@ -186,9 +274,16 @@ def convert(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArr
     return converted
 
 
+def _alike(one: Skeleton, other: Skeleton) -> bool:
+    """Whether two have the same joints, by name or, where one has no names, by number."""
+    if one.joints == other.joints:
+        return True
+    return one.V == other.V and unnamed(one.V) in (one, other)
+
+
 def restore(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:
     """Undo `convert` for joint positions `(n, V, …)`: drop the neck."""
-    if source.joints == target.joints:
+    if _alike(source, target):
         return joints
     return joints[:, [target.joints.index(joint) for joint in source.joints]]
 
@@ -201,7 +296,7 @@ def give_back(
     The neck's share is split between the shoulders it is the mean of, so the total is unchanged.
     """
     restored = restore(shares, source, target)
-    if source.joints != target.joints:
+    if not _alike(source, target):
         half = shares[:, target.joints.index("neck")] / 2
         restored[:, LEFT_SHOULDER] += half
         restored[:, RIGHT_SHOULDER] += half

@@ -7,13 +7,14 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from stepvad import Clip, Detector, read_clips, write_clips
+from stepvad import Clip, Detector, Track, read_clips, write_clips
 from stepvad.cli.engine import RuntimeName
 from stepvad.model.runtime import Runtime
 from tests.cli.conftest import Command
@@ -34,6 +35,26 @@ def test_score_names_the_strangest_moment_of_every_clip(
             str(scores.windows.frame[top]),
             str(scores.windows.track_id[top]),
         ]
+
+
+@pytest.mark.filterwarnings("default:expected coordinates in pixels")
+def test_fractions_of_the_image_are_warned_of_once(
+    stepvad: Command, model: Path, people: Path, tmp_path: Path
+) -> None:
+    clips = list(read_clips(people / "pose" / "test"))
+    write_clips([replace(clip, tracks=tuple(map(scaled, clip.tracks))) for clip in clips], tmp_path)
+    run = stepvad("score", model, tmp_path)
+    assert run.code == 0
+    line = (
+        "warning: expected coordinates in pixels, got all of them within 0 to 1; multiply x by "
+        "the width and y by the height of the image"
+    )
+    assert run.err.count("pixels") == run.err.splitlines().count(line) == 1
+
+
+def scaled(track: Track) -> Track:
+    low, high = track.keypoints.min(), track.keypoints.max()
+    return replace(track, keypoints=(track.keypoints - low) / (high - low))
 
 
 def test_csv_and_json_hold_the_score_of_every_frame(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepvad.explain.parts import LIMBS, parts_of, rank, strong_span
-from stepvad.skeletons import BOX, COCO17, STEP18, Skeleton
+from stepvad.explain.parts import LIMBS, ORDER, part_of, parts_of, rank, strong_span
+from stepvad.skeletons import BOX, BUILT_IN, COCO17, STEP18, Skeleton
 
 FRAMES = np.arange(120, 132)
 
@@ -19,6 +19,9 @@ def test_every_joint_is_in_one_part(skeleton: Skeleton) -> None:
 
 def test_people_have_six_parts_and_other_joints_are_their_own() -> None:
     assert set(parts_of(COCO17)) == {"head", "torso", *LIMBS}
+    assert [COCO17.joints[v] for v in parts_of(COCO17)["torso"]] == [
+        *("left_shoulder", "right_shoulder", "left_hip", "right_hip")
+    ]
     assert list(parts_of(BOX)) == ["top left", "top right", "bottom right", "bottom left"]
 
 
@@ -40,3 +43,16 @@ def test_parts_are_ranked_by_the_sum_over_joints_and_frames() -> None:
 def test_a_window_without_anything_has_no_shares() -> None:
     assert {part.share for part in rank(np.zeros((12, 17)), FRAMES, COCO17)} == {0.0}
     assert strong_span(np.zeros(4)) == (0, 3)
+
+
+@pytest.mark.parametrize("skeleton", BUILT_IN.values(), ids=lambda skeleton: skeleton.name)
+def test_every_joint_of_a_built_in_skeleton_is_of_a_part_of_the_body(skeleton: Skeleton) -> None:
+    assert list(parts_of(skeleton)) == [*ORDER]
+
+
+def test_toes_and_fingers_belong_to_legs_and_arms_of_their_side() -> None:
+    assert part_of("left_foot_index") == part_of("left_big_toe") == "left leg"
+    assert part_of("right_hand_root") == part_of("right_ring_finger_3") == "right arm"
+    assert part_of("mouth_left") == part_of("face_12") == "head"
+    assert part_of("elbow") == "elbow"  # of no known side
+    assert part_of("joint_5") == "joint 5"

@@ -83,7 +83,7 @@ def test_what_is_not_there_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"format: expected auto.*got 'alphapos'"):
+    with pytest.raises(ConfigError, match=r"format: expected one of auto.*got 'alphapos'"):
         read_clips(tmp_path, format="alphapos")  # type: ignore[arg-type]  # wrong on purpose
 
 

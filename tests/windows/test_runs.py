@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stepvad import Config
 from stepvad.poses import Clip, PoseRows
-from stepvad.skeletons import of_size
+from stepvad.skeletons import COCO17, of_size
 from stepvad.windows import Repairs, Windows, cut_in_pieces, prepare, runs
 from stepvad.windows.cutting import in_pieces
 from stepvad.windows.runs import runs_of
@@ -106,3 +106,14 @@ def test_poses_in_parts_give_the_windows_and_batches_of_the_clip_read_whole(
     assert [len(some) for some in found] == [len(some) for some in expected]
     for name in ("x", "c", "track_id", "frame", "flat"):
         assert all_bytes(found, name) == all_bytes(expected, name) == all_bytes(plain, name)
+
+
+def test_fractions_of_the_image_are_warned_of_and_pixels_are_not() -> None:
+    pixels = np.random.default_rng(0).uniform(0, 1, (3, 17, 2)).astype(np.float32)
+    confidence = np.ones((3, 17), np.float32)
+    with pytest.warns(UserWarning, match=r"within 0 to 1; multiply x by the width"):
+        prepare(pixels, confidence, COCO17, COCO17)
+    prepare(pixels + 1, confidence, COCO17, COCO17)
+    prepare(pixels - 0.5, confidence, COCO17, COCO17)
+    prepare(np.zeros_like(pixels), confidence, COCO17, COCO17)  # joints that nobody found
+    prepare(pixels[:0], confidence[:0], COCO17, COCO17)

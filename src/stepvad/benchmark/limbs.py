@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.explain.parts import BODY, LIMBS
+from stepvad.explain.parts import LIMBS, parts_of
 from stepvad.skeletons import Skeleton
 
 LimbChange = Literal["raised", "shaken", "displaced"]
@@ -37,7 +37,7 @@ def move_limb(
 ) -> Moved:
     """A window `(T, V, 2)` with a random limb moved in a random way; the others stay."""
     limb, kind = str(rng.choice([*LIMBS])), KINDS[rng.integers(len(KINDS))]
-    joints = [skeleton.joints.index(joint) for joint in BODY[limb]]
+    joints = parts_of(skeleton)[limb]
     root = keypoints[:, [skeleton.joints.index(LIMBS[limb][0])]]
     height = float(np.median(np.ptp(keypoints[..., 1], axis=1)))
     angle = rng.uniform(0, 2 * np.pi)

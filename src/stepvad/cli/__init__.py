@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 import typer
 
@@ -28,7 +29,7 @@ from stepvad.cli.overlay import overlay
 from stepvad.cli.recalibrate import recalibrate
 from stepvad.cli.report import report
 from stepvad.cli.score import score
-from stepvad.cli.terminal import say_error
+from stepvad.cli.terminal import say, say_error
 from stepvad.cli.users import users
 from stepvad.cli.watch import watch
 from stepvad.errors import StepvadError
@@ -90,12 +91,18 @@ def main() -> None:
     for name, value in WAITING_THREADS.items():
         os.environ.setdefault(name, value)
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            app()
     except StepvadError as error:
         _fail(error.problem, error.hint)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _fail(f"{place}{error.strerror}", "check the path, its permissions and the free space")
+
+
+def _warn(message: Warning | str, *_where: object, **_more: object) -> None:
+    say(f"warning: {message}")
 
 
 def _fail(problem: str, hint: str) -> None:

@@ -14,7 +14,7 @@ from stepvad.progress import Report
 if TYPE_CHECKING:
     from stepvad.poses import Clip
 
-FormatName = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
+FormatName = Literal["auto", "alphapose", "poselift", "coco", "openpose", "ultralytics", "tracks"]
 FormatOption = Annotated[FormatName, typer.Option("--format", help="Format of the pose files.")]
 PosesArgument = Annotated[
     list[Path], typer.Argument(help="Pose files, or directories of pose files.")

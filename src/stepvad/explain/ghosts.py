@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.detector import Detector
-from stepvad.explain.parts import BODY, parts_of
+from stepvad.explain.parts import parts_of
 from stepvad.model.pcspace import PCSpace
 from stepvad.model.scoring import standardise_energies
 from stepvad.skeletons import Skeleton
@@ -156,7 +156,7 @@ def align(
     A window is known up to position and size. They are chosen to match the total bone length over
     all frames and the centre of the torso.
     """
-    torso = [v for v, joint in enumerate(skeleton.joints) if joint in BODY["torso"]]
+    torso = parts_of(skeleton).get("torso", [])
     long, short = (_bone_lengths(windows, skeleton) for windows in (observed, ghost))
     size = np.divide(long, short, out=np.ones_like(long), where=(long > 0) & (short > 0))
     here, there = (w[:, :, torso or slice(None)].mean(axis=(1, 2)) for w in (ghost, observed))

@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from stepvad.skeletons import Skeleton
 
-BODY: Mapping[str, tuple[str, ...]] = {
-    "head": ("nose", "left_eye", "right_eye", "left_ear", "right_ear"),
-    "torso": ("neck", "left_shoulder", "right_shoulder", "left_hip", "right_hip"),
-    "left arm": ("left_elbow", "left_wrist"),
-    "right arm": ("right_elbow", "right_wrist"),
-    "left leg": ("left_knee", "left_ankle"),
-    "right leg": ("right_knee", "right_ankle"),
+WORDS: Mapping[str, frozenset[str]] = {
+    "head": frozenset({"head", "face", "nose", "eye", "ear", "mouth"}),
+    "torso": frozenset({"neck", "shoulder", "hip"}),
+    "leg": frozenset({"knee", "ankle", "heel", "toe", "foot"}),
+    "arm": frozenset({"elbow", "wrist", "hand", "thumb", "index", "pinky", "finger", "forefinger"}),
 }
-"""Joints by part; shoulders and hips, where arms and legs begin, belong to the torso."""
+"""Words in the names of joints, by part; the first that fits decides.
+
+Shoulders and hips, where arms and legs begin, belong to the torso.
+"""
+ORDER = ("head", "torso", "left arm", "right arm", "left leg", "right leg")
 LIMBS: Mapping[str, tuple[str, str]] = {
     "left arm": ("left_shoulder", "left_wrist"),
     "right arm": ("right_shoulder", "right_wrist"),
@@ -43,19 +45,26 @@ class BodyPart:
     last_frame: int
 
 
+def part_of(joint: str) -> str:
+    """The part of the body that a joint belongs to by its name, or the name in words.
+
+    >>> part_of("left_elbow"), part_of("right_big_toe"), part_of("tail_tip")
+    ('left arm', 'right leg', 'tail tip')
+    """
+    words = joint.split("_")
+    part = next((part for part, known in WORDS.items() if known & {*words}), None)
+    if part in ("leg", "arm"):
+        side = next((side for side in ("left", "right") if side in words), None)
+        part = part and side and f"{side} {part}"
+    return part or " ".join(words)
+
+
 def parts_of(skeleton: Skeleton) -> dict[str, list[int]]:
     """Joint numbers by part; a joint outside all parts is a part of its own."""
-    parts = {
-        name: [skeleton.joints.index(joint) for joint in joints if joint in skeleton.joints]
-        for name, joints in BODY.items()
-    }
-    known = {number for numbers in parts.values() for number in numbers}
-    alone = {
-        joint.replace("_", " "): [number]
-        for number, joint in enumerate(skeleton.joints)
-        if number not in known
-    }
-    return {name: numbers for name, numbers in parts.items() if numbers} | alone
+    parts: dict[str, list[int]] = {name: [] for name in ORDER}
+    for number, joint in enumerate(skeleton.joints):
+        parts.setdefault(part_of(joint), []).append(number)
+    return {name: numbers for name, numbers in parts.items() if numbers}
 
 
 def rank(

@@ -16,6 +16,7 @@ from stepvad.explain.posebatch import PoseBatch
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
+from stepvad.skeletons import part_for
 from stepvad.windows import WindowIndex, cut
 
 Place = tuple[int, int]
@@ -27,12 +28,14 @@ def explain(
 ) -> list[Explanation]:
     """Explain the windows of these tracks that end in these frames, together and in order.
 
-    Without `places`: the window with the highest score; empty if there are no scores.
+    Without `places`: the window with the highest score; empty if there are no scores. Of poses with
+    more joints than the model has, the explanation shows those that it reads.
     """
     if places is None:
         places = [place for _, place in highest(detector.score(clip), 1)]
     if not places:
         return []
+    clip = clip.with_skeleton(part_for(clip.skeleton, detector.skeleton))
     index = _index(detector, clip, {track for track, _ in places})
     rows = _rows(index, clip, places)
     windows, (observed, _) = index.windows(rows), index.poses(rows)

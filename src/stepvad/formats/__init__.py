@@ -1,4 +1,4 @@
-"""Read and write pose files: AlphaPose, PoseLift, COCO and stepvad's own tracks.
+"""Read and write pose files: AlphaPose, PoseLift, COCO, OpenPose, ultralytics and our own tracks.
 
 The formats are documented under Reference, File formats.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.formats import alphapose, coco, files, jsonfile, tracks
+from stepvad.formats import alphapose, coco, files, frames, jsonfile, tracks
 from stepvad.poses import Clip
 
-Format = Literal["auto", "alphapose", "poselift", "coco", "tracks"]
-"""`auto` detects the format: Parquet holds tracks, a JSON list COCO, a JSON object AlphaPose."""
+Format = Literal["auto", "alphapose", "poselift", "coco", "openpose", "ultralytics", "tracks"]
+"""`auto` detects the format: Parquet holds tracks, a JSON list COCO, a list of lists results of
+ultralytics, a JSON object AlphaPose, a directory of `…_keypoints.json` OpenPose."""
 
 __all__ = [
     "Format",
@@ -104,30 +105,37 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
 def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
     """The files that `read_clips` would read, in the same order; used for progress bars.
 
-    For a directory, these are its direct files with a known suffix, hidden files excluded.
+    For a directory, these are its direct files with a known suffix, hidden files excluded, and the
+    directories in it that OpenPose wrote; one that OpenPose wrote is itself read as a file.
     """
     path = Path(path)
     match format:
         case "auto":
             suffixes: tuple[str, ...] = (".json", ".parquet")
-        case "alphapose" | "poselift" | "coco":
+        case "alphapose" | "poselift" | "coco" | "ultralytics":
             suffixes = (".json",)
+        case "openpose":
+            suffixes = ()
         case "tracks":
             suffixes = (".parquet",)
         case _:
             raise ConfigError(
-                f"format: expected auto, alphapose, poselift, coco or tracks, got {format!r}"
+                f"format: expected one of {', '.join(get_args(Format))}, got {format!r}"
             )
     try:
         is_directory = stat.S_ISDIR(path.stat().st_mode)
     except OSError as error:
         raise files.unreadable(path, error) from error
-    if not is_directory:
+    by_frame = format in ("auto", "openpose")
+    if not is_directory or (by_frame and frames.is_openpose(path)):
         return [path]
-    found = files.children(path, suffixes=suffixes)
+    found = files.children(path, suffixes=suffixes) if suffixes else []
+    if by_frame:
+        found = sorted([*found, *frames.openpose_directories(path)])
     if not found:
+        ends = suffixes or (frames.OPENPOSE,)
         raise DataError(
-            f"{path}: expected files that end in {' or '.join(suffixes)}, got none",
+            f"{path}: expected files that end in {' or '.join(ends)}, got none",
             hint="give the directory that holds the pose files themselves",
         )
     return found
@@ -135,6 +143,9 @@ def clip_files(path: str | Path, *, format: Format = "auto") -> list[Path]:
 
 def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
     """Yield the clips of one file: exactly one from JSON, any number from Parquet."""
+    if format == "openpose" or (format == "auto" and path.is_dir()):
+        yield frames.read_openpose(path, fps=fps)
+        return
     if format == "tracks" or (format == "auto" and path.suffix.lower() == ".parquet"):
         yield from tracks.read(path, fps=fps)
         return
@@ -148,6 +159,12 @@ def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
         match format:
             case "coco":
                 yield coco.parse(document, path, fps=fps)
+            case "ultralytics":
+                yield frames.parse_ultralytics(document, path, fps=fps)
+            case "auto" if (
+                isinstance(document, list) and document and isinstance(document[0], list)
+            ):
+                yield frames.parse_ultralytics(document, path, fps=fps)
             case "auto" if isinstance(document, list):
                 yield coco.parse(document, path, fps=fps)
             case "auto" | "alphapose" | "poselift":

@@ -81,7 +81,8 @@ def _people(document: object) -> Iterator[PersonPoses]:
         if track_id is None:
             raise DataError(
                 f"expected whole numbers as track ids, got {shown(key)}",
-                hint="give AlphaPose's tracked-person JSON, or name the format",
+                hint="give AlphaPose's tracked-person JSON, name the format, or give the directory "
+                "of OpenPose's files",
             )
         yield _person(track_id, value if isinstance(value, list) else [value])
 

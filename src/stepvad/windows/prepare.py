@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,19 +29,35 @@ def prepare(
     their mean (`middle`, and for skeletons without a known body). Where the settings know the noise
     of joints by confidence, unsure ones move towards where the body has them.
     """
+    if keypoints.size and keypoints.max() <= 1:
+        _warn_of_fractions(keypoints)
+    part = skeletons.part_for(source, target)
+    keypoints, confidence = (
+        skeletons.convert(values, source, part) for values in (keypoints, confidence)
+    )
     counts, found = Repairs(poses=len(keypoints)), None
     if not (confidence.size and confidence.min() > 0 and confidence.max() <= 1):  # NaN is neither
         confidence, found, counts = _checked(keypoints, confidence)
-    body = body_of(source) if config.missing == "body" else None
+    body = body_of(part) if config.missing == "body" else None
     if body is not None and (config.noise or found is not None):
         variance = noise_at(confidence, config.noise)
         variance = variance if found is None else np.where(found, variance, np.inf)
         keypoints = body.settle(keypoints, variance)
     elif found is not None:
         keypoints = _in_the_middle(keypoints, found)
-    converted = skeletons.convert(confidence, source, target).astype(np.float64)
+    converted = skeletons.convert(confidence, part, target).astype(np.float64)
     mean_confidence = np.ascontiguousarray(converted).mean(axis=1).astype(np.float32)
-    return skeletons.convert(keypoints, source, target), mean_confidence, counts
+    return skeletons.convert(keypoints, part, target), mean_confidence, counts
+
+
+def _warn_of_fractions(keypoints: NDArray[np.float32]) -> None:
+    """Warn, once for each caller, of coordinates that look like fractions of the image."""
+    if keypoints.min() >= 0 and np.ptp(keypoints) > 0:
+        warnings.warn(
+            "expected coordinates in pixels, got all of them within 0 to 1; multiply x by the "
+            "width and y by the height of the image",
+            stacklevel=3,
+        )
 
 
 def _checked(
