@@ -252,7 +252,10 @@ def test_the_command_fits_and_describes_views(
     assert sum(views) == pytest.approx(score, abs=0.05)
     assert sum(adds.values()) == pytest.approx(score, abs=0.1)
     refused = stepvad("fit", tmp_path / "poses", "--views", "motion", *quick)
-    assert (refused.code, "expected pose, optionally with motion or place" in refused.err) == (1, True)
+    assert (refused.code, "expected pose, optionally with motion or place" in refused.err) == (
+        1,
+        True,
+    )
     for option in (("--resume",), ("--method", "knn")):
         refused = stepvad("fit", tmp_path / "poses", "--views", "pose,motion", *option)
         assert refused.code == 1, option

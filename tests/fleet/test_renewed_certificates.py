@@ -134,7 +134,9 @@ def test_a_file_that_is_half_written_changes_nothing(
 
     with caplog.at_level(logging.INFO):
         asyncio.run(go())
-    said = [one.getMessage() for one in caplog.records if "previous certificates" in one.getMessage()]
+    said = [
+        one.getMessage() for one in caplog.records if "previous certificates" in one.getMessage()
+    ]
     assert len(said) == 4
     assert not any(str(certs / "admin.key") in words and "BEGIN" in words for words in said)
 

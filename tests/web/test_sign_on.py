@@ -74,7 +74,7 @@ def test_the_proxy_is_believed_and_strangers_are_not(tmp_path: Path) -> None:
 def test_odd_names_are_nobody(tmp_path: Path, name: str) -> None:
     with behind(tmp_path) as made:
         client = at(*made)
-        assert client.get("/api/me", headers={"Remote-User": name.encode()}).status_code == 401
+        assert client.get("/api/me", headers={b"Remote-User": name.encode()}).status_code == 401
 
 
 def test_two_names_are_nobody(tmp_path: Path) -> None:
