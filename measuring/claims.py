@@ -13,7 +13,12 @@ from measuring.tables import markdown
 
 VERSION = 1
 """Of the layout of the file of claims."""
-SETS = {"walkers": "walkers", "mocap1": "mocap, split 1", "mocap2": "mocap, split 2"}
+SETS = {
+    "walkers": "walkers",
+    "mocap1": "mocap, split 1",
+    "mocap2": "mocap, split 2",
+    "avenue": "HR-Avenue",
+}
 """Data sets, and their names in the table."""
 PRINTED = re.compile(r"([+-]\d+\.\d) \(([+-]\d+\.\d) to ([+-]\d+\.\d)\)")
 """A difference with its interval, as `stepvad benchmark` prints it."""
