@@ -22,6 +22,7 @@ import pytest
 
 import stepvad
 from stepvad import Config, baselines, benchmark, explain, interop
+from stepvad import sklearn as estimators
 from stepvad.benchmark import walkers
 from stepvad.intake import demo
 from stepvad.model import autoencoder
@@ -185,6 +186,7 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     tested = {"README.md", "your-footage.md", "reproduce-the-paper.md", "errors.md", "walkers.md"}
     tested |= {"methods.md", "runtimes.md", "explanations.md", "explain-an-alert.md"}
     tested |= {"alerts-elsewhere.md", "api.md", "your-own-method.md", "your-pose-network.md"}
+    tested |= {"recipes.md"}
     tested |= {page.name for page in STARTS}
     with_blocks = {block.page.name for block in every}
     assert with_blocks - {"file-formats.md"} == tested
@@ -208,7 +210,7 @@ def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
     assert sorted(documented) == sorted(stepvad.__all__)
 
 
-PACKAGES = [baselines, benchmark, explain, interop]
+PACKAGES = [baselines, benchmark, explain, interop, estimators]
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.__name__)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from stepvad import Clip, Detector
+from stepvad.explain import explain
 from stepvad.explain.parts import LIMBS, ORDER, part_of, parts_of, rank, strong_span
-from stepvad.skeletons import BOX, BUILT_IN, COCO17, STEP18, Skeleton
+from stepvad.skeletons import BOX, BUILT_IN, COCO17, HALPE26, STEP18, Skeleton
 
 FRAMES = np.arange(120, 132)
 
@@ -56,3 +60,22 @@ def test_toes_and_fingers_belong_to_legs_and_arms_of_their_side() -> None:
     assert part_of("mouth_left") == part_of("face_12") == "head"
     assert part_of("elbow") == "elbow"  # of no known side
     assert part_of("joint_5") == "joint 5"
+
+
+def test_a_model_of_coco_scores_and_explains_poses_with_more_joints(
+    small_model: Detector, walkers: list[Clip]
+) -> None:
+    clip = walkers[0]
+    more = [
+        replace(
+            track,
+            keypoints=np.pad(track.keypoints, ((0, 0), (0, 9), (0, 0)), mode="edge"),
+            confidence=np.pad(track.confidence, ((0, 0), (0, 9)), mode="edge"),
+        )
+        for track in clip.tracks
+    ]
+    larger = replace(clip, tracks=tuple(more), skeleton=HALPE26)
+    np.testing.assert_array_equal(small_model.score(larger).A, small_model.score(clip).A)
+    (ours,), (theirs,) = (explain(small_model, one) for one in (clip, larger))
+    assert (theirs.words, theirs.skeleton) == (ours.words, COCO17)
+    np.testing.assert_array_equal(theirs.contributions, ours.contributions)

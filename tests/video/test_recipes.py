@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad import DataError, read_clip, video
+from stepvad import DataError, video
 from stepvad.skeletons import COCO17
 from stepvad.video import Boxes, Image, People, TopDown, extract_clip, track_people
 from tests.video import graphs
@@ -32,12 +29,8 @@ def recipe(name: str) -> dict[str, Any]:
     return runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="recipe")
 
 
-def run(name: str, *words: Path | str) -> None:
-    subprocess.run([sys.executable, EXAMPLES / f"{name}.py", *words], check=True)
-
-
 def side(name: str) -> str:
-    """A joint's name in OpenPose's and MediaPipe's manner."""
+    """A joint's name in MediaPipe's manner, short."""
     first, _, rest = name.partition("_")
     return f"{first[0].upper()}{rest.capitalize()}" if rest else name.capitalize()
 
@@ -46,14 +39,6 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-BODY_25 = words(
-    "Nose Neck RShoulder RElbow RWrist LShoulder LElbow LWrist MidHip RHip RKnee RAnkle LHip LKnee "
-    "LAnkle REye LEye REar LEar LBigToe LSmallToe LHeel RBigToe RSmallToe RHeel"
-)
-COCO_18 = words(
-    "Nose Neck RShoulder RElbow RWrist LShoulder LElbow LWrist RHip RKnee RAnkle LHip LKnee LAnkle "
-    "REye LEye REar LEar"
-)
 BLAZEPOSE = words(
     "Nose LEye_in LEye LEye_out REye_in REye REye_out LEar REar LMouth RMouth LShoulder RShoulder "
     "LElbow RElbow LWrist RWrist LPinky RPinky LIndex RIndex LThumb RThumb LHip RHip LKnee RKnee "
@@ -160,55 +145,6 @@ def test_landmarks_of_mediapipe_become_joints_of_the_picture() -> None:
         assert people.keypoints[0, joint].tolist() == pytest.approx([x, 0.5 * 52 + 4])
     assert people.confidence[0].tolist() == pytest.approx([0.8] * 17)
     assert people.confidence[1].max() == 0
-
-
-@pytest.mark.parametrize("names", [BODY_25, COCO_18], ids=["BODY_25", "COCO"])
-def test_files_of_openpose_become_tracks(names: list[str], tmp_path: Path) -> None:
-    folder = tmp_path / "lobby"
-    folder.mkdir()
-    for number in range(6):
-        joints = np.array([[100 + i + number, 50 + 4 * i, 0.9] for i in range(len(names))])
-        joints[names.index("LEar")] = 0  # not found
-        lost = np.zeros((len(names), 3))
-        found = (joints, lost) if number != 3 else ()
-        people = [{"pose_keypoints_2d": some.ravel().tolist()} for some in found]
-        name = f"lobby_{number:012}_keypoints.json"
-        (folder / name).write_text(json.dumps({"version": 1.3, "people": people}))
-    run("openpose_json", folder, tmp_path / "out.json", "25")
-    clip = read_clip(tmp_path / "out.json")
-    (track,) = clip.tracks
-    assert (clip.n_frames, track.frames.tolist()) == (6, [0, 1, 2, 4, 5])
-    for joint, name in enumerate(COCO17.joints):
-        i = names.index(side(name))
-        expected = [0, 0] if name == "left_ear" else [100 + i + 5, 50 + 4 * i]
-        assert track.keypoints[-1, joint].tolist() == expected
-    assert track.confidence[0, 3] == 0
-
-
-def test_a_file_of_openpose_with_other_joints_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "a_000000000000_keypoints.json"
-    file.write_text(json.dumps({"people": [{"pose_keypoints_2d": [1.0] * 45}]}))
-    with pytest.raises(DataError, match="expected 25 or 18 joints, got 15"):
-        recipe("openpose_json")["people_of"](file)
-
-
-@pytest.mark.parametrize("has_ids", [True, False])
-def test_arrays_of_ultralytics_become_tracks(has_ids: bool, tmp_path: Path) -> None:
-    for number in range(12):
-        arrays: dict[str, Any] = {
-            "boxes": np.array([[10.0 + number, 10, 30 + number, 60]], np.float32),
-            "joints": np.full((1, 17, 3), 0.9, np.float32),
-        }
-        arrays["joints"][0, :, :2] = [20 + number, 30]
-        if has_ids and number != 4:
-            arrays["ids"] = np.array([7.0], np.float32)
-        np.savez(tmp_path / f"{number:06}", **arrays)
-    run("ultralytics_results", tmp_path, tmp_path / "out.json", "25")
-    (track,) = read_clip(tmp_path / "out.json").tracks
-    assert track.frames.tolist() == [number for number in range(12) if number != 4 or not has_ids]
-    assert (track.id == 7) is has_ids
-    assert track.keypoints[2, 0].tolist() == [22, 30]
-    assert track.confidence.min() == pytest.approx(0.9)
 
 
 def test_a_detector_can_be_opened_alone(tmp_path: Path) -> None:

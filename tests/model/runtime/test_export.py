@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import StepvadError
+from stepvad.formats import write_clip
 from stepvad.model.runtime import export as exporting
 from stepvad.model.runtime import usable
 from stepvad.model.runtime.export import export, probes
 from stepvad.poses import Clip, Track
-from stepvad.skeletons import STEP18
+from stepvad.skeletons import COCO17, STEP18, Skeleton
 from stepvad.windows import Windows, standardise
 from tests.pages import ROOT
 
 Trained = Callable[..., Detector]
+EXAMPLE = ROOT / "examples" / "score_onnx.py"
 
 
 def scores_of_file(
@@ -137,30 +139,61 @@ def test_other_suffixes_are_refused(trained: Trained, tmp_path: Path) -> None:
         export(trained().model, tmp_path / "model.pt")
 
 
-def test_the_example_scores_a_track_without_stepvad(trained: Trained, tmp_path: Path) -> None:
-    detector = trained()
-    rng = np.random.default_rng(0)
-    keypoints = (rng.normal(size=(30, 18, 2)).cumsum(axis=0) * 5 + 500).astype(np.float32)
-    confidence = rng.uniform(0, 1, (30, 18)).astype(np.float32)
-    export(detector.model, tmp_path / "model.onnx")
-    np.savez(tmp_path / "track.npz", keypoints=keypoints, confidence=confidence)
-    example = ROOT / "examples" / "score_onnx.py"
+def run_example(model: Path, poses: Path) -> list[list[str]]:
     done = subprocess.run(
-        [sys.executable, example, "model.onnx", "track.npz"],
-        cwd=tmp_path,
+        [sys.executable, EXAMPLE, model, poses],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=True,
     )
-    rows = [line.split(",") for line in done.stdout.splitlines()]
-    clip = Clip("one", None, 30, (Track(0, np.arange(30), keypoints, confidence),), STEP18)
+    return [line.split(",") for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("skeleton", [STEP18, COCO17], ids=lambda skeleton: skeleton.name)
+def test_the_example_scores_a_track_without_stepvad(
+    skeleton: Skeleton, trained: Trained, tmp_path: Path
+) -> None:
+    detector = trained()
+    rng = np.random.default_rng(0)
+    keypoints = (rng.normal(size=(30, skeleton.V, 2)).cumsum(axis=0) * 5 + 500).astype(np.float32)
+    confidence = rng.uniform(0.1, 1, (30, skeleton.V)).astype(np.float32)
+    export(detector.model, tmp_path / "model.onnx")
+    np.savez(tmp_path / "track.npz", keypoints=keypoints, confidence=confidence)
+    rows = run_example(tmp_path / "model.onnx", tmp_path / "track.npz")
+    clip = Clip("one", None, 30, (Track(0, np.arange(30), keypoints, confidence),), skeleton)
     expected = detector.score(clip)
     assert [int(frame) for frame, _ in rows] == expected.windows.frame.tolist()
     np.testing.assert_allclose([float(A) for _, A in rows], expected.A, rtol=1e-4, atol=1e-4)
     assert "stepvad" not in [
-        line.split()[1] for line in example.read_text().splitlines() if "import " in line
+        line.split()[1] for line in EXAMPLE.read_text().splitlines() if "import " in line
     ]
+
+
+def test_the_example_scores_the_file_of_an_extraction(trained: Trained, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    detector = trained()
+    rng = np.random.default_rng(0)
+    frames = [np.arange(30), np.array([*range(4, 20), *range(60, 80)]), np.arange(5)]
+    tracks = tuple(
+        Track(
+            number,
+            some,
+            rng.normal(size=(len(some), 17, 2)).cumsum(axis=0) * 5 + 500,
+            rng.uniform(0.1, 1, (len(some), 17)).astype(np.float32),
+        )
+        for number, some in enumerate(frames)
+    )
+    clip = Clip("lobby", 25.0, 90, tracks, COCO17)
+    export(detector.model, tmp_path / "model.onnx")
+    write_clip(clip, tmp_path / "lobby.parquet")
+    rows = run_example(tmp_path / "model.onnx", tmp_path / "lobby.parquet")
+    expected = detector.score(clip)
+    assert {row[0] for row in rows} == {"lobby"}
+    places = [(int(track), int(frame)) for _, track, frame, _ in rows]
+    windows = expected.windows
+    assert places == [*zip(windows.track_id.tolist(), windows.frame.tolist(), strict=True)]
+    np.testing.assert_allclose([float(row[3]) for row in rows], expected.A, rtol=1e-4, atol=1e-4)
 
 
 def test_a_detector_exports_itself(trained: Trained, tmp_path: Path) -> None:
