@@ -112,6 +112,8 @@ def test_the_page_on_walkers_shows_what_its_commands_print(tmp_path: Path) -> No
 def test_the_guide_to_the_paper_runs_on_small_data_of_its_layouts(tmp_path: Path) -> None:
     write_layouts(tmp_path)
     for block in blocks(DOCS / "guides" / "reproduce-the-paper.md"):
+        if block.mark == "not run: minutes":  # a measurement of ours, on other data
+            continue
         assert block.mark in ("", "not run: hours")
         (command,) = block.commands  # hours, so one small training of them
         text = f"$ {command} --epochs 1 --width 16 --runs 1\n"
