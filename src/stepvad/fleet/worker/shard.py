@@ -126,11 +126,9 @@ class Shard:
 
         The event of a camera that moved here is recreated only once its state has arrived.
         """
-        if not self.recalled:
-            return
         self.recalled.recreate(change.after.id for change in self.changes)
         is_due = self.recalled.is_due(self.position, now, is_drained=is_drained)
-        if is_due and not any(self.newcomers):
+        if is_due and self.recalled and not any(self.newcomers):
             going = {c.reported.id for c in self.cameras.values() if c.reported is not None}
             self.changes += self.recalled.forgotten(going)
 
