@@ -18,6 +18,7 @@ SETS = {
     "mocap1": "mocap, split 1",
     "mocap2": "mocap, split 2",
     "avenue": "HR-Avenue",
+    "shanghaitech": "HR-ShanghaiTech",
 }
 """Data sets, and their names in the table."""
 PRINTED = re.compile(r"([+-]\d+\.\d) \(([+-]\d+\.\d) to ([+-]\d+\.\d)\)")
