@@ -145,13 +145,21 @@ def test_the_python_on_the_page_of_formats_runs(tmp_path: Path) -> None:
 
 def test_the_json_on_the_page_of_formats_is_read(tmp_path: Path) -> None:
     found = re.findall("```json\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    header, tracked, results, footage = found
+    header, tracked, results, openpose, ultralytics, footage = found
     assert set(json.loads(header)) == {"format", "skeleton", "clips"}
     for text in (tracked, results):
         (tmp_path / "a.json").write_text(text.replace(', "…"', ""))
         track = read_clip(tmp_path / "a.json").tracks[0]
         assert (track.id, track.frames.tolist()) == (3, [7])
         assert track.keypoints[0, 0].tolist() == [310.5, 92.0]
+    lobby = tmp_path / "lobby"
+    lobby.mkdir()
+    (lobby / "lobby_000000000007_keypoints.json").write_text(openpose.replace(', "…"', ""))
+    (tmp_path / "b.json").write_text(ultralytics.replace(', "…"', ""))
+    assert read_clip(lobby).n_frames == 8  # a person in one frame is not tracked
+    track = read_clip(tmp_path / "b.json").tracks[0]
+    assert (track.id, track.frames.tolist()) == (3, [0])
+    assert track.keypoints[0, 0].tolist() == [310.5, 92.0]
     (tmp_path / "hall.json").write_text(footage)
     assert [*footageset.read(tmp_path / "hall.json").clips] == [
         *("monday", "tuesday", "fall-1", "fight-1")
