@@ -7,6 +7,7 @@ import operator
 import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -318,9 +319,11 @@ def _whole_number(value: object) -> int | None:
         value = value.item()
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
     try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
+        return operator.index(value)
+    except TypeError:  # an array with axes has the method as well
         return None
 
 

@@ -161,9 +161,7 @@ def _read_file(path: Path, format: Format, fps: float | None) -> Iterator[Clip]:
                 yield coco.parse(document, path, fps=fps)
             case "ultralytics":
                 yield frames.parse_ultralytics(document, path, fps=fps)
-            case "auto" if (
-                isinstance(document, list) and document and isinstance(document[0], list)
-            ):
+            case "auto" if frames.is_ultralytics(document):
                 yield frames.parse_ultralytics(document, path, fps=fps)
             case "auto" if isinstance(document, list):
                 yield coco.parse(document, path, fps=fps)

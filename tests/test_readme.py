@@ -1,0 +1,54 @@
+"""The README: its links lead somewhere, its figures and its picture are those of the code."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+
+import numpy as np
+import pytest
+
+from tests.pages import README, ROOT
+
+DOCS = ROOT / "docs"
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#]+)", README.read_text("utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert len(local) > 10
+    assert [target for target in local if not (ROOT / target).exists()] == []
+
+
+def test_the_readme_counts_the_claims_that_hold() -> None:
+    page = (DOCS / "benchmarks" / "what-holds.md").read_text("utf-8")
+    verdicts = re.findall(r"\*\*(holds|in part|not seen|does not hold): ", page)
+    hold, part, unseen, against = (
+        verdicts.count(one) for one in ("holds", "in part", "not seen", "does not hold")
+    )
+    assert (
+        f"Of {len(verdicts)} with intervals, {hold} hold, {part} hold in part, "
+        f"{unseen} is not seen and {against} does not hold" in README.read_text("utf-8")
+    )
+
+
+@pytest.mark.slow
+def test_the_moving_picture_is_what_its_script_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    path = ROOT / "scripts" / "make-animation"
+    loader = SourceFileLoader("make_animation", str(path))
+    spec = spec_from_file_location(loader.name, path, loader=loader)
+    assert spec
+    script = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, loader.name, script)
+    loader.exec_module(script)
+    still = np.asarray(Image.open(DOCS / "images" / "demo-still.png"), dtype=float)
+    drawn = np.asarray(script.draw(script.tell(), script.STILL), dtype=float)
+    assert still.shape == drawn.shape
+    assert np.abs(still - drawn).mean() < 1
+    with Image.open(DOCS / "images" / "demo.webp") as film:
+        assert getattr(film, "n_frames", 1) == script.LAST - script.FIRST + 1
+    assert (DOCS / "images" / "demo.webp").stat().st_size < 2e6
