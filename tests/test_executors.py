@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad import executors
+from stepvad import cores, executors
 from stepvad.benchmark import comparison
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.protocol import FrameView
@@ -84,9 +84,20 @@ def assert_shared_out(found: list[tuple[int, int, str]]) -> None:
     assert {threads for _, _, threads in found} == {str(executors.threads_per_job(2))}
 
 
+def test_threads_per_job_are_those_asked_for_or_a_share_of_the_usable_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [executors.threads_per_job(jobs) for jobs in (1, 2, 3, 8)] == [4, 2, 1, 1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert executors.threads_per_job(1) == 1
+
+
 @pytest.mark.slow
 def test_processes_do_everything_once_and_pass_errors_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(cores, "usable", lambda: 6)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert_shared_out(seen_by("processes"))
     ((_, _, threads),) = executors.run(
         threads_and_double, [1], jobs=1, executor="processes", threads=2
@@ -101,7 +112,8 @@ def test_processes_do_everything_once_and_pass_errors_on(monkeypatch: pytest.Mon
 def test_ray_does_everything_once_and_passes_errors_on(
     two_workers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(cores, "usable", lambda: 6)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert executors.threads_per_job(2) == 3
     assert_shared_out(seen_by("ray"))
     with pytest.raises(DataError, match="expected less, got 3; count again"):

@@ -14,6 +14,7 @@ from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import Any, Literal, TypeVar, get_args
 
+from stepvad import cores
 from stepvad.errors import ConfigError, MissingExtraError
 
 Executor = Literal["processes", "ray"]
@@ -40,7 +41,7 @@ def run(
     executor: Executor,
     threads: int | None = None,
 ) -> Iterator[Result]:
-    """Run `work` for every task, `jobs` at a time, each on `threads` or its share of the cores.
+    """Run `work` for every task, `jobs` at a time, each on `threads` or on `threads_per_job`.
 
     Results are yielded as they complete. The first error cancels the remaining tasks.
     """
@@ -53,8 +54,8 @@ def run(
 
 
 def threads_per_job(jobs: int) -> int:
-    """Cores of this machine divided by `jobs`, at least 1."""
-    return max((os.cpu_count() or 1) // jobs, 1)
+    """OMP_NUM_THREADS if it is set, else the usable cores divided by `jobs`, at least 1."""
+    return cores.threads_asked() or max(cores.usable() // jobs, 1)
 
 
 def _in_processes(

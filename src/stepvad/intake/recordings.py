@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib.util
 import logging
-import os
 import re
 import threading
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from queue import SimpleQueue
 from typing import Literal
 from urllib.parse import urlsplit
 
+from stepvad import cores
 from stepvad.errors import DataError, MissingExtraError, StepvadError
 from stepvad.files.atomic import replacing
 from stepvad.formats import file_stem, tracks
@@ -313,9 +313,7 @@ def _finished(source: RecordingSource, settings: ExtractionSettings) -> Recordin
 def _jobs(sources: Sequence[RecordingSource], jobs: int | None) -> int:
     cameras = sum(isinstance(source, CameraSource) for source in sources)
     if jobs is None:
-        affinity = getattr(os, "sched_getaffinity", None)
-        cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-        return max(min(len(sources), cores), cameras)
+        return max(min(len(sources), cores.usable()), cameras)
     if jobs < cameras:
         raise StepvadError(
             f"jobs: expected at least {cameras}, one for each camera, got {jobs}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,6 +12,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad import cores
 from stepvad.config import Engine, Runtime
 from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 from stepvad.model.folded import Blocks, Energies, Folded
@@ -136,11 +136,7 @@ def threads_of(threads: int | None) -> int:
         if threads < 1:
             raise ConfigError(f"threads: expected at least 1, got {threads}")
         return threads
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdecimal() and int(asked) > 0:
-        return int(asked)
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return cores.threads_asked() or cores.usable()
 
 
 def _library(engine: Engine) -> str:
