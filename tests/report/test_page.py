@@ -49,7 +49,7 @@ def test_the_highest_are_explained_and_the_rest_is_listed(
     assert {*motions(page)} == highest
     linked = {row.attributes["id"] for row in page.one("tbody").every("tr") if row.every("a")}
     assert linked == {f"row-{n}" for n in highest}
-    assert f"The {len(peaks) - 20} events with the lowest peaks are listed only" in page.text
+    assert f"The {len(peaks) - 20} events with the lowest peaks are only listed" in page.text
 
 
 @pytest.mark.parametrize("every", [1, 11])
@@ -131,7 +131,7 @@ def test_words_shares_scale_and_confidence_are_told(page: Element, case: Reporte
         (sigma,) = peak.scales
         place = case.model.config.sigmas.tolist().index(sigma) + 1
         assert f"σ = {sigma:.2g}, number {place} of {case.model.config.L}" in text
-        assert f"{peak.confidence:.2f}: of " in text
+        assert f"{peak.confidence:.2f}: it lowers " in text
     assert spoken > 20
 
 

@@ -74,8 +74,8 @@ def calibrate(
 
         stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
 
-    An event starts when someone stays above the threshold for a while; whatever follows soon after
-    belongs to it. Each directory is a camera, directories of one name are the same camera, and each
+    An event starts when someone stays above the threshold for a while, and includes anything soon
+    after. Each directory is one camera; directories with the same name are the same camera. A
     camera gets its own threshold if it has enough footage:
 
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png

@@ -255,7 +255,10 @@ def mark(
         bool, typer.Option("--normal/--not-normal", help="Mark as normal, or remove the mark.")
     ] = True,
     right: Annotated[
-        bool, typer.Option("--right", help="Mark as a right alert instead: never learn from it.")
+        bool,
+        typer.Option(
+            "--right", help="Mark as a right alert instead; the site never learns from it."
+        ),
     ] = False,
     data: SiteDataOption = Here,
     fleet: Fleet = None,

@@ -20,7 +20,7 @@ SiteFile = Annotated[Path, typer.Argument(metavar="SITE.toml", help="Settings fi
 
 @learning.command("list")
 def list_(site: SiteFile, *, as_json: AsJson = False) -> None:
-    """List the models that a site has learned, the newest first.
+    """List the models that a site has learned, newest first.
 
     stepvad learning list site.toml
     """

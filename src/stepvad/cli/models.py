@@ -20,7 +20,7 @@ Names = Annotated[
 
 @models.command("list")
 def list_(*, as_json: AsJson = False) -> None:
-    """List the known networks: licence, whether fetched, and whether our figures use that file.
+    """List the known networks: licence, whether downloaded, and whether our figures use that file.
 
     stepvad models list
     """
@@ -61,10 +61,12 @@ def fetch(
     *,
     bundle: Annotated[
         Path | None,
-        typer.Option("--from", help="A bundle, or a directory of ONNX files, for use offline."),
+        typer.Option(
+            "--from", help="Take them from a bundle or a directory of ONNX files instead."
+        ),
     ] = None,
 ) -> None:
-    """Fetch networks into the cache and check them.
+    """Download networks into the cache and verify them.
 
     The default ones:
 
@@ -89,7 +91,7 @@ def fetch(
 
 @models.command()
 def verify() -> None:
-    """Check the fetched networks against their checksums; fails if one is damaged.
+    """Check the downloaded networks against their checksums; fails if one is damaged.
 
     stepvad models verify
     """
