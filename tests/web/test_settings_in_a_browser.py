@@ -201,7 +201,7 @@ def test_five_cameras_are_drawn_and_saved_as_a_person_would_have_written_them(
     states = "[...document.querySelectorAll('#camera-list .small:last-child')]"
     page.wait(f"{states}.every((one) => one.textContent.startsWith('online'))")
     log = (mill.file.parent / "log.txt").read_text()
-    assert "the site starts again with new settings" in log
+    assert "the site restarts with new settings" in log
     assert "restarting in" not in log  # it counts as no crash
     click(page, "[data-camera=yard]")
     page.wait("document.querySelector('#zones fieldset').dataset.zone === 'ramp'")

@@ -40,7 +40,7 @@ class EventOptions:
     gap_seconds: Annotated[float, typer.Option(help="Quiet time after which an event ends.")] = 3.0
     max_interpolated: Annotated[
         float,
-        typer.Option(help="Share of interpolated poses above which a window makes no event."),
+        typer.Option(help="Share of interpolated poses above which a window raises no event."),
     ] = 0.5
 
 

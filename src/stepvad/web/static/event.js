@@ -185,7 +185,7 @@ export class EventView {
     const box = this.part(".motion");
     box.replaceChildren();
     box.classList.remove("driven", "away");
-    box.dataset.label = `close-up of one person around the peak, beside the nearest normal motion`;
+    box.dataset.label = `close-up of one person around the peak, next to the nearest normal motion`;
     this.stop = Player.play(box, { ...told.motion, first: 0 }, { driven: this.player !== null });
     this.player?.explain(told);
     this.tell(told);
