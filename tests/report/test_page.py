@@ -209,7 +209,7 @@ def test_colours_are_those_of_the_pictures(page: Element) -> None:
 def test_the_head_tells_the_threshold_and_what_it_promises(case: ReportedClip) -> None:
     head = read(render(case)).every("header")[0].text
     assert "chosen by hand, which promises nothing" in head
-    assert "A window with more than 50\xa0% interpolated poses makes none." in head
+    assert "A window with more than 50\xa0% interpolated poses raises no event." in head
     assert case.model_sha256[:12] in head
     assert f"windows of {case.model.config.T} frames" in head
     promised = Threshold(

@@ -185,4 +185,6 @@ def test_a_page_that_is_not_secure_is_said_in_words(page: Page) -> None:
         "})",
         wait=True,
     )
-    assert said.startswith("Browsers take notifications from a secure page only. Open this page by")
+    assert said.startswith(
+        "Browsers allow notifications from secure pages only. Open this page over"
+    )

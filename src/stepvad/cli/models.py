@@ -48,7 +48,7 @@ def list_(*, as_json: AsJson = False) -> None:
         [
             f"{row['name']}{' (default)' if row['default'] else ''}",
             *(str(row[name]) for name in ("role", "measured", "licence", "state")),
-            str(row["url"]).partition("//")[2].partition("/")[0] or "a file of yours",
+            str(row["url"]).partition("//")[2].partition("/")[0] or "your own file",
         ]
         for row in rows
     ]
@@ -108,7 +108,7 @@ def verify() -> None:
             hint="remove it and fetch it again: stepvad models fetch",
         )
     if all(whole is None for whole in states.values()):
-        say("no network was fetched yet")
+        say("no networks downloaded yet")
 
 
 @models.command("bundle")
