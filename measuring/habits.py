@@ -12,7 +12,10 @@ from pathlib import Path
 FIRST = r"(?:\A|\n\n|[.:;]\s|\n\s*(?:[*-]|\d\.)\s)"
 """Where a sentence starts."""
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`|<!--.*?-->", re.DOTALL | re.MULTILINE)
-SAYS = {"debug", "info", "warning", "error", "exception", "critical", "echo", "print", "log"}
+SAYS = {
+    *("debug", "info", "warning", "error", "exception", "critical", "log"),
+    *("echo", "print", "say", "confirm"),
+}
 """Calls whose text somebody reads."""
 WEB = {
     ".html": re.compile(r"(?<=>)[^<]+"),
