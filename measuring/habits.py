@@ -12,8 +12,18 @@ from pathlib import Path
 FIRST = r"(?:\A|\n\n|[.:;]\s|\n\s*(?:[*-]|\d\.)\s)"
 """Where a sentence starts."""
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`|<!--.*?-->", re.DOTALL | re.MULTILINE)
-SAYS = {"debug", "info", "warning", "error", "exception", "critical", "echo", "print", "log"}
+SAYS = {
+    *("debug", "info", "warning", "error", "exception", "critical", "log"),
+    *("echo", "print", "say", "confirm"),
+}
 """Calls whose text somebody reads."""
+WEB = {
+    ".html": re.compile(r"(?<=>)[^<]+"),
+    ".js": re.compile(r"//[^\n]*|\"[^\"\n]*\"|`[^`]*`"),
+}
+"""What a reader sees of a file of the page: the text of HTML, the strings of scripts."""
+VALUE = re.compile(r"\$\{[^{}`]*\}")
+"""A value inside of a string of a script."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 def in_pages(root: Path, habits: Habits) -> Iterator[Found]:
     """What the pages have, outside of code."""
-    names = ("README.md", "SECURITY.md", "CONTRIBUTING.md")
+    names = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
     for page in [*(root / name for name in names), *sorted((root / "docs").rglob("*.md"))]:
         text = CODE.sub(_blank, page.read_text(encoding="utf-8"))
         yield from _in_text(text, page.relative_to(root).as_posix(), 1, habits)
@@ -77,6 +87,17 @@ def in_messages(root: Path, habits: Habits) -> Iterator[Found]:
     for path in sorted((root / "src").rglob("*.py")):
         for line, text in _messages(ast.parse(path.read_text(encoding="utf-8"))):
             yield from _in_text(text, path.relative_to(root).as_posix(), line, habits)
+
+
+def in_web(root: Path, habits: Habits) -> Iterator[Found]:
+    """What the page of a site shows: the text of its HTML and of its scripts."""
+    for path in sorted((root / "src" / "stepvad" / "web" / "static").glob("*")):
+        if path.suffix in WEB:
+            text = VALUE.sub(_blank, path.read_text(encoding="utf-8"))
+            for part in WEB[path.suffix].finditer(text):
+                if not part[0].startswith("//"):
+                    line = 1 + text.count("\n", 0, part.start())
+                    yield from _in_text(part[0], path.relative_to(root).as_posix(), line, habits)
 
 
 def _blank(code: re.Match[str]) -> str:

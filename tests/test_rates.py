@@ -141,7 +141,9 @@ def test_commands_convert_and_say_so(
     scored = stepvad("score", slow_file, tmp_path / "fast.parquet", "--json")
     assert "footage of 25 frames per second is resampled to the model's 10" in scored.err
     unknown = stepvad("score", slow_file, tmp_path / "unknown.json", "--json")
-    assert "warning: footage of unknown frame rate is taken for the model's 10" in unknown.err
+    assert (
+        "warning: the footage does not state its frame rate; assuming the model's 10" in unknown.err
+    )
     told = stepvad("score", slow_file, tmp_path / "unknown.json", "--json", "--fps", "25")
     assert told.out.replace("unknown", walkers[0].name) != unknown.out
     fitted = tmp_path / "fitted.safetensors"

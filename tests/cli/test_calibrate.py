@@ -29,7 +29,7 @@ def test_it_says_what_it_promises_and_on_what_grounds(
     assert run.code == 0, run.err
     assert "13 min of normal footage, cameras: 1" in run.out
     assert "at most 5 false events per hour of a camera, with 95 % confidence" in run.out
-    assert "strictest promise: 0.45 per hour from this much, 0.045 from ten times that" in run.out
+    assert "strictest promise: 0.45 per hour from this footage, 0.045 from ten times it" in run.out
     assert "provisional" not in run.out
     made = file.read(tmp_path / "c.json")
     assert f"threshold {made.threshold.value:.2f}" in run.out
@@ -60,8 +60,8 @@ def test_too_little_footage_gives_a_provisional_threshold_and_says_what_is_missi
     made = file.read(tmp_path / "c.json").threshold
     assert (made.how, made.is_promised) == ("provisional", False)
     assert f"threshold {made.value:.2f}: provisional, no promise yet" in run.out
-    assert "the promise of at most 0.01 per hour takes about 10 h in all" in run.out
-    assert "to see it in the footage itself takes 12 days without an event" in run.out
+    assert "a promise of at most 0.01 per hour needs about 10 h in total" in run.out
+    assert "to confirm it by counting takes 12 days without an event" in run.out
 
 
 def test_it_needs_to_know_the_time(stepvad: Command, model: Path, normal: Path) -> None:

@@ -213,7 +213,7 @@ def test_drawings_of_places_are_among_what_is_stored(stepvad: Command, data: Pat
     (data / "places" / "yard.png").write_bytes(b"12345")
     shown = stepvad("events", "stored", "-d", data).out
     assert "drawings of places" in shown
-    assert "No pixels are stored but edges, in the drawings of places." in shown
+    assert "No pixels are stored except edges, in the drawings of places." in shown
     facts = json.loads(stepvad("events", "stored", "-d", data, "--json").out)
     assert facts["pixels"] is True
     by_name = {one["what"]: one for one in facts["kept"]}

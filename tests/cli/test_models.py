@@ -42,7 +42,7 @@ def test_the_list_tells_licence_and_state(cache: Path) -> None:
 
 
 def test_a_damaged_network_fails_the_check(cache: Path) -> None:
-    assert "no network was fetched" in run("verify")
+    assert "no networks downloaded" in run("verify")
     cache.mkdir()
     LIGHTNING.cached.write_bytes(b"half a net")
     with pytest.raises(ModelFileError, match="expected the checksum a3e6f5dd"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from measuring.habits import Habits, in_messages, in_pages, read_habits
+from measuring.habits import Habits, in_messages, in_pages, in_web, read_habits
 from tests.pages import ROOT
 
 HABITS = ROOT / "docs" / "data" / "habits.toml"
@@ -20,8 +20,9 @@ def habits() -> Habits:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A repository without any phrase."""
-    for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "docs/page.md", "src/code.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    names = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/page.md")
+    for name in (*names, "src/code.py", "src/stepvad/web/static/page.js"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     return tmp_path
 
@@ -29,6 +30,10 @@ def tree(tmp_path: Path) -> Path:
 def test_no_page_has_a_phrase_of_the_list(habits: Habits) -> None:
     found = [one for one in in_pages(ROOT, habits) if one.place not in habits.later]
     assert [f"{one.place}:{one.line}: {one.text}; write {one.instead}" for one in found] == []
+
+
+def test_the_page_of_a_site_has_no_phrase_of_the_list(habits: Habits) -> None:
+    assert [f"{one.place}:{one.line}: {one.text}" for one in in_web(ROOT, habits)] == []
 
 
 def test_pages_that_may_wait_exist(habits: Habits) -> None:
@@ -76,3 +81,12 @@ def test_messages_are_those_of_errors_and_calls_that_print(tree: Path, habits: H
     )
     found = sorted((one.line, one.text) for one in in_messages(tree, habits))
     assert found == [(3, "tells"), (4, "whoever")]
+
+
+def test_texts_of_the_page_are_its_html_and_its_strings(tree: Path, habits: Habits) -> None:
+    static = tree / "src/stepvad/web/static"
+    (static / "page.js").write_text("// it tells\nconst tells = 1;\nsay(`${told} is\n away`);\n")
+    (static / "page.html").write_text('<p class="tells">One\n<b>tells</b></p>\n')
+    (static / "page.css").write_text("/* it tells */")
+    found = sorted((one.place.rpartition("/")[2], one.line) for one in in_web(tree, habits))
+    assert found == [("page.html", 2), ("page.js", 3)]

@@ -49,7 +49,7 @@ def test_the_highest_are_explained_and_the_rest_is_listed(
     assert {*motions(page)} == highest
     linked = {row.attributes["id"] for row in page.one("tbody").every("tr") if row.every("a")}
     assert linked == {f"row-{n}" for n in highest}
-    assert f"The {len(peaks) - 20} events with the lowest peaks are listed only" in page.text
+    assert f"The {len(peaks) - 20} events with the lowest peaks are only listed" in page.text
 
 
 @pytest.mark.parametrize("every", [1, 11])
@@ -131,7 +131,7 @@ def test_words_shares_scale_and_confidence_are_told(page: Element, case: Reporte
         (sigma,) = peak.scales
         place = case.model.config.sigmas.tolist().index(sigma) + 1
         assert f"σ = {sigma:.2g}, number {place} of {case.model.config.L}" in text
-        assert f"{peak.confidence:.2f}: of " in text
+        assert f"{peak.confidence:.2f}: it lowers " in text
     assert spoken > 20
 
 
@@ -209,7 +209,7 @@ def test_colours_are_those_of_the_pictures(page: Element) -> None:
 def test_the_head_tells_the_threshold_and_what_it_promises(case: ReportedClip) -> None:
     head = read(render(case)).every("header")[0].text
     assert "chosen by hand, which promises nothing" in head
-    assert "A window with more than 50\xa0% interpolated poses makes none." in head
+    assert "A window with more than 50\xa0% interpolated poses raises no event." in head
     assert case.model_sha256[:12] in head
     assert f"windows of {case.model.config.T} frames" in head
     promised = Threshold(

@@ -235,7 +235,7 @@ def test_the_whole_configuration_is_told_in_words(good: SiteSettings) -> None:
     for part in (
         "Site shop: 2 cameras",
         "Camera door: rtsp://10.0.0.2/stream with the credentials of env:DOOR, 15 frames a second",
-        "It alerts on scores from 3.5 on.",
+        "It alerts on scores above 3.5.",
         "above its calibrated threshold",
         "Its zones: till.",
         "Its poses are recorded.",

@@ -42,7 +42,7 @@ def test_what_may_be_said(tmp_path: Path) -> None:
     )
     assert (
         "at most 12 messages an hour, the rest in one; none from 22:00-06:00 (one message after); "
-        "again every 5 minutes until somebody has seen the event, 3 times at most; another when "
+        "again every 5 minutes until someone has seen the event, at most 3 times; another when "
         "it is over"
     ) in told
 

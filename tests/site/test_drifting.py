@@ -56,7 +56,7 @@ def test_a_short_calibration_cannot_tell_a_change() -> None:
     assert "less than 8 hours with people" in view.drift
     assert "expected at least 8 hours with people, got 0.2" in view.drift_numbers
     drifting(status, {}).tell()
-    assert "does not tell how it looked" in status.snapshot().cameras[0].drift
+    assert "does not describe how people moved" in status.snapshot().cameras[0].drift
 
 
 def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureFixture) -> None:
@@ -89,7 +89,7 @@ def test_a_change_is_told_after_enough_spans_in_a_row(caplog: pytest.LogCaptureF
     one.tell()
     view = status.snapshot().cameras[0]
     assert view.drifted
-    assert "set the threshold again" in view.drift
+    assert "then recalibrate" in view.drift
     assert not any(jargon in view.drift for jargon in ("component", "energy", "spread", "σ"))
     assert " then and " in view.drift_numbers
     assert caplog.text.count("people move differently than when the threshold was set") == 1

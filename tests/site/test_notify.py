@@ -159,7 +159,7 @@ def test_the_hourly_limit_survives_a_restart(tmp_path: Path) -> None:
         bench.tick(1)
         bench.restart()
     assert len(bench.people.got) == 2
-    assert "further events come in one message" in bench.people.got[1].body
+    assert "further events follow in one message" in bench.people.got[1].body
     assert bench.tick(3600)
     assert bench.people.got[2].title == "mill: 2 events"
     bench.store.close()

@@ -259,7 +259,7 @@ def test_the_first_link_makes_an_administrator_once(mill: Site, tmp_path: Path) 
     with closing(Accounts(tmp_path / "new.db")) as accounts:
         key, app = accounts.first_link() or "", mill.app(accounts=accounts)
         client = visitor(app)
-        assert "Make your account" in client.get("/first", params={"once": key}).text
+        assert "Create your account" in client.get("/first", params={"once": key}).text
         bad = client.post("/first", data={"key": key, "name": "a b", "password": PASSWORD})
         assert (bad.status_code, "Name: expected a letter" in bad.text) == (422, True)
         made = client.post("/first", data={"key": key, "name": "eva", "password": PASSWORD})

@@ -163,7 +163,7 @@ def test_an_empty_list_says_whether_there_are_none_or_none_like_that(page: Page)
     page.run(
         f"{search}.value = 'xyzzy'; {search}.dispatchEvent(new Event('input', {{bubbles: true}}))"
     )
-    page.wait(f"!{none}.hidden && {none}.textContent === 'No such event.'")
+    page.wait(f"!{none}.hidden && {none}.textContent === 'No matching events.'")
 
 
 def test_an_event_says_how_much_was_interpolated(
@@ -176,7 +176,9 @@ def test_an_event_says_how_much_was_interpolated(
     life[0].store.change("end", one.ended("calm", one.start_time + 5))
     page.run(f"location.hash = '#event/{one.id}'")
     facts = "document.querySelector('#event .facts').textContent"
-    page.wait(f"{OPEN} && {facts}.includes('not sure: 3 of 10 frames at the peak were filled in')")
+    page.wait(
+        f"{OPEN} && {facts}.includes('uncertain: 3 of 10 frames at the peak were interpolated')"
+    )
     page.wait("!!document.querySelector('#event .stage')")
     page.press("Escape", "Escape", number=27)
     page.wait(f"!{OPEN}")
@@ -243,7 +245,7 @@ def test_an_event_is_marked_as_normal_and_that_is_undone(
     assert id_ in life[0].store.marked()
     page.wait(f"document.querySelector('#list li[data-id=\"{id_}\"]').dataset.normal === 'true'")
     page.run("document.querySelector('#event .undo').click()")
-    page.wait("document.querySelector('#event .said').textContent === 'Taken back.'")
+    page.wait("document.querySelector('#event .said').textContent === 'Mark removed.'")
     assert id_ not in life[0].store.marked()
 
 
@@ -269,7 +271,7 @@ def test_a_keyboard_is_enough(page: Page) -> None:
     page.press(" ", "Space", " ")
     page.wait("document.querySelector('#event .said').textContent === 'Marked as normal.'")
     page.press(" ", "Space", " ")
-    page.wait("document.querySelector('#event .said').textContent === 'Taken back.'")
+    page.wait("document.querySelector('#event .said').textContent === 'Mark removed.'")
     page.press("Escape", "Escape", number=27)
     page.wait(f"!{OPEN}")
     assert page.run("document.activeElement.getAttribute('href')") == row

@@ -171,7 +171,7 @@ def test_events_are_reviewed_and_judged_by_keyboard_alone(
     page.press("r", "KeyR", "r")
     page.wait(f"{SAID} === 'Marked as right.'")
     page.press("u", "KeyU", "u")
-    page.wait(f"{SAID} === 'Taken back.'")
+    page.wait(f"{SAID} === 'Mark removed.'")
     page.press("n", "KeyN", "n")
     page.wait(f"{SAID} === 'Marked as normal.'")
     assert store.reviews()[second.id].mark == "normal"

@@ -70,7 +70,7 @@ def page(chromium: Page, mill: tuple[Site, ServerThread]) -> Iterator[Page]:
     chromium.call("Browser.grantPermissions", origin=origin, permissions=["notifications"])
     chromium.complaints.clear()
     go(chromium, f"{origin}/notifications")
-    chromium.wait(f"{STATE} !== 'Looking…'")
+    chromium.wait(f"{STATE} !== 'Checking…'")
     yield chromium
     assert chromium.complaints == []
 
@@ -89,7 +89,7 @@ def go(page: Page, url: str, *, width: int = 1280) -> None:
 
 
 def test_the_page_says_who_is_notified_and_tests_it(page: Page) -> None:
-    assert page.run(STATE) == "This browser is not notified."
+    assert page.run(STATE) == "This browser does not show alerts."
     assert page.run("document.querySelector('#people h3').textContent") == "guards"
     told = page.run("document.querySelector('#people .events').textContent")
     assert told == "Events of all cameras, sent to browsers."
@@ -107,12 +107,12 @@ def test_this_browser_is_notified_at_the_press_of_a_button_and_no_more_at_anothe
     keys = Browser()
     page.run(FAKE % json.dumps({"p256dh": keys.p256dh, "auth": keys.auth}))
     page.run("document.getElementById('subscribe').click()")
-    page.wait(f"{STATE} === 'This browser is notified, also while the page is closed.'")
+    page.wait(f"{STATE} === 'This browser shows alerts, even while the page is closed.'")
     subscriptions = PushSubscriptions(mill[0].settings.data)
     (one,) = subscriptions.all()
     assert (one.endpoint, one.p256dh) == ("https://push.example.org/1", keys.p256dh)
     page.run("document.getElementById('unsubscribe').click()")
-    page.wait(f"{STATE} === 'This browser is not notified.'")
+    page.wait(f"{STATE} === 'This browser does not show alerts.'")
     assert subscriptions.all() == []
 
 
@@ -171,7 +171,7 @@ def test_a_push_becomes_a_notification_that_leads_to_the_event(
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_fits(page: Page, mill: tuple[Site, ServerThread], width: int) -> None:
     go(page, f"{mill[1].url.rstrip('/')}/notifications", width=width)
-    page.wait(f"{STATE} === 'This browser is not notified.'")
+    page.wait(f"{STATE} === 'This browser does not show alerts.'")
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
     assert violations(page) == []
 
@@ -185,4 +185,6 @@ def test_a_page_that_is_not_secure_is_said_in_words(page: Page) -> None:
         "})",
         wait=True,
     )
-    assert said.startswith("Browsers take notifications from a secure page only. Open this page by")
+    assert said.startswith(
+        "Browsers allow notifications from secure pages only. Open this page over"
+    )

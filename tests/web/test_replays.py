@@ -45,7 +45,7 @@ def test_an_event_without_poses_has_no_scene(mill: Site, client: TestClient) -> 
     without = record(2)
     mill.store.change("new", without)
     found = client.get(f"/api/events/{without.id}/scene").json()
-    assert found["words"] == "Its poses are not here yet, or not kept any more."
+    assert found["words"] == "Its poses have not arrived yet, or are no longer kept."
     assert client.get("/api/events/nobody/scene").status_code == 404
 
 

@@ -201,7 +201,7 @@ def test_five_cameras_are_drawn_and_saved_as_a_person_would_have_written_them(
     states = "[...document.querySelectorAll('#camera-list .small:last-child')]"
     page.wait(f"{states}.every((one) => one.textContent.startsWith('online'))")
     log = (mill.file.parent / "log.txt").read_text()
-    assert "the site starts again with new settings" in log
+    assert "the site restarts with new settings" in log
     assert "restarting in" not in log  # it counts as no crash
     click(page, "[data-camera=yard]")
     page.wait("document.querySelector('#zones fieldset').dataset.zone === 'ramp'")
@@ -239,7 +239,7 @@ def test_a_broken_edit_is_refused_with_the_line(page: Page, mill: Mill) -> None:
     fill(page, "[name=credentials]", "admin:tops3cret")
     assert "expected env:NAME or file:PATH, got something else" in refused(page)
     click(page, "#new-zone")
-    assert "zone-1 of gate needs 3 corners at least" in refused(page)
+    assert "zone-1 of gate needs at least 3 corners" in refused(page)
     assert mill.file.read_text() == mill.text
     click(page, "#discard")
     page.wait("document.getElementById('unsaved').hidden")
@@ -275,7 +275,7 @@ def test_a_change_by_hand_meanwhile_is_said_and_kept(page: Page, mill: Mill) -> 
     mill.file.write_text(mill.text.replace("rate = 12.5", "rate = fast"))
     open_settings(page, mill)
     answer = "document.getElementById('text-answer').innerText"
-    page.wait(f"{answer}.includes('Somebody broke the file by hand')")
+    page.wait(f"{answer}.includes('The file was edited by hand and has an error')")
     assert "Line 9: expected TOML" in page.run(answer)
     assert page.run("document.getElementById('cameras').hidden")
     mill.file.write_text(mill.text)
@@ -333,7 +333,7 @@ def test_a_sink_is_tested_and_a_camera_that_does_not_answer_is_said(page: Page, 
     click(page, "[data-sink=file] button")
     told = "document.querySelector('[data-sink=file] .answer').textContent"
     page.wait(f"{told} && !{told}.startsWith('Sending')")
-    assert page.run(told) == "Sent: file took a test event and its end"
+    assert page.run(told) == "Sent: file accepted a test event and its end"
     assert len((mill.file.parent / "events.jsonl").read_text().splitlines()) >= 2
     fill(page, "[name=url]", "none.parquet")
     click(page, "#try")

@@ -106,7 +106,7 @@ def test_a_new_site_is_opened_by_its_link(
         assert chromium.run("document.body.dataset.role") == "administer"
         assert chromium.run("document.getElementById('me').textContent") == "eva"
         go(chromium, url + link_path(key))
-        assert "used already" in chromium.run("document.body.textContent")
+        assert "has been used" in chromium.run("document.body.textContent")
         chromium.call("Page.navigate", url="about:blank")
 
 

@@ -169,8 +169,8 @@ def test_another_rate_is_said_once_and_an_impossible_one_refused(
         Sampling.of(by_clock(12), 10.0)
     assert [record.message for record in caplog.records] == [
         "footage of 25 frames per second is resampled to the model's 10",
-        "footage of unknown frame rate is taken for the model's 10 frames per second; state it "
-        "with --fps",
+        "the footage does not state its frame rate; assuming the model's 10 frames per second. To "
+        "set it: --fps",
         "the model was fitted at 10 frames per second, the footage has 25: windows of 12 frames "
         "last 0.48 s instead of 1.2 s; fit with --clock to have footage resampled",
     ]

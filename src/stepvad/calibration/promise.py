@@ -16,8 +16,8 @@ from stepvad.errors import ConfigError, DataError
 
 How = Literal["counted", "tail", "provisional"]
 HOW: Mapping[How, str] = {
-    "counted": "the footage itself shows it",
-    "tail": "the footage is too short to show it: its tail is continued",
+    "counted": "counted in the footage",
+    "tail": "extrapolated, because the footage is too short to count it",
     "provisional": "the footage is too short for any promise",
 }
 BEYOND = 10.0

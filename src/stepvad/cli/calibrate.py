@@ -40,7 +40,7 @@ class EventOptions:
     gap_seconds: Annotated[float, typer.Option(help="Quiet time after which an event ends.")] = 3.0
     max_interpolated: Annotated[
         float,
-        typer.Option(help="Share of interpolated poses above which a window makes no event."),
+        typer.Option(help="Share of interpolated poses above which a window raises no event."),
     ] = 0.5
 
 
@@ -74,8 +74,8 @@ def calibrate(
 
         stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
 
-    An event starts when someone stays above the threshold for a while; whatever follows soon after
-    belongs to it. Each directory is a camera, directories of one name are the same camera, and each
+    An event starts when someone stays above the threshold for a while, and includes anything soon
+    after. Each directory is one camera; directories with the same name are the same camera. A
     camera gets its own threshold if it has enough footage:
 
         stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
@@ -134,13 +134,13 @@ def _sentences(calibration: Calibration) -> Iterator[str]:
     yield _promise_words(threshold)
     low, high = threshold.rate
     yield (
-        f"the true rate there is {low:.2g} to {high:.2g} per hour (95 %); "
-        f"events left in the footage: {threshold.events}"
+        f"true rate at this threshold: {low:.2g} to {high:.2g} per hour (95 %); "
+        f"events in this footage: {threshold.events}"
     )
     yield from _more_footage(calibration)
     for camera in calibration.counted if len(calibration.counted) > 1 else ():
         own = calibration.cameras.get(camera)
-        words = "too little footage, uses the common threshold"
+        words = "too little footage; uses the common threshold"
         yield f"{camera}: {_promise_words(own) if own is not None else words}"
 
 
@@ -152,12 +152,12 @@ def _more_footage(calibration: Calibration) -> Iterator[str]:
     rate, confidence, hours = threshold.alerts_per_hour, threshold.confidence, threshold.hours
     if not threshold.is_promised:
         needed = hours_for_promise(first.joined(others), rate, confidence)
-        yield f"the promise of at most {rate:g} per hour takes about {duration(needed)} in all"
+        yield f"a promise of at most {rate:g} per hour needs about {duration(needed)} in total"
     if threshold.how != "counted":
         needed = hours_to_count(rate, confidence)
-        yield f"to see it in the footage itself takes {duration(needed)} without an event"
+        yield f"to confirm it by counting takes {duration(needed)} without an event"
     now, later = strictest(hours), strictest(10 * hours)
-    yield f"strictest promise: {now:.2g} per hour from this much, {later:.2g} from ten times that"
+    yield f"strictest promise: {now:.2g} per hour from this footage, {later:.2g} from ten times it"
 
 
 def _promise_words(threshold: Threshold) -> str:

@@ -109,7 +109,7 @@ def evaluate(
 
     Trivial scores are listed for comparison (the number of people in a frame, the negative
     confidence of a window, a random number, the speed of the body alone, its distance to the
-    nearest place of training footage): only the lead over them is the model's merit.
+    nearest place in the training footage): judge a model by its lead over them.
 
         stepvad evaluate model.safetensors PoseLift
 

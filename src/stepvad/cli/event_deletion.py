@@ -113,7 +113,7 @@ def _delete_from_site(data: Path, chosen: Chosen, *, asked: bool) -> Deleted:
                 hint=f"these have: {', '.join(known) or 'none'}",
             )
         if not asked:
-            ask("Delete these events, their poses and their messages for good?")
+            ask("Permanently delete these events, their poses and their messages?")
         return store.delete(
             camera=chosen.camera,
             after=chosen.since,
@@ -142,6 +142,6 @@ def _delete_from_fleet(
         ids=chosen.ids,
     )
     if not asked:
-        ask("Delete these events for good?")
+        ask("Permanently delete these events?")
     include_open = chosen.include_open
     return asyncio.run(service.delete(settings, wanted, include_open=include_open, scrub=scrub))

@@ -196,7 +196,7 @@ def stored(*, data: SiteDataOption = Here, as_json: AsJson = False) -> None:
     print_table("\nCameras", ("camera", "events"), cameras)
     rows_of_files = [(path.name, f"{size}") for path, size in files.items()]
     print_table("\nFiles", ("file", "bytes"), rows_of_files)
-    but = " but edges, in the drawings of places" if found.has_drawings else ""
+    but = " except edges, in the drawings of places" if found.has_drawings else ""
     typer.echo(f"\nNo pixels are stored{but}. Joint coordinates can identify people: they are not")
     typer.echo("anonymous, and are deleted after the days in the settings.")
 
@@ -255,7 +255,10 @@ def mark(
         bool, typer.Option("--normal/--not-normal", help="Mark as normal, or remove the mark.")
     ] = True,
     right: Annotated[
-        bool, typer.Option("--right", help="Mark as a right alert instead: never learn from it.")
+        bool,
+        typer.Option(
+            "--right", help="Mark as a right alert instead; the site never learns from it."
+        ),
     ] = False,
     data: SiteDataOption = Here,
     fleet: Fleet = None,

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Videos = Annotated[
     list[str],
     typer.Argument(
-        help="Video files, folders of pictures, and cameras: rtsp://…, /dev/video0, or NAME= and "
-        "either."
+        help="Video files, folders of pictures, and cameras (rtsp://…, /dev/video0); NAME=ADDRESS "
+        "sets the name of a camera."
     ),
 ]
 PosesOutput = Annotated[
@@ -76,7 +76,7 @@ VideoJobsOption = Annotated[
 PictureRate = Annotated[
     float,
     typer.Option(
-        min=0.01, max=1000.0, help="Frames per second of folders of pictures; videos state theirs."
+        min=0.01, max=1000.0, help="Frame rate of folders of pictures; videos state theirs."
     ),
 ]
 Duration = Annotated[

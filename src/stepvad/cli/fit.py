@@ -345,5 +345,5 @@ def _summary(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> 
     say(f"fitted {origin.windows:,} windows of {origin.clips} clips{trained}, {seconds:.0f} s")
     mended = mended_words(origin.counts)
     if mended:
-        say("mended: " + ", ".join(mended))
+        say("repaired: " + ", ".join(mended))
     typer.echo(output)

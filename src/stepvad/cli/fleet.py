@@ -32,8 +32,8 @@ def setup(settings: File) -> None:
 
         stepvad fleet setup fleet.toml
 
-    Workers create missing ones, and change nothing. The number of shards is fixed. Lower lease_s
-    in the settings of all workers first, and raise it there last.
+    Workers create missing ones but change nothing. The number of shards is fixed. To lower lease_s,
+    change it in the settings of all workers first; to raise it, change it there last.
     """
     import asyncio
 

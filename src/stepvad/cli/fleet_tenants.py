@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stepvad.fleet.settings import FleetSettings
     from stepvad.settings.edits import KeyValue
 
-tenant = typer.Typer(no_args_is_help=True, help="Owners of sites, apart from each other.")
+tenant = typer.Typer(no_args_is_help=True, help="Manage tenants: isolated owners of sites.")
 
 Admin = Annotated[
     Path, typer.Argument(metavar="FLEET.toml", help="Settings file of the administrator.")
@@ -36,7 +36,9 @@ LIMITS = (
     *("cameras", "messages_s", "message_kb", "poses_mb", "events_mb", "connections"),
     "partitions",
 )
-Partitions = Annotated[int | None, typer.Option(help="Streams of its poses; they may only grow.")]
+Partitions = Annotated[
+    int | None, typer.Option(help="Number of streams for its poses; it can only grow.")
+]
 
 
 @tenant.command(no_args_is_help=True)
@@ -101,12 +103,12 @@ def limits(
 
 @tenant.command(no_args_is_help=True)
 def revoke(settings: Admin, name: NameArgument, *, yes: Yes = False) -> None:
-    """Refuse the certificates of a tenant's sites, because one was stolen.
+    """Reject the certificates of a tenant's sites, for example after one was stolen.
 
         stepvad fleet tenant revoke admin.toml north
 
-    Its data stays. Reload the brokers, which cut its connections, and give its sites new
-    certificates: make-certificates writes them if SITE:GENERATION is given.
+    Its data stays. Reload the brokers to cut its connections, and create new certificates for its
+    sites: make-certificates writes them if you pass SITE:GENERATION.
     """
     check_fleet()
     from stepvad.fleet.settings import load
@@ -187,11 +189,11 @@ def role(
     *,
     drop: Annotated[bool, typer.Option("--drop", help="Drop the role instead.")] = False,
 ) -> None:
-    """Print the SQL that makes a tenant's role in the database, for a superuser.
+    """Print the SQL with which a superuser creates a tenant's role in the database.
 
         stepvad fleet tenant role north | psql stepvad
 
-    The role reads and reviews the events of the tenant and sees nothing of others.
+    The role can read and review the tenant's events, and no others.
     """
     check_fleet()
     from stepvad.fleet.events.tenant_tables import drop_role_sql, role_sql

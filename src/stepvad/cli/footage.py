@@ -47,7 +47,7 @@ class KnownData:
         typer.Option(help="Make the set from known data instead: FOOTAGE is its folder or video."),
     ] = None
     airtlab: Annotated[
-        Path | None, typer.Option(help="`GMDCSA24`: fit on AIRTLab's non-violent clips, too.")
+        Path | None, typer.Option(help="`GMDCSA24`: also fit on AIRTLab's non-violent clips.")
     ] = None
     every: Annotated[
         int, typer.Option(min=1, help="`AIRTLab`: only acts whose number this divides.")
@@ -142,9 +142,9 @@ def footage(
 
         stepvad benchmark footage vtest.avi --data vtest --poses poses
 
-    Poses are extracted once; a run that was stopped continues when the command is repeated. The
-    detector is fitted as `stepvad fit` does it, and the threshold is calibrated on normal clips
-    that it was not fitted on. If they are too short to promise a rate, the threshold is their
+    Poses are extracted once; repeat the command to resume a run that was stopped. The detector is
+    fitted as by `stepvad fit`, and the threshold is calibrated on normal clips that it was not
+    fitted on. If they are too short to promise a rate, the threshold is their
     highest score. Writes NAME.md, .csv and .json, the clips one by one as NAME-clips.csv, and the
     set as NAME-set.json.
     """

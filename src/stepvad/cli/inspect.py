@@ -185,7 +185,7 @@ def _model_sentences(fitted: Fitted, method: Method) -> list[str]:
         f"Confidence    {weighs if config.confidence else 'is ignored'}",
         f"Data          {origin.windows:,} windows from {origin.counts.poses:,} poses of "
         f"{origin.clips} clips, sha256 {origin.data_sha256}",
-        f"Mended        {', '.join(mended_words(origin.counts)) or 'nothing'}",
+        f"Repaired      {', '.join(mended_words(origin.counts)) or 'nothing'}",
         f"Made by       stepvad {origin.library}",
     ]
 
@@ -249,8 +249,8 @@ def _pose_sentences(found: PoseSummary) -> list[str]:
     rates = ", ".join(f"{fps:g}" for fps in found.fps) or "unknown"
     return [
         f"Clips         {found.clips:,}, {found.frames:,} frames, frame rate {rates}",
-        f"People        {found.tracks:,} tracks, {found.poses:,} poses, {people:.1f} a frame "
-        f"where there are any ({found.frames_with_people:,} frames)",
+        f"People        {found.tracks:,} tracks, {found.poses:,} poses, {people:.1f} per frame "
+        f"with people ({found.frames_with_people:,} frames)",
         f"Tracks        {found.poses / max(found.tracks, 1):.0f} poses on average, "
         f"{found.longest_track:,} at most",
         f"Skeleton      {', '.join(found.skeletons)}",

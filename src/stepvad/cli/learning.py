@@ -20,7 +20,7 @@ SiteFile = Annotated[Path, typer.Argument(metavar="SITE.toml", help="Settings fi
 
 @learning.command("list")
 def list_(site: SiteFile, *, as_json: AsJson = False) -> None:
-    """List the models that a site has learned, the newest first.
+    """List the models that a site has learned, newest first.
 
     stepvad learning list site.toml
     """
@@ -35,7 +35,7 @@ def list_(site: SiteFile, *, as_json: AsJson = False) -> None:
         made = datetime.fromtimestamp(one.made).astimezone().isoformat(" ", "minutes")
         typer.echo(f"{one.name}{', in use' if one.is_current else ''}: made {made}")
         typer.echo(f"  {one.changed}")
-        typer.echo(f"  alerts from a score of {one.threshold:.3g} on: {one.promise}")
+        typer.echo(f"  alerts above a score of {one.threshold:.3g}: {one.promise}")
     if not found:
         say("no model has been learned yet")
 
@@ -53,7 +53,7 @@ def use(
     from stepvad.site.learning.versions import Versions
 
     Versions(load(site).data).use(model)
-    say(f"the site uses {model} from its next start on")
+    say(f"the site uses {model} after its next start")
 
 
 @learning.command()
@@ -69,4 +69,4 @@ def fit(site: SiteFile) -> None:
     with progress_bars() as report:
         learned = rounds.fit(load(site), report=report)
     typer.echo(learned.changed)
-    say("a running site takes the new model when it is restarted")
+    say("restart a running site to use the new model")

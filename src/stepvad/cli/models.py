@@ -20,7 +20,7 @@ Names = Annotated[
 
 @models.command("list")
 def list_(*, as_json: AsJson = False) -> None:
-    """List the known networks: licence, whether fetched, and whether our figures use that file.
+    """List the known networks: licence, whether downloaded, and whether our figures use that file.
 
     stepvad models list
     """
@@ -48,7 +48,7 @@ def list_(*, as_json: AsJson = False) -> None:
         [
             f"{row['name']}{' (default)' if row['default'] else ''}",
             *(str(row[name]) for name in ("role", "measured", "licence", "state")),
-            str(row["url"]).partition("//")[2].partition("/")[0] or "a file of yours",
+            str(row["url"]).partition("//")[2].partition("/")[0] or "your own file",
         ]
         for row in rows
     ]
@@ -61,10 +61,12 @@ def fetch(
     *,
     bundle: Annotated[
         Path | None,
-        typer.Option("--from", help="A bundle, or a directory of ONNX files, for use offline."),
+        typer.Option(
+            "--from", help="Take them from a bundle or a directory of ONNX files instead."
+        ),
     ] = None,
 ) -> None:
-    """Fetch networks into the cache and check them.
+    """Download networks into the cache and verify them.
 
     The default ones:
 
@@ -89,7 +91,7 @@ def fetch(
 
 @models.command()
 def verify() -> None:
-    """Check the fetched networks against their checksums; fails if one is damaged.
+    """Check the downloaded networks against their checksums; fails if one is damaged.
 
     stepvad models verify
     """
@@ -106,7 +108,7 @@ def verify() -> None:
             hint="remove it and fetch it again: stepvad models fetch",
         )
     if all(whole is None for whole in states.values()):
-        say("no network was fetched yet")
+        say("no networks downloaded yet")
 
 
 @models.command("bundle")

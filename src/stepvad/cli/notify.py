@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-notify = typer.Typer(no_args_is_help=True, help="Messages to people: test them.")
+notify = typer.Typer(no_args_is_help=True, help="Test messages to people.")
 
 
 @notify.callback()
 def _notify() -> None:
-    """Messages to people: test them."""
+    """Test messages to people."""
 
 
 @notify.command("test")

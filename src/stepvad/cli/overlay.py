@@ -27,7 +27,7 @@ OverlayOutput = Annotated[
 Video = Annotated[
     Path | None,
     typer.Option(
-        help="Source video, or folder of pictures, of the poses; without it, drawn on black."
+        help="Video or folder of pictures that the poses come from; without it, drawn on black."
     ),
 ]
 StillsOption = Annotated[

@@ -59,7 +59,7 @@ def reproduce(
 
         stepvad benchmark reproduce ubnormal --data UBnormal --dry-run
 
-    Run all of it; you can stop it and start it again:
+    Run all of it; you can stop at any time, and the same command resumes it:
 
         stepvad benchmark reproduce ubnormal --data UBnormal --table ubnormal.md
 

@@ -79,8 +79,8 @@ def study(
     {names}
 
     Writes NAME.md, NAME.csv and NAME.png into the directory of -o; `views` has NAME.json for the
-    picture. Mean and deviation are over seeds, intervals over clips; the difference is to the case
-    that each is compared with, paired over clips. Results already in the directory of --results are
+    picture. Mean and deviation are over seeds, intervals over clips; differences are to the
+    reference of each case, paired over clips. Results already in the directory of --results are
     reused.
     """
     from stepvad.benchmark import studies

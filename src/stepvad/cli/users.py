@@ -38,14 +38,16 @@ FleetPage = Annotated[
 UserArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 RoleText = Annotated[
     str,
-    typer.Option("--role", help="look: see all; judge: mark events too; administer: everything."),
+    typer.Option(
+        "--role", help="look: see everything; judge: also mark events; administer: everything."
+    ),
 ]
 PasswordFile = Annotated[
     Path | None,
-    typer.Option("--password-file", help="File of one line with the password; makes no link."),
+    typer.Option("--password-file", help="File with the password on one line; prints no link."),
 ]
 AskPassword = Annotated[
-    bool, typer.Option("--ask-password", help="Ask for the password here; makes no link.")
+    bool, typer.Option("--ask-password", help="Ask for the password; prints no link.")
 ]
 
 
@@ -66,7 +68,7 @@ class _Opened(NamedTuple):
 def _group() -> None:
     """Manage who may log in to the page, and see what they did.
 
-    All of it works while the site runs, and counts from the next request on.
+    Changes take effect with the next request, while the site runs.
     """
 
 

@@ -44,10 +44,10 @@ JOINED = (
 )
 MINUS, DASH = "\N{MINUS SIGN}", "\N{EN DASH}"
 INSIDE = (
-    "No picture of a camera: only the name of the clip, scores of its people over time, and for "
-    "the events shown the joints of one person each, as numbers. The page is whole as it is, asks "
-    "no server for anything and opens without one. Joints can still tell who somebody is: "
-    "handle it as you would the poses themselves."
+    "No camera pictures: only the name of the clip, the scores of its people over time and, for "
+    "each event shown, the joints of one person as numbers. The page is self-contained and loads "
+    "nothing from a server. Joints can still identify people: treat the page like the poses "
+    "themselves."
 )
 
 
@@ -139,7 +139,7 @@ def _summary(reported: ReportedClip) -> str:
         f"{_count(len(reported.incidents), 'event')} in {_duration(reported.watched_s)} of footage"
     )
     top = max(reported.incidents, key=lambda incident: incident.event.peak)
-    which = "It" if len(reported.incidents) == 1 else f"The strangest, event {top.number},"
+    which = "It" if len(reported.incidents) == 1 else f"The most unusual, event {top.number},"
     peak = f"{_number(top.event.peak)} at {_time(top.event.peak_s)}"
     return f"{found}. {which} has its peak score of {peak}."
 
@@ -176,9 +176,9 @@ def _promise(reported: ReportedClip) -> str:
         )
     rules = reported.rules
     return (
-        f"{words}. Somebody has to stay there for {rules.min_s:g} s to make an event; what follows "
-        f"within {rules.gap_s:g} s is part of it. A window with more than "
-        f"{100 * rules.max_interpolated:g}&nbsp;% interpolated poses makes none."
+        f"{words}. An event starts when someone stays above it for {rules.min_s:g} s; anything "
+        f"within {rules.gap_s:g} s belongs to it. A window with more than "
+        f"{100 * rules.max_interpolated:g}&nbsp;% interpolated poses raises no event."
     )
 
 
@@ -189,7 +189,7 @@ def _key(reported: ReportedClip) -> Iterator[str]:
     dashed = '<line class="threshold" x1="0" x2="22" y1="6" y2="6"/>'
     marks = [
         (line.format("person"), "each person"),
-        (line.format("odd"), "who makes an event"),
+        (line.format("odd"), "person with an event"),
         (dashed, f"threshold {_number(reported.rules.threshold)}"),
         (rect.format("band"), "event"),
     ]
@@ -233,8 +233,8 @@ def _table(reported: ReportedClip) -> str:
     rows = "\n".join(map(_row, reported.incidents))
     left = sum(incident.explained is None for incident in reported.incidents)
     note = (
-        f'<p class="note">The {left} events with the lowest peaks are listed only; '
-        "<code>--events</code> says how many are shown.</p>"
+        f'<p class="note">The {left} events with the lowest peaks are only listed; '
+        "<code>--events</code> sets how many are shown.</p>"
         if left
         else ""
     )
@@ -317,9 +317,9 @@ def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, s
     yield (
         "Confidence of poses",
         (
-            f"{peak.confidence:.2f}: of {_number(peak.energy)} it leaves {_number(peak.score)}"
+            f"{peak.confidence:.2f}: it lowers {_number(peak.energy)} to {_number(peak.score)}"
             if peak.confidence < 1
-            else "1.00: it takes nothing off"
+            else "1.00: it leaves the score unchanged"
         ),
     )
     yield (
@@ -328,7 +328,7 @@ def _grounds(peak: Explanation, reported: ReportedClip) -> Iterator[tuple[str, s
             (
                 f"would score {_number(peak.base)}"
                 if peak.views
-                else f"scores {_number(peak.ghost_energy)} in place of {_number(peak.energy)}"
+                else f"scores {_number(peak.ghost_energy)} instead of {_number(peak.energy)}"
             )
             + ("" if peak.ghost_is_normal else ", which is still outside the normal range")
         ),

@@ -132,7 +132,7 @@ def describe(settings: SiteSettings) -> str:
     lines += ["Alerts go:", *(f"  {line}" for line in _of_sinks(settings.sinks))]
     kept = settings.retention
     drawn = ", ".join(camera.name for camera in cameras if camera.draw_place)
-    but = f" but one drawing each of the places that these cameras see: {drawn}" if drawn else ""
+    but = f", except a drawing of the place for these cameras: {drawn}" if drawn else ""
     lines.append(
         f"Data is kept in {settings.data}: events for {kept.events_days:g} days, poses "
         f"for {kept.poses_days:g} days, recorded ones up to {kept.poses_mb:g} MB. No pixels{but}."
@@ -143,7 +143,7 @@ def describe(settings: SiteSettings) -> str:
 def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
     looks = {"stream": redact(camera.url), "demo": "the bundled scene"}
     with_words = f" with the credentials of {camera.credentials}" if camera.credentials else ""
-    again = ", again and again" if camera.loop else ""
+    again = ", in a loop" if camera.loop else ""
     lines = [
         f"Camera {camera.name}: {looks.get(camera.kind, camera.url)}{with_words}{again}, "
         f"{camera.rate:g} frames a second."
@@ -153,7 +153,7 @@ def _of_camera(camera: CameraSettings, *, learns: bool) -> list[str]:
     if camera.model:
         lines.append(f"  Its model is {camera.model}.")
     of_model = "the limit that the site learns" if learns else "its calibrated threshold"
-    above = f"above {of_model}" if camera.threshold is None else f"from {camera.threshold:g} on"
+    above = f"above {of_model}" if camera.threshold is None else f"above {camera.threshold:g}"
     lines.append(f"  It alerts on scores {above}.")
     if camera.zones:
         lines.append(f"  Its zones: {', '.join(camera.zones)}.")
@@ -194,7 +194,7 @@ def _of_sinks(sinks: Sinks) -> list[str]:
     if sinks.mqtt:
         how = "encrypted" if sinks.mqtt.tls else "not encrypted"
         lines.append(
-            f"to the broker {sinks.mqtt.host}:{sinks.mqtt.port}, {how}, below {sinks.mqtt.prefix}/"
+            f"to the broker {sinks.mqtt.host}:{sinks.mqtt.port}, {how}, under {sinks.mqtt.prefix}/"
         )
     for webhook in sinks.webhooks:
         signed = "signed" if webhook.secret else "not signed"

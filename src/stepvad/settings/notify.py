@@ -120,8 +120,8 @@ def limits_of(people: NotifySettings) -> list[str]:
         limits.append(f"none from {hours} ({then})")
     if people.repeat_minutes is not None:
         limits.append(
-            f"again every {people.repeat_minutes:g} minutes until somebody has seen the event, "
-            f"{people.repeat_times} times at most"
+            f"again every {people.repeat_minutes:g} minutes until someone has seen the event, "
+            f"at most {people.repeat_times} times"
         )
     if people.say_when_over:
         limits.append("another when it is over")

@@ -22,11 +22,12 @@ EVERY_S = LOOK_EVERY_S
 """Interval between blocks: cheap, and far enough from the previous block."""
 TOLD = 3
 """Number of largest changes to report."""
-UNKNOWN = "not compared: its calibration does not tell how it looked"
+UNKNOWN = "not compared: its calibration does not describe how people moved"
 TOO_SHORT = (
-    "not compared: the threshold was set on less than 8 hours with people, too few to tell a change"
+    "not compared: the threshold was set on less than 8 hours with people, too few to detect "
+    "a change"
 )
-REMEDY = "Check that the camera still looks at the same place, then set the threshold again"
+REMEDY = "Check that the camera still looks at the same place, then recalibrate"
 
 
 @dataclass(slots=True, eq=False)

@@ -83,7 +83,7 @@ class Replays:
         """Everybody in view around the peak of an event."""
         record, body = self._store.event(id), self._store.poses(id)
         if record is None or body is None:
-            return Moment(event=id, words="Its poses are not here yet, or not kept any more.")
+            return Moment(event=id, words="Its poses have not arrived yet, or are no longer kept.")
         try:
             return Moment(event=id, scene=self._of_event(record, unpacked(body)))
         except StepvadError as error:

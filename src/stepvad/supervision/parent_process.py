@@ -149,7 +149,7 @@ class _SiteSupervisor:
             if code == REFUSED and not self._has_worked:
                 return 1
             if code == RELOAD:
-                logger.info("the site starts again with new settings")
+                logger.info("the site restarts with new settings")
                 self._systemd.notify("WATCHDOG=1")
                 backoff.reset()
                 continue

@@ -69,13 +69,13 @@ class CameraAnswer(_Answer):
     """One camera: its settings, its health and what was counted."""
 
     name: str
-    state: str = Field(description="online, offline, or failed: given up.")
+    state: str = Field(description="online, offline or failed.")
     reason: str = Field(description="Why it is not online.")
     since: float | None = Field(description="Unix time of the last change of state.")
     rate: float = Field(description="Frames a second that are asked for.")
     fps: float | None = Field(description="Frames a second that are scored.")
     threshold: float | None = Field(
-        description="Score from which on it is an event; None while the site learns."
+        description="Score above which a person raises an event; None while the site learns."
     )
     limit: str = Field(description="What the threshold promises, in words.")
     provisional: bool = Field(description="Whether the threshold promises nothing yet.")

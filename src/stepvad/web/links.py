@@ -15,7 +15,7 @@ from stepvad.web.forms import fields_of, form, part, told_to_wait
 from stepvad.web.identity import address_of
 from stepvad.web.login import LogIn
 
-WORTHLESS = "This link was used already, or it is too old. Ask for another one."
+WORTHLESS = "This link has been used or has expired. Ask for a new one."
 
 
 class Links:

@@ -47,7 +47,7 @@ class LogIn:
             # an unknown name may be a password in the wrong field
             known = "" if account is None else account.name
             await self.trail.add(known or "unknown name", FAILED, "", address)
-        return await self.failed(attempt, "passwords", "Name or password is wrong.")
+        return await self.failed(attempt, "passwords", "Wrong name or password.")
 
     async def fits(self, name: str, password: str) -> bool:
         """Whether a password belongs to a name; it takes the same time for unknown names."""

@@ -24,14 +24,14 @@ HEALTHY = Health()
 COUNTED: dict[Field, tuple[str, str]] = {
     "frames_in": ("stepvad_frames_in", "Frames that arrived."),
     "scored": ("stepvad_frames_scored", "Frames that were scored."),
-    "shed": ("stepvad_frames_shed", "Frames dropped because there was no time for them."),
-    "skipped": ("stepvad_frames_skipped", "Frames left out because they came too soon."),
+    "shed": ("stepvad_frames_shed", "Frames dropped because of overload."),
+    "skipped": ("stepvad_frames_skipped", "Frames skipped to keep the rate of the settings."),
     "windows": ("stepvad_windows", "Windows that were scored."),
     "flat_windows": ("stepvad_windows_flat", "Windows without any motion."),
     "muted_windows": ("stepvad_windows_muted", "Windows of mostly interpolated poses."),
-    "events": ("stepvad_events", "Events that began."),
-    "restarts": ("stepvad_restarts", "Processes that were started again."),
-    "reconnects": ("stepvad_reconnects", "Connections that were made again."),
+    "events": ("stepvad_events", "Events that started."),
+    "restarts": ("stepvad_restarts", "Processes that were restarted."),
+    "reconnects": ("stepvad_reconnects", "Times that the camera was reconnected."),
 }
 
 
@@ -44,8 +44,10 @@ class SiteMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
         now = self.status.snapshot()
-        yield InfoMetricFamily("stepvad", "What runs.", value={"version": self.version})
-        yield GaugeMetricFamily("stepvad_uptime_seconds", "How long it runs.", value=now.uptime_s)
+        yield InfoMetricFamily("stepvad", "The running version.", value={"version": self.version})
+        yield GaugeMetricFamily(
+            "stepvad_uptime_seconds", "Time since the start.", value=now.uptime_s
+        )
         yield from _counters(now)
         yield from _gauges(now)
         yield _histogram(
@@ -93,7 +95,7 @@ def _gauges(now: Snapshot) -> Iterator[Metric]:
     )
     yield gauge(
         "stepvad_camera_failed",
-        "Whether a camera was given up.",
+        "Whether a camera has failed.",
         ((camera, float(camera.state == "failed")) for camera in cameras),
     )
     yield gauge(
@@ -118,7 +120,7 @@ def _gauges(now: Snapshot) -> Iterator[Metric]:
     )
     yield gauge(
         "stepvad_threshold",
-        "Score from which on it is an event.",
+        "Score above which a person raises an event.",
         ((camera, camera.threshold) for camera in cameras if camera.threshold is not None),
     )
 
@@ -133,9 +135,9 @@ def _histogram(name: str, words: str, delays: Iterable[tuple[str, Delays]]) -> M
 
 
 def _sinks(now: Snapshot) -> Iterator[Metric]:
-    lag = GaugeMetricFamily("stepvad_sink_lag", "Messages that wait for a sink.", labels=["sink"])
+    lag = GaugeMetricFamily("stepvad_sink_lag", "Messages waiting for a sink.", labels=["sink"])
     failures = CounterMetricFamily(
-        "stepvad_sink_failures", "Messages that a sink did not take.", labels=["sink"]
+        "stepvad_sink_failures", "Failed attempts to deliver a message to a sink.", labels=["sink"]
     )
     refused = CounterMetricFamily(
         "stepvad_sink_refused", "Messages that became dead letters.", labels=["sink"]
@@ -152,7 +154,7 @@ def _sinks(now: Snapshot) -> Iterator[Metric]:
 def _dropped_tasks(now: Snapshot) -> Metric:
     dropped = CounterMetricFamily(
         "stepvad_background_tasks_dropped",
-        "Recordings, explanations and other background work that there was no room for.",
+        "Recordings, explanations and other background tasks dropped because of overload.",
         labels=["kind"],
     )
     for kind, n in now.dropped_tasks.items():
@@ -168,7 +170,7 @@ def _stages(health: Health) -> Iterator[Metric]:
     )
     deadline = GaugeMetricFamily(
         "stepvad_stage_heartbeat_deadline_seconds",
-        "Age of the heartbeat from which on a stage hangs.",
+        "Heartbeat age at which a stage counts as hanging.",
         labels=["stage"],
     )
     for stage in health.stages:

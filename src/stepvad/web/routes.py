@@ -35,7 +35,7 @@ CameraName = Annotated[
     Query(description="Of this camera only; of a fleet site/camera, or site/.", max_length=200),
 ]
 NOT_THERE: dict[int | str, dict[str, Any]] = {
-    404: {"model": answers.Problem, "description": "There is no such thing."}
+    404: {"model": answers.Problem, "description": "Not found."}
 }
 
 

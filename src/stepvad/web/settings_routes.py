@@ -20,8 +20,8 @@ from stepvad.web.answers import Problem
 NO_FILE = "There is no settings file: this site was started without one, as the demo is."
 REFUSALS: dict[int | str, dict[str, Any]] = {
     404: {"model": Problem, "description": "There is no settings file."},
-    409: {"model": Problem, "description": "Somebody else changed the file, or is at it."},
-    422: {"model": Problem, "description": "Refused, with the line if one is to blame."},
+    409: {"model": Problem, "description": "Someone else changed the file, or is changing it."},
+    422: {"model": Problem, "description": "Rejected, with the line at fault if there is one."},
 }
 
 
@@ -87,7 +87,7 @@ def _of_trials(app: FastAPI, editor: SettingsEditor | None) -> None:
             raise HTTPException(409, _wrong(error).model_dump()) from None
         except StepvadError as error:
             return answers.TestedSink(outcome="failed", words=str(error))
-        words = f"{asked.name} took a test event and its end"
+        words = f"{asked.name} accepted a test event and its end"
         return answers.TestedSink(outcome="sent", words=words)
 
 

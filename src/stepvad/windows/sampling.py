@@ -137,13 +137,13 @@ def rate_note(config: Config, fps: float | None) -> str | None:
         return None
     if config.fps is None:
         return (
-            "the model does not state the frame rate it was fitted at and takes the footage's "
-            f"{fps:g} per second for it; state it once: stepvad inspect MODEL --set-fps RATE"
+            "the model does not state the frame rate it was fitted at; assuming the footage's "
+            f"{fps:g} per second. To set it: stepvad inspect MODEL --set-fps RATE"
         )
     if fps is None:
         return (
-            f"footage of unknown frame rate is taken for the model's {config.fps:g} frames per "
-            "second; state it with --fps"
+            f"the footage does not state its frame rate; assuming the model's {config.fps:g} "
+            "frames per second. To set it: --fps"
         )
     if config.clock:
         return f"footage of {fps:g} frames per second is resampled to the model's {config.fps:g}"

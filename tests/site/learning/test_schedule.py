@@ -95,7 +95,7 @@ def test_what_an_operator_reads() -> None:
     assert "possible in a minute or two" in said(Amount(0.1, 12, 1600), None)
     assert said(Amount(3.2, 412, 80_000), since_s=DAY_S) == (
         "3.2 h of motion, 412 tracks of people. Alerts are provisional; "
-        "the promise of at most 1 false alert a day after about 9 h more."
+        "the promise of at most 1 false alert a day takes about 9 h more."
     )
     promised = replace(FITTED, is_provisional=False, words="at most 1 a day")
     assert said(Amount(3.2, 412, 80_000), promised).endswith("Threshold: at most 1 a day.")

@@ -76,7 +76,7 @@ def test_many_events_are_counted() -> None:
     assert lines[0] == "Gate 30, Yard 10. The latest 5:"
     assert len(lines) == 7
     assert lines[-1] == (
-        "That is the most for one hour: further events come in one message from 15:03 on."
+        "This is the last message of this hour: further events follow in one message from 15:03 on."
     )
 
 

@@ -91,5 +91,5 @@ def words(at: Situation, alerts_per_day: float, *, since: float | None, needed: 
     missing = max(needed - current.measured.hours - at.unmeasured.hours, 0.0)
     wait_h = missing * passed_s / 3600 / amount.hours if amount.hours else 0.0
     often = f"{alerts_per_day:g} false alert{'' if alerts_per_day == 1 else 's'} a day"
-    soon = f"after about {duration(wait_h)} more" if wait_h > 0.02 else "at its next look"
+    soon = f"takes about {duration(wait_h)} more" if wait_h > 0.02 else "comes with the next check"
     return f"{seen}. Alerts are provisional; the promise of at most {often} {soon}."

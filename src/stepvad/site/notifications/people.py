@@ -61,7 +61,7 @@ def people(settings: SiteSettings, name: str | None) -> NotifySettings:
     if not found:
         raise ConfigError(
             "sinks.notify: expected people to notify, got none in the settings",
-            hint='add [[sinks.notify]] with to = ["browsers"]; the guide "Reach people" has more',
+            hint='add [[sinks.notify]] with to = ["browsers"]; see the guide "Alerts on phones"',
         )
     if name is None and len(found) == 1:
         return found[0]

@@ -67,7 +67,7 @@ class NoticeWords:
         if next_at is None:
             return made
         limit = (
-            "That is the most for one hour: further events come in one message from "
+            "This is the last message of this hour: further events follow in one message from "
             f"{self._clock(next_at)} on."
         )
         return Notice(made.title, f"{made.body}\n{limit}", made.link, made.tag)

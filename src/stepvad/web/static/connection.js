@@ -20,8 +20,8 @@ export const connect = (hear, began) => {
     tell("lost", "Not connected");
     document.body.classList.add("is-lost");
     lost.hidden = false;
-    const said = `The connection to the site is lost since ${since.toLocaleTimeString("en-GB")}. ` +
-      "What you see is old. Trying again.";
+    const said = `The connection to the site was lost at ${since.toLocaleTimeString("en-GB")}. ` +
+      "What you see is out of date. Reconnecting.";
     if (lost.textContent !== said) lost.textContent = said;
   };
 

@@ -114,11 +114,11 @@ export class EventView {
     this.part(".judged").textContent = event.reviewed_by && kind !== "open" ? `${says}, by ${event.reviewed_by}` : says;
     this.part(".judged").dataset.kind = kind;
     const share = event.top_score / event.threshold;
-    const over = event.end_time === null ? "going on" : `${duration(event.end_time - event.start_time)} until ${clock(event.end_time)}`;
+    const over = event.end_time === null ? "ongoing" : `${duration(event.end_time - event.start_time)} until ${clock(event.end_time)}`;
     const ended = event.ended_by && event.ended_by !== "calm" ? `, ended by: ${event.ended_by}` : "";
     const people = event.tracks.length > 1 ? ` · ${count(event.tracks.length, "person", "people")}` : "";
     const filled = Math.round(10 * (1 - event.seen));
-    const doubt = filled ? ` · not sure: ${filled} of 10 frames at the peak were filled in` : "";
+    const doubt = filled ? ` · uncertain: ${filled} of 10 frames at the peak were interpolated` : "";
     this.part(".facts").textContent = `${times(share)} the limit · ${over}${ended}${people}${doubt}`;
     for (const mark of ["normal", "right"]) this.part(`.mark-${mark}`).setAttribute("aria-pressed", event.mark === mark);
     this.part(".undo").hidden = event.mark === null;
@@ -134,7 +134,7 @@ export class EventView {
   // An explanation comes a moment after what it explains: it is asked for again while it is old.
   async explain(id, tries = 0) {
     const box = this.part(".motion");
-    if (!box.children.length) box.append(element("p", "note", "Looking into it…"));
+    if (!box.children.length) box.append(element("p", "note", "Loading…"));
     const path = `/api/events/${encodeURIComponent(id)}`;
     const [told, found] = await Promise.all([ask(`${path}/explanation`), ask(`${path}/scene`)]);
     if (this.id !== id) return;
@@ -148,7 +148,7 @@ export class EventView {
 
   without(box) {
     const why = this.player ? "No close-up: " : "There is no explanation: ";
-    box.replaceChildren(element("p", "note", `${why}its poses are not here yet, or not kept any more.`));
+    box.replaceChildren(element("p", "note", `${why}its poses have not arrived yet, or are no longer kept.`));
     if (this.event.why) this.part(".words").replaceChildren(element("li", "", sentence(this.event.why)));
   }
 
@@ -185,7 +185,7 @@ export class EventView {
     const box = this.part(".motion");
     box.replaceChildren();
     box.classList.remove("driven", "away");
-    box.dataset.label = `close-up of one person around the peak, beside the nearest normal motion`;
+    box.dataset.label = `close-up of one person around the peak, next to the nearest normal motion`;
     this.stop = Player.play(box, { ...told.motion, first: 0 }, { driven: this.player !== null });
     this.player?.explain(told);
     this.tell(told);
@@ -219,12 +219,12 @@ export class EventView {
     const event = await ask(`/api/events/${encodeURIComponent(id)}/mark`, { method: "PUT", body: { mark } });
     if (this.id !== id) return;
     if (!event) {
-      this.part(".said").textContent = "That could not be stored; try again.";
+      this.part(".said").textContent = "That could not be saved; try again.";
       return;
     }
     if (document.activeElement === this.part(".undo")) this.part("#event-title").focus();
     this.show(event);
-    this.part(".said").textContent = { normal: "Marked as normal.", right: "Marked as right." }[mark] ?? "Taken back.";
+    this.part(".said").textContent = { normal: "Marked as normal.", right: "Marked as right." }[mark] ?? "Mark removed.";
     await this.events.load();
     this.offerNext();
   }
@@ -256,7 +256,7 @@ export class EventView {
     const button = this.part(".delete");
     if (button.textContent === "Delete") {
       button.textContent = "Really delete";
-      this.part(".said").textContent = "The event and its poses go for good.";
+      this.part(".said").textContent = "This permanently deletes the event and its poses.";
       return;
     }
     if (await ask(`/api/events/${encodeURIComponent(this.id)}`, { method: "DELETE" })) {
@@ -284,8 +284,8 @@ const grounds = (told, event) => {
     ? `${told.scales.length} together`
     : told.scales.map(({ sigma }) => `σ = ${Number(sigma.toPrecision(2))}`).join(", ");
   const taken = told.confidence < 1
-    ? `${told.confidence.toFixed(2)}: of ${number(told.energy)} it leaves ${number(told.score)}`
-    : "1.00: it takes nothing off";
+    ? `${told.confidence.toFixed(2)}: it lowers ${number(told.energy)} to ${number(told.score)}`
+    : "1.00: it leaves the score unchanged";
   const score = [["Score", `${number(event.top_score)}; the limit is ${number(event.threshold)}`]];
   if (event.doubt) score.push(["Poses at the peak", event.doubt]);
   if (told.views) {
@@ -298,6 +298,6 @@ const grounds = (told, event) => {
     ...score,
     ["Deciding noise scale", scales],
     ["Confidence of poses", taken],
-    ["Nearest normal motion", `scores ${number(told.ghost_energy)} in place of ${number(told.energy)}${still}`],
+    ["Nearest normal motion", `scores ${number(told.ghost_energy)} instead of ${number(told.energy)}${still}`],
   ];
 };

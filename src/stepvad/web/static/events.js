@@ -102,9 +102,9 @@ export class Events {
     this.more.hidden = answer.next === null || this.shown >= 500;
     const none = document.getElementById("none");
     none.hidden = answer.events.length > 0;
-    none.textContent = [...this.query().keys()].length > 1 ? "No such event." : "No events yet.";
+    none.textContent = [...this.query().keys()].length > 1 ? "No matching events." : "No events yet.";
     const open = answer.events.filter((one) => one.end_time === null).length;
-    document.getElementById("going").textContent = open ? `${count(open, "event")} going on` : "";
+    document.getElementById("going").textContent = open ? `${count(open, "event")} ongoing` : "";
     this.tellToReview(answer.to_review);
   }
 

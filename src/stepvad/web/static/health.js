@@ -52,7 +52,7 @@ export const showHealth = (cameras, sinks) => {
     drifts.append(item);
   }
   document.getElementById("drifts").replaceChildren(
-    drifts.children.length ? drifts : element("p", "note", "Not looked at yet."),
+    drifts.children.length ? drifts : element("p", "note", "Not checked yet."),
   );
   const box = document.getElementById("sinks");
   const list = element("ul", "plain-list");
@@ -62,7 +62,7 @@ export const showHealth = (cameras, sinks) => {
     const item = element("li", sink.lag ? "late" : "", `${sink.name}: ${waits}${wrong}`);
     list.append(item);
   }
-  box.replaceChildren(sinks.length ? list : element("p", "note", "Into the event store only."));
+  box.replaceChildren(sinks.length ? list : element("p", "note", "Only into the event store."));
   showUndelivered(sinks);
 };
 
@@ -93,7 +93,7 @@ const showUndelivered = async (sinks) => {
     refused = null;
     await showUndelivered(sinks);
   });
-  box.replaceChildren(element("p", "late", `${count(told.refused, "message")} refused for good`), list, again);
+  box.replaceChildren(element("p", "late", `${count(told.refused, "message")} refused permanently`), list, again);
 };
 
 export const showStored = async () => {
@@ -107,7 +107,7 @@ export const showStored = async () => {
   const sizes = Object.values(stored.files);
   const size = sizes.reduce((sum, some) => sum + some, 0);
   document.getElementById("stored").replaceChildren(
-    list.children.length ? list : element("p", "note", "No event yet."),
+    list.children.length ? list : element("p", "note", "No events yet."),
     ...(sizes.length ? [element("p", "small", `${count(sizes.length, "file")}, ${bytes(size)} on disk`)] : []),
   );
 };

@@ -4,7 +4,7 @@ import { element, number, when } from "./words.js";
 
 const banner = document.getElementById("learning");
 const box = document.getElementById("models");
-const DOING = { fit: "A new model is being learned now.", calibrate: "The limit is being set again now." };
+const DOING = { fit: "A new model is being learned now.", calibrate: "The limit is being recalibrated now." };
 
 const act = (button, path, body) => {
   button.addEventListener("click", async () => {
@@ -27,7 +27,7 @@ const row = (one) => {
 };
 
 const show = (told) => {
-  const words = [told.words, DOING[told.doing], told.problem && `The last try failed: ${told.problem}`];
+  const words = [told.words, DOING[told.doing], told.problem && `The last attempt failed: ${told.problem}`];
   banner.textContent = words.filter((one) => one).join(" ");
   banner.hidden = !told.words;
   document.getElementById("learned").hidden = !told.words;
@@ -52,7 +52,7 @@ const showPrecision = (weeks) => {
     return made;
   };
   const head = element("thead");
-  head.append(line(["week of", "camera", "alerts", "right", "normal", "not judged", "right of judged"], "th"));
+  head.append(line(["week of", "camera", "alerts", "right", "normal", "not judged", "share right"], "th"));
   const body = element("tbody");
   body.append(...weeks.map((one) => line(cells(one), "td")));
   table.replaceChildren(head, body);

@@ -17,17 +17,17 @@ const say = (words, isTrouble = false) => {
 
 const showBrowser = async () => {
   on.hidden = off.hidden = true;
-  if (key === null) return say("The settings of this site notify no browser.");
+  if (key === null) return say("The settings of this site do not notify browsers.");
   const why = hindrance();
   if (why) return say(why, true);
   const found = await current(key);
   if (found) {
     await renew(found);
     off.hidden = false;
-    return say("This browser is notified, also while the page is closed.");
+    return say("This browser shows alerts, even while the page is closed.");
   }
   on.hidden = false;
-  return say("This browser is not notified.");
+  return say("This browser does not show alerts.");
 };
 
 const press = async (button, action) => {

@@ -11,17 +11,17 @@ const isSame = (one, other) =>
 // Why this browser cannot be notified, in words; empty if it can.
 export const hindrance = () => {
   if (!isSecureContext) {
-    return "Browsers take notifications from a secure page only. Open this page by https, " +
+    return "Browsers allow notifications from secure pages only. Open this page over https, " +
       "or as http://localhost on the machine that runs the site.";
   }
   const isPhone = /iPhone|iPad/.test(navigator.userAgent);
   if (!("serviceWorker" in navigator) || !("PushManager" in window)) {
     return isPhone
       ? "On an iPhone or iPad, add this page to the home screen first (Share, Add to Home Screen), and open it from there."
-      : "This browser cannot be notified. A current Firefox, Chrome, Edge or Safari can, outside of a private window.";
+      : "This browser cannot show notifications. Use a current Firefox, Chrome, Edge or Safari, and not a private window.";
   }
   if (Notification.permission === "denied") {
-    return "This browser was told to show no notifications of this page. Allow them in its settings for this page, then reload.";
+    return "This browser blocks notifications from this page. Allow them in its settings for this page, then reload.";
   }
   return "";
 };
@@ -50,7 +50,7 @@ export const current = async (key) => {
 // What went wrong, in words; empty if this browser is notified from now on.
 export const subscribe = async (key) => {
   if ((await Notification.requestPermission()) !== "granted") {
-    return "Nothing has changed: this browser may show no notifications of this page.";
+    return "Nothing has changed: this browser does not allow notifications from this page.";
   }
   try {
     await navigator.serviceWorker.register("/sw.js");

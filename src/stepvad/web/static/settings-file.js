@@ -34,7 +34,7 @@ export class FileText {
     this.area.value = text;
     this.before = this.area.value; // with the ends of lines that a browser knows
     this.bad = wrong?.line ?? null;
-    if (wrong) this.say(["Somebody broke the file by hand. The site still runs with the one before.", ...refusal(wrong)], true);
+    if (wrong) this.say(["The file was edited by hand and has an error. The site still runs with the previous version.", ...refusal(wrong)], true);
     else this.say([]);
     this.typed();
   }

@@ -55,7 +55,7 @@ const showSinks = (names) => {
     item.append(test, told);
     return item;
   }));
-  if (!names.length) list.replaceChildren(element("li", "note", "No sink yet."));
+  if (!names.length) list.replaceChildren(element("li", "note", "No sinks yet."));
 };
 
 const showSections = () => {
@@ -97,7 +97,7 @@ const restarted = async (digest) => {
   const began = performance.now();
   part("unsaved").hidden = false;
   part("save").disabled = part("discard").disabled = true;
-  say(["Saved. The site starts again with the new settings."]);
+  say(["Saved. The site restarts with the new settings."]);
   part("changes").textContent = "";
   let site = null;
   while (performance.now() - began < RESTART_MS) {
@@ -111,7 +111,7 @@ const restarted = async (digest) => {
   await load();
   if (!site) {
     part("unsaved").hidden = false;
-    say(["The site has not come back. Look at its log; the settings before are in the file with .before in its name."], true);
+    say(["The site has not come back. Check its log; the previous settings are in the file with .before added to its name."], true);
   }
 };
 
@@ -126,7 +126,7 @@ const problems = () => {
     if (new Set(names).size < names.length) found.push(`Two zones of ${name} have the same name.`);
     for (const zone of camera.zones) {
       if (!NAME.test(zone.name)) found.push(`A zone of ${name} is called “${zone.name}”: use letters, digits, - and _.`);
-      if (zone.corners.length < 3) found.push(`The zone ${zone.name} of ${name} needs 3 corners at least.`);
+      if (zone.corners.length < 3) found.push(`The zone ${zone.name} of ${name} needs at least 3 corners.`);
     }
   }
   return found;

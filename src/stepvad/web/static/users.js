@@ -21,7 +21,7 @@ const ask = async (path, { method = "GET", body } = {}) => {
   }
   if (answer.ok) return { told: answer.status === 204 ? {} : await answer.json() };
   const { detail } = await answer.json().catch(() => ({}));
-  if (answer.status === 422) return { problem: "A name has letters, digits and . _ @ + - only." };
+  if (answer.status === 422) return { problem: "A name may contain only letters, digits and . _ @ + -" };
   return { problem: detail ?? "You may not do that." };
 };
 
@@ -41,7 +41,7 @@ const change = async (path, options, words) => {
 const showLink = (told) => {
   at("one-time").hidden = !told;
   if (!told) return;
-  at("link-words").textContent = `Send this link to ${told.user.name}, who chooses a password with it: once, within a day.`;
+  at("link-words").textContent = `Send this link to ${told.user.name} to choose a password. It works once, within a day.`;
   at("link-url").value = location.origin + told.path;
   at("copy").textContent = "Copy";
   at("copy").focus();

@@ -30,7 +30,7 @@ const notJudged = (unsure) => {
 
 const LOADS = {
   overloaded: "Fast movement may be missed. This machine is too slow for its cameras.",
-  "not watching": "Nobody is judged here. Tell whoever runs this site: lower the rate of the cameras, choose smaller networks, or give the machine more cores.",
+  "not watching": "Nobody is judged here. Ask the operator of this site to lower the rate of the cameras, choose smaller networks, or give the machine more cores.",
 };
 
 class Card {
@@ -114,7 +114,7 @@ class Card {
     this.box.dataset.state = camera.state;
     this.box.dataset.load = load;
     const online = load === "ok" ? "online" : load;
-    const words = { online, offline: `offline${since}`, failed: "given up" }[camera.state];
+    const words = { online, offline: `offline${since}`, failed: "failed" }[camera.state];
     const said = load === "ok" ? "" : `${sentence(camera.load.words)}. ${LOADS[load]}`;
     this.load.hidden = load === "ok";
     if (this.load.textContent !== said) this.load.textContent = said;
@@ -165,7 +165,7 @@ export class Wall {
       this.cards.delete(name);
     }
     this.box.dataset.cameras = this.cards.size;
-    if (!cameras.length) this.box.replaceChildren(element("p", "note", "There is no camera yet."));
+    if (!cameras.length) this.box.replaceChildren(element("p", "note", "No cameras yet."));
     this.drawScores();
     this.draw(...this.cards.keys());
   }

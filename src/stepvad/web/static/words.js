@@ -14,7 +14,7 @@ export const count = (n, noun, many = `${noun}s`) => `${n.toLocaleString("en")} 
 export const stateOf = (event) => {
   if (event.mark === "right") return { kind: "right", says: "right alert" };
   if (event.mark === "normal") return { kind: "normal", says: "was normal" };
-  if (event.end_time === null) return { kind: "open", says: "going on" };
+  if (event.end_time === null) return { kind: "open", says: "ongoing" };
   return event.reviewed === null ? { kind: "unseen", says: "to review" } : { kind: "seen", says: "seen" };
 };
 

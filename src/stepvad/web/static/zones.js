@@ -172,7 +172,7 @@ export class Zones {
         this.change(() => this.camera.zones.splice(n, 1), true);
       }),
     );
-    if (zone.corners.length < LEAST) bar.append(element("p", "small", `It needs ${LEAST} corners at least.`));
+    if (zone.corners.length < LEAST) bar.append(element("p", "small", `It needs at least ${LEAST} corners.`));
     const top = element("div", "fields");
     top.append(labelled("Name", name), ...this.hours(zone));
     set.append(legend, top, corners, bar);
