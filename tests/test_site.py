@@ -28,8 +28,10 @@ SHOWN = ("", "start/falls-at-home", "guides/watch-cameras", "concepts/explanatio
          "reference/api", "reference/cli", "benchmarks/what-holds")  # fmt: skip
 """Pages of every kind."""
 REFUSED = """
-    [...document.querySelectorAll(".katex annotation")].map((one) => one.textContent).filter((tex) => {
-      try { katex.renderToString(tex, {throwOnError: true, strict: "error"}); } catch { return true; }
+    [...document.querySelectorAll(".katex annotation")].map((one) => one.textContent)
+    .filter((tex) => {
+        try { katex.renderToString(tex, {throwOnError: true, strict: "error"}); }
+        catch { return true; }
     })
 """
 """TeX that KaTeX takes only because a page lets it paint unknown commands red."""
