@@ -93,7 +93,7 @@ def report(
     )
     with replacing(output) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
-    say(f"events: {len(incidents)}, from a score of {rules.threshold:.3g} on")
+    say(f"events: {len(incidents)}, at scores of {rules.threshold:.3g} or more")
     typer.echo(output)
 
 
