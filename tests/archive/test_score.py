@@ -298,8 +298,8 @@ def test_progress_counts_megabytes_and_windows(
 @pytest.mark.parametrize(
     ("poses_at", "scores_at", "message"),
     [
-        ("poses", "poses", "expected scores outside of the poses"),
-        ("poses", "poses/scores", "expected scores outside of the poses"),
+        ("poses", "poses", "expected a directory outside the poses"),
+        ("poses", "poses/scores", "expected a directory outside the poses"),
         ("empty", "scores", "expected pose files that end in .parquet, got none"),
         ("nothing://x", "scores", "expected a path, or a URL that fsspec opens"),
     ],

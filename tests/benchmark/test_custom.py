@@ -188,7 +188,7 @@ def test_a_data_set_without_functions_is_refused(name: str) -> None:
     ("given", "said"),
     [
         ([], "d: expected test clips, got none"),
-        (None, "d, test: expected clips one after the other, got NoneType"),
+        (None, "d, test: expected an iterable of clips, got NoneType"),
         ([A_CLIP], "d, test: expected pairs of a Clip and its labels, got Clip"),
         ([(A_CLIP, [0, 1])], "d, clip a: expected 4 labels, one per frame, got 2"),
         ([(A_CLIP, [0, 1, 2, 0])], "d, clip a: abnormal, frame 2: expected 0 or 1, got 2"),

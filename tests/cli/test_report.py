@@ -70,7 +70,7 @@ def test_events_are_those_of_the_calibration(
     page = read((tmp_path / "a.html").read_text("utf-8"))
     found = events.find(scores, 25.0, made.rules_of(camera or "door"))
     assert found
-    assert f"events: {len(found)}, above a score of " in run.err
+    assert f"events: {len(found)}, at scores of " in run.err
     assert len(page.one("tbody").every("tr")) == len(motions(page)) == len(found)
     head = page.every("header")[0].text
     assert "promises at most 1 false events per hour" in head

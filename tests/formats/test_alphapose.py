@@ -136,7 +136,7 @@ def test_an_empty_clip_is_written(tmp_path: Path) -> None:
 
 def test_a_negative_track_id_is_not_written(tmp_path: Path) -> None:
     bad = Clip("x", None, 9, (track(-1, [0]),))
-    with pytest.raises(DataError, match="track -1: expected a track id from 0 up"):
+    with pytest.raises(DataError, match="track -1: expected a track id of at least 0"):
         write_clip(bad, tmp_path / "x.json")
     assert list(tmp_path.iterdir()) == []
 
@@ -234,8 +234,8 @@ def test_another_structure_is_refused(tmp_path: Path, document: object, said: st
         (b'{"1": {"0": {"keypoi', "expected JSON, got: Unterminated string"),
         (b"", "expected JSON, got: Expecting value"),
         (b'{"1": \xff}', "expected JSON in UTF-8, got byte 0xff at 6"),
-        (b"[" * 100_000, "expected JSON of usual size, got: "),
-        (b'{"1": ' + b"9" * 5000 + b"}", "expected JSON of usual size, got: "),
+        (b"[" * 100_000, "expected JSON of a normal size, got: "),
+        (b'{"1": ' + b"9" * 5000 + b"}", "expected JSON of a normal size, got: "),
     ],
 )
 def test_what_is_not_json_is_refused(tmp_path: Path, content: bytes, said: str) -> None:

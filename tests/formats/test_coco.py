@@ -67,7 +67,7 @@ def test_without_track_ids_the_remedy_is_to_track(tmp_path: Path) -> None:
 @pytest.mark.parametrize("track_id", [-1, 1.5, True, "a", [1], 10**30])
 def test_track_ids_are_whole_numbers(tmp_path: Path, track_id: object) -> None:
     said = error_of(tmp_path, [result(0, 1), result(0, track_id)])
-    assert "result 1: expected a whole number from 0 up as track_id, got " in said
+    assert "result 1: expected a whole number, 0 or more, as track_id, got " in said
 
 
 @pytest.mark.parametrize("image_id", [None, -1, 0.5, False, "picture.jpg", 10**9, "1" * 30, {}])

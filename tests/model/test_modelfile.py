@@ -143,16 +143,16 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], object], str]
     ),
     "eigenvalue 0": (lambda t, m: t["Lambda_K"].fill(0), "tensor Lambda_K must be positive"),
     "variance 0": (lambda t, m: t["E_var"].fill(0), "tensor E_var must be positive"),
-    "no setting": (lambda t, m: m["config"].pop("K"), "expected a whole"),
+    "no setting": (lambda t, m: m["config"].pop("K"), "expected a complete"),
     "unknown setting": (lambda t, m: m["config"].update(wings=2), "wings"),
     "setting of another type": (lambda t, m: m["config"].update(K="5"), "K: expected int, got '5'"),
     "truth as number": (lambda t, m: m["config"].update(T=True), "T: expected int, got True"),
     "impossible setting": (lambda t, m: m["config"].update(T=0), "T: expected at least 1"),
     "no joints": (lambda t, m: m["skeleton"].update(joints=[]), "at least one joint"),
-    "bones as words": (lambda t, m: m["skeleton"].update(bones=["a"]), "expected a whole"),
+    "bones as words": (lambda t, m: m["skeleton"].update(bones=["a"]), "expected a complete"),
     "no origin": (lambda t, m: m.pop("origin"), "'origin' is missing"),
     "strange origin": (lambda t, m: m["origin"].update(moon=1), "moon"),
-    "settings as list": (lambda t, m: m.update(config=[]), "expected a whole"),
+    "settings as list": (lambda t, m: m.update(config=[]), "expected a complete"),
 }
 
 

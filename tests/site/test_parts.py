@@ -143,7 +143,7 @@ def test_check_explains_and_tries_the_settings(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["watch", str(settings), "--check"])
     assert done.exit_code == 0, done.output
     assert "Site test: 1 camera" in done.output
-    assert "ok: camera door: alerts above a score of 20" in done.output
+    assert "ok: camera door: alerts at scores of 20 or more" in done.output
     (tmp_path / "door.parquet").unlink()
     done = CliRunner().invoke(app, ["watch", str(settings), "--check"])
     assert isinstance(done.exception, DataError)

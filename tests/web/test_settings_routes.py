@@ -178,7 +178,7 @@ def test_a_file_that_was_broken_by_hand_is_shown_with_the_line(editing: Editing)
 def test_a_text_is_checked_without_saving_it(editing: Editing) -> None:
     status, told = editing.post("check", text=TEXT)
     assert (status, told["ok"]) == (200, True)
-    assert told["lines"][0].startswith("ok: camera gate: alerts above a score of")
+    assert told["lines"][0].startswith("ok: camera gate: alerts at scores of")
     status, told = editing.post("check", text=TEXT.replace("12.5", "0"))
     assert (status, told["ok"], told["wrong"]["line"]) == (200, False, 9)
     assert editing.file.read_text() == TEXT

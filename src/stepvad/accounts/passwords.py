@@ -21,8 +21,7 @@ def check_password(password: str, name: str) -> None:
         )
     if name.lower() in password.lower() or len(set(password)) < SHORTEST_PASSWORD // 2:
         raise ConfigError(
-            "password: expected one that is hard to guess, got the name or a few characters "
-            "again and again",
+            "password: expected one that is hard to guess, got the name or repeated characters",
             hint="several words are easy to remember",
         )
 

@@ -122,7 +122,7 @@ def _job(poses: str, scores: str, model: Path, engine: Engine, options: ScoreOpt
     source, target = Directory.at(poses), Directory.at(scores)
     if f"{target.url}/".startswith(f"{source.url}/"):
         raise StepvadError(
-            f"{scores}: expected scores outside of the poses, got a place among them",
+            f"{scores}: expected a directory outside the poses, got one inside",
             hint="choose another directory for the scores",
         )
     return Job(

@@ -153,7 +153,7 @@ def _file_system(url: str) -> tuple[Any, str]:
     except (ImportError, ValueError) as error:
         raise StepvadError(
             f"{url}: expected a path, or a URL that fsspec opens, got: {error}",
-            hint="install what the protocol needs, s3fs for s3://",
+            hint="install the package for this protocol, such as s3fs for s3://",
         ) from error
     return files, root.rstrip("/")
 

@@ -31,7 +31,7 @@ def settings(method: DistanceMethod, config: Config) -> Config:
     if method == "mahalanobis" and config.projection == "raw":
         raise ConfigError(
             "projection: expected one that whitens, for mahalanobis, got 'raw'",
-            hint="take all principal components that there are, or knn",
+            hint="use all principal components, or knn",
         )
     return replace(config, L=1, aggregation="max", whiten=config.whiten or method != "knn")
 

@@ -196,7 +196,7 @@ def _clips(read: Reader, where: str) -> Iterable[Clip]:
 def _each(given: object, where: str) -> Iterable[Any]:
     if not isinstance(given, Iterable):
         raise DataError(
-            f"{where}: expected clips one after the other, got {type(given).__name__}",
+            f"{where}: expected an iterable of clips, got {type(given).__name__}",
             hint="return a list, or yield one clip at a time",
         )
     return given

@@ -100,7 +100,7 @@ class Dataset:
             if id(labels) not in without_poses:
                 raise DataError(
                     f"{self.name}, clip {clip.name}: expected one pose file for each clip, got two",
-                    hint="keep one of the files that differ in leading zeros alone",
+                    hint="keep one of the files whose names differ only in leading zeros",
                 )
             del without_poses[id(labels)]
             yield clip.with_length(len(labels)), labels

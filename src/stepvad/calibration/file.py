@@ -78,7 +78,7 @@ def _fields(path: Path) -> Fields:
     except OSError as error:
         raise DataError(f"expected a calibration, got: {error.strerror or error}") from error
     except RecursionError as error:
-        raise DataError("expected a calibration, got lists in lists without end") from error
+        raise DataError("expected a calibration, got lists nested too deeply") from error
     except ValueError as error:
         raise _unlike(str(error)) from error
     if not isinstance(facts, dict):
@@ -117,7 +117,7 @@ def _unlike(got: str) -> DataError:
 def _calibration(own: Fields) -> Calibration:
     levels = np.asarray(own.numbers("levels"), dtype=np.float64)
     if not ((np.diff(levels) > 0).all() and levels[0] > 0):
-        raise ValueError("levels that do not ascend from above 0")
+        raise ValueError("levels that are not positive and ascending")
     rules, blocks, looks = own.fields("rules"), own.fields("blocks"), own.fields("looks")
     marked = own.objects("marked") if "marked" in own else {}
     return Calibration(
@@ -151,7 +151,7 @@ def _counted(levels: NDArray[np.float64], blocks: list[Any]) -> Counted:
         row[: len(some)] = some
     hours = np.asarray([hours for hours, _ in blocks], dtype=np.float64)
     if hours.ndim != 1 or not (np.isfinite(hours) & (hours > 0)).all() or (events < 0).any():
-        raise ValueError("blocks without hours, or with fewer events than none")
+        raise ValueError("blocks without hours, or with a negative number of events")
     return Counted(levels, events, hours)
 
 
@@ -164,7 +164,7 @@ def _looks(names: tuple[str, ...], rows: list[Any]) -> BlockStats:
         raise ValueError(f"{len(names):,} numbers of {len(rows):,} blocks")
     values = np.asarray(rows, dtype=np.float64).reshape(len(rows), len(names))
     if not np.isfinite(values).all():
-        raise ValueError("looks that are not finite")
+        raise ValueError("samples that are not finite")
     return BlockStats(names, values)
 
 

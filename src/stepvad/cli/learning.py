@@ -35,7 +35,7 @@ def list_(site: SiteFile, *, as_json: AsJson = False) -> None:
         made = datetime.fromtimestamp(one.made).astimezone().isoformat(" ", "minutes")
         typer.echo(f"{one.name}{', in use' if one.is_current else ''}: made {made}")
         typer.echo(f"  {one.changed}")
-        typer.echo(f"  alerts above a score of {one.threshold:.3g}: {one.promise}")
+        typer.echo(f"  alerts at scores of {one.threshold:.3g} or more: {one.promise}")
     if not found:
         say("no model has been learned yet")
 

@@ -183,7 +183,7 @@ def _positive(threshold: float | None) -> float | None:
     if threshold is not None and not 0 < threshold < float("inf"):
         raise StepvadError(
             f"--threshold: expected a number above 0, got {threshold}",
-            hint="0 is the mean of training, and green",
+            hint="0 is the mean of training, and is drawn green",
         )
     return threshold
 

@@ -93,7 +93,7 @@ def report(
     )
     with replacing(output) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
-    say(f"events: {len(incidents)}, above a score of {rules.threshold:.3g}")
+    say(f"events: {len(incidents)}, at scores of {rules.threshold:.3g} or more")
     typer.echo(output)
 
 

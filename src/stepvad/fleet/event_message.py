@@ -69,7 +69,9 @@ def change_of(
     if "." in record.id:
         raise DataError(f"event {record.id}: expected an id without a dot")
     if (told.kind == "end") == record.is_open:
-        raise DataError(f"event {record.id}: expected an end time with an end and nothing else")
+        raise DataError(
+            f"event {record.id}: expected an end time if it is an end, and otherwise none"
+        )
     return FleetChange(
         tenant=tenant,
         site=told.site,
@@ -110,7 +112,7 @@ def _text(value: object, name: str, longest: int) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise DataError(f"event: expected whole characters as {name}, got halves") from None
+        raise DataError(f"event: expected valid Unicode as {name}, got half a character") from None
 
 
 def _turn(id: str) -> int:

@@ -26,7 +26,7 @@ class Limits(Section):
     messages_s: float = Field(
         30.0,
         gt=0,
-        description="Maximum messages per second of one camera, averaged while poses are kept.",
+        description="Maximum messages per second of one camera, averaged over poses_s.",
     )
     message_kb: float = Field(256.0, ge=1, le=1000, description="Largest message.")
     poses_mb: float = Field(128.0, gt=0, description="Size limit of poses in one partition.")

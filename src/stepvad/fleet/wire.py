@@ -263,15 +263,15 @@ def _unpacked(data: bytes) -> dict[str, Any]:
 def _check_frames(slots: Any, people: Any) -> None:
     """Reject slots that do not increase and invalid numbers of people."""
     if not (isinstance(slots, list) and isinstance(people, list) and len(slots) == len(people)):
-        raise UnreadableError("poses: expected as many slots as numbers of people, got others")
+        raise UnreadableError("poses: expected one number of people per slot, got others")
     if len(slots) > MAX_FRAMES:
         raise UnreadableError(f"poses: expected up to {MAX_FRAMES} frames, got {len(slots)}")
     if not {*map(type, slots), *map(type, people)} <= {int}:
         raise UnreadableError("poses: expected whole numbers as slots and people, got others")
     if slots and not (slots[0] >= 0 and slots[-1] <= MAX_FRAME and min(people) >= 0):
-        raise UnreadableError("poses: expected slots and people from 0 on, got others")
+        raise UnreadableError("poses: expected slots and people of at least 0, got less")
     if not all(map(lt, slots, slots[1:])):
-        raise UnreadableError("poses: expected slots that grow, got others")
+        raise UnreadableError("poses: expected ascending slots, got others")
     if sum(people) > MAX_BYTES:
         raise UnreadableError("poses: expected fewer people, got more than a message holds")
 
@@ -339,7 +339,7 @@ def _name(value: Any) -> str:
 
 def _count(value: Any, most: int) -> int:
     if type(value) is not int or not 0 <= value < most:
-        raise UnreadableError(f"poses: expected a number from 0 on, got {str(value)[:40]}")
+        raise UnreadableError(f"poses: expected a number of at least 0, got {str(value)[:40]}")
     return value
 
 

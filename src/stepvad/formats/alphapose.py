@@ -155,7 +155,7 @@ def _key(track: Track) -> str:
     """The person's key; readers accept only non-negative integers."""
     if track.id < 0:
         raise DataError(
-            f"track {track.id}: expected a track id from 0 up, got {track.id}",
+            f"track {track.id}: expected a track id of at least 0, got {track.id}",
             hint="renumber the tracks, or write Parquet",
         )
     return str(track.id)

@@ -54,7 +54,7 @@ def _pose(at: int, result: object) -> tuple[int, int, object]:
     track_id = whole_number(result[key])
     if track_id is None:
         raise DataError(
-            f"result {at}: expected a whole number from 0 up as {key}, got {shown(result[key])}",
+            f"result {at}: expected a whole number, 0 or more, as {key}, got {shown(result[key])}",
             hint="leave out poses that the tracker did not assign",
         )
     frame = _frame(result.get("image_id"))

@@ -47,7 +47,7 @@ def read_openpose(directory: Path, *, fps: float | None) -> Clip:
         if frame in found:
             raise DataError(
                 f"{path}: expected one file for frame {frame}, got another",
-                hint="give each video a directory of its own",
+                hint="give each video its own directory",
             )
         limits.check_frames(frame + 1, len(found))
         found[frame] = _parsed(interop.from_openpose, jsonfile.load(path), str(path))

@@ -47,11 +47,11 @@ def parse(data: bytes) -> object:
     except json.JSONDecodeError as error:
         raise DataError(
             f"expected JSON, got: {error.msg}, line {error.lineno} column {error.colno}",
-            hint="the file may be cut off; write or copy it again",
+            hint="the file may be truncated; write or copy it again",
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"expected JSON of usual size, got: {error}",
+            f"expected JSON of a normal size, got: {error}",
             hint="this is not a pose file",
         ) from error
 

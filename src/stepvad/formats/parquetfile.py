@@ -181,7 +181,7 @@ def as_data_errors(expected: str, *, feature: str, extra: str) -> Iterator[None]
         reason = str(error).partition("\n")[0]
         raise DataError(
             f"expected {expected}, got: {reason}",
-            hint="check the path; if the file is cut off or damaged, write or copy it again",
+            hint="check the path; if the file is truncated or damaged, write or copy it again",
         ) from error
 
 
@@ -292,7 +292,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if not byte & 0x80:
             return value, at
-    raise ValueError("a number without end")
+    raise ValueError("a number that does not end")
 
 
 def _within(data: bytes, at: int) -> int:

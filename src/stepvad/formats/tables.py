@@ -93,7 +93,7 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     if len(widths) != 1 or len({*names}) != len(names):
         raise DataError(
             "expected scores of distinct clips by one model, got clips "
-            f"{', '.join(names[:5]) or 'none'} and {len(widths)} numbers of noise scales",
+            f"{', '.join(names[:5]) or 'none'} and {len(widths)} different numbers of noise scales",
             hint="write one table per model, and rename clips that share a name",
         )
     (L,) = widths

@@ -124,7 +124,7 @@ class CameraEvents:
             raise DataError(
                 f"camera {self.profile.camera}: expected the event {self.open.id} to be over, "
                 "got a new connection",
-                hint="end the one before it first",
+                hint="end that event first",
             )
         self.epoch = self._next_epoch()
         self._wall0 = wall0

@@ -52,7 +52,7 @@ class Rules:
             raise ConfigError(f"release: expected more than 0 and at most 1, got {self.release}")
         for name, value in (("min_s", self.min_s), ("gap_s", self.gap_s)):
             if not (np.isfinite(value) and value >= 0):
-                raise ConfigError(f"{name}: expected seconds from 0 on, got {value}")
+                raise ConfigError(f"{name}: expected at least 0 seconds, got {value}")
         if not 0 <= self.max_interpolated <= 1:
             raise ConfigError(
                 f"max_interpolated: expected a share from 0 to 1, got {self.max_interpolated}"

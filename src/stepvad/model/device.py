@@ -20,7 +20,7 @@ def torch_device(name: str) -> torch.device:
         there = ", ".join(["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))])
         raise ConfigError(
             f"device: expected one that torch can compute on here ({there}), got {name!r}",
-            hint="install a torch build and a driver for that device, or take the device cpu",
+            hint="install a torch build and a driver for that device, or use the device cpu",
         )
     return device
 

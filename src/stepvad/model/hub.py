@@ -63,5 +63,5 @@ def _downloaded(wanted: HubAddress) -> Path:
         reason = str(error).strip().splitlines()[0]
         raise ModelFileError(
             f"{wanted.repository}: expected {wanted.file} on the Hub, got: {reason}",
-            hint="check the address and the connection; HF_TOKEN opens private models",
+            hint="check the address and the connection; set HF_TOKEN for private models",
         ) from error

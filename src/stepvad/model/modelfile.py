@@ -176,7 +176,7 @@ def whole(path: Path, meta: Mapping[str, object]) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, StepvadError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise ModelFileError(
-            f"{path}: expected a whole stepvad model, but {reason}",
+            f"{path}: expected a complete stepvad model, but {reason}",
             hint="fit it again or copy the file again",
         ) from error
 
@@ -200,11 +200,12 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str
         ) from error
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFileError(
-            f"{path}: expected a .safetensors file written by stepvad, got another or a cut one",
+            f"{path}: expected a .safetensors file written by stepvad, got another one, or part "
+            "of one",
             hint="fit a model with: stepvad fit POSES -o model.safetensors",
         ) from error
     if not isinstance(meta, dict):
-        raise ModelFileError(f"{path}: expected a stepvad model, got other metadata")
+        raise ModelFileError(f"{path}: expected a stepvad model, got different metadata")
     return tensors, meta, hashlib.sha256(raw).hexdigest()
 
 

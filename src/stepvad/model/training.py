@@ -261,7 +261,7 @@ def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
         _restore(state, {name: torch.from_numpy(value) for name, value in tensors.items()}, meta)
     except (KeyError, RuntimeError, TypeError, ValueError, DataError) as error:
         raise ModelFileError(
-            f"{path}: expected a whole checkpoint, got one with parts missing or changed",
+            f"{path}: expected a complete checkpoint, got one with parts missing or changed",
             hint="start over",
         ) from error
 

@@ -81,7 +81,7 @@ def recording_address(url: str) -> str:
     if not sound or urlsplit(url).netloc != parts.netloc:
         raise ValueError(
             "expected http:// or https:// and a fixed host, got another address | "
-            "names in braces belong into the path or the query"
+            "names in braces belong in the path or the query"
         )
     if has_secret(bare):
         raise ValueError(

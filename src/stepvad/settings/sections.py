@@ -98,19 +98,19 @@ class CameraSettings(Section):
     zone_hours: dict[str, Hours] = Field(
         default_factory=dict,
         description="Hours in which people in a zone raise events, within the hours of the camera; "
-        "[] means never. A zone without an entry: always.",
+        "[] means never. A zone without an entry raises them at any time.",
     )
     loop: bool = Field(False, description="Play a file in a loop.")
     record: bool = Field(False, description="Record poses, to fit and calibrate on them.")
     draw_place: bool = Field(
         False,
         description="Keep one drawing of the edges in the picture, made when nobody is in view, to "
-        "show behind the skeletons. It is the only thing made of pixels that is kept.",
+        "show behind the skeletons. Nothing else made of pixels is kept.",
     )
     recorder: RecordingAddress | None = Field(
         None,
         description="Address of an event's clip in a video recorder, such as "
-        "http://frigate:5000/api/{camera}/start/{start}/end/{end}/clip.mp4; {id} too.",
+        "http://frigate:5000/api/{camera}/start/{start}/end/{end}/clip.mp4; {id} works, too.",
     )
 
     @property

@@ -39,7 +39,7 @@ def parse(text: str) -> dict[str, object]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise tomllib.TOMLDecodeError("Too many values in values") from None
+        raise tomllib.TOMLDecodeError("Values nested too deeply") from None
 
 
 def _too_deep(text: str) -> str:

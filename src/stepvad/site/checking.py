@@ -33,7 +33,7 @@ def check(settings: SiteSettings) -> Iterator[str]:
         rules = model.rules_of(camera)
         Stream(model.detector, fps=camera.rate)
         _try(camera)
-        yield f"ok: camera {camera.name}: alerts above a score of {rules.threshold:.3g}"
+        yield f"ok: camera {camera.name}: alerts at scores of {rules.threshold:.3g} or more"
         yield from _rate(camera, model)
         yield from _link(camera)
     if any(camera.has_pictures for camera in settings.cameras):

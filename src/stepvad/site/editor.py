@@ -91,7 +91,9 @@ class SettingsEditor:
 @contextmanager
 def _alone(lock: threading.Lock, words: str) -> Iterator[None]:
     if not lock.acquire(blocking=False):
-        raise BusyError(f"expected one at a time, got a second: {words}", hint="wait for its end")
+        raise BusyError(
+            f"expected one at a time, got a second: {words}", hint="wait until it has finished"
+        )
     try:
         yield
     finally:

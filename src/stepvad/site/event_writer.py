@@ -164,7 +164,7 @@ class EventWriter:
         """Report a failed write and free space if the disk is full; never raises."""
         waiting = len(self._changes)
         if not self._backoff.failures:
-            self._failures.log("an event could not be stored, it is tried again", error)
+            self._failures.log("an event could not be stored, retrying", error)
         elif waiting % ALARM == 0:
             logger.error("%d changes of events wait for the disk", waiting)
         self._status.sink("store", waiting, self._backoff.failures + 1, _words(error))

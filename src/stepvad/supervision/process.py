@@ -137,7 +137,7 @@ class ChildProcess:
                 socket.send_fds(line, [WITH_FDS], fds)
 
     def kill(self) -> None:
-        """Kill it without notice, and wait for its end."""
+        """Kill it without notice, and wait until it has ended."""
         self.process.kill()
         self.stop()
 

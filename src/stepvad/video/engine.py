@@ -97,7 +97,7 @@ def _precision(
         raise ConfigError(
             "precision: expected OpenVINO on a processor that supports bfloat16, "
             f"got {library} on {device if device != 'cpu' else 'this processor'}",
-            hint="take 'auto' or 'float32'",
+            hint="use 'auto' or 'float32'",
         )
     return "bfloat16" if multiplies and precision != "float32" else "float32"
 
@@ -108,7 +108,7 @@ def _check_device(library: str, device: PoseDevice) -> None:
         if device != "openvino-gpu":
             raise ConfigError(
                 f"device: expected cpu or openvino-gpu for openvino, got {device}",
-                hint="take the engine onnxruntime or auto",
+                hint="use the engine onnxruntime or auto",
             )
         found = [str(name) for name in import_openvino().Core().available_devices]
         there = any(name.partition(".")[0] == "GPU" for name in found)
@@ -118,5 +118,5 @@ def _check_device(library: str, device: PoseDevice) -> None:
     if not there:
         raise ConfigError(
             f"device: expected {device} to be available to {library}, got {', '.join(found)} only",
-            hint=f"install {PACKAGES[device]}, or take the device cpu",
+            hint=f"install {PACKAGES[device]}, or use the device cpu",
         )

@@ -209,7 +209,7 @@ def _fetch(card: ModelCard, kept: Path) -> None:
     if not card.url:
         raise ModelFileError(
             f"{card.name}: expected the file {kept}, got none, and nobody publishes it",
-            hint="give the path of the ONNX file in place of its name, or put it there",
+            hint="give the path of the ONNX file instead of its name, or put it there",
         )
     log.info("fetching %s (licence %s) from %s", card.name, card.licence, card.url)
     content = _onnx_in(card, _download(card, kept))

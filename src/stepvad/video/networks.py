@@ -75,7 +75,7 @@ class ImageNetwork:
         raise ModelFileError(
             f"{self.path}: expected a detector (YOLOX, RTMDet) or a pose network (MoveNet, "
             f"SimCC), got the outputs {', '.join(names)}",
-            hint="give one of these as an ONNX file, its outputs named as they were published",
+            hint="give one of these as an ONNX file, with its outputs named as published",
         )
 
     def expect(self, *kinds: NetworkKind, role: str) -> None:

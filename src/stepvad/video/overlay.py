@@ -210,7 +210,7 @@ def pictures(
             return
     raise DataError(
         f"{video.path}: expected a frame {last}, got {number + 1} frames that decode",
-        hint="give the video that the poses are of, or choose earlier frames",
+        hint="give the video that the poses came from, or choose earlier frames",
     )
 
 
@@ -241,7 +241,7 @@ def check_size(size: PixelSize, where: str) -> PixelSize:
         raise DataError(
             f"{where}: expected a picture of {SMALLEST_SIDE}x16 to {LARGEST_SIDE}x{LARGEST_SIDE}, "
             f"got {size[0]}x{size[1]}",
-            hint="give the size of the video the poses are of",
+            hint="give the size of the video that the poses came from",
         )
     return size
 
@@ -252,7 +252,7 @@ def check_video(clip: Clip, video: Footage, size: PixelSize) -> None:
         raise DataError(
             f"{video.path}: expected the {clip.n_frames} frames that clip {clip.name} has, "
             f"got {video.n_frames}",
-            hint="give the video that the poses are of",
+            hint="give the video that the poses came from",
         )
     sure = [track.keypoints[track.confidence >= LEAST_CONFIDENCE] for track in clip.tracks]
     outside = sum(int(((joints < 0) | (joints > size)).any(axis=1).sum()) for joints in sure)
@@ -261,7 +261,7 @@ def check_video(clip: Clip, video: Footage, size: PixelSize) -> None:
         raise DataError(
             f"{video.path}: expected a video that holds the joints of clip {clip.name}, which go "
             f"to ({right:.0f}, {bottom:.0f}), got {size[0]}x{size[1]} pixels",
-            hint="give the video that the poses are of, in the size they were taken in",
+            hint="give the video that the poses came from, at its original size",
         )
 
 

@@ -79,7 +79,7 @@ class PictureFolder:
         if counts.skipped and not counts.decoded:
             raise DataError(
                 f"{self.path}: expected pictures, got {counts.skipped} that are {UNDECODED}",
-                hint="open one of them to see whether it is whole",
+                hint="open one of them to see whether it is intact",
             )
 
 

@@ -80,7 +80,7 @@ def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
         ("clips__monday__frames", "500:100", "A below B"),
         ("clips__monday__frames", "-1", "A:B"),
         ("clips__monday__speed", 1000, "a speed from 1 to 100, got 1000"),
-        ("clips__tuesday__speed", 2, "of a video, got them of poses"),
+        ("clips__tuesday__speed", 2, "expected a video for frames, speed and backwards, got poses"),
         ("clips__../x", {"video": "x.mp4"}, "expected a name of letters"),
         ("folds__all__fit", [], "expected clips to fit, got none"),
         ("folds__all__fit", ["sunday"], "'sunday' which the set does not have"),

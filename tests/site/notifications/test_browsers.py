@@ -77,7 +77,7 @@ def test_ended_subscriptions_are_removed_and_failures_tried_again_for_those_only
             subscribe(subscriptions, f"{service.address}/{path}")
         service.statuses = {"/gone": 410, "/lost": 404, "/busy": 503, "/odd": 413}
         target = BrowserTarget(subscriptions)
-        with pytest.raises(DeliveryError, match="1 push services that do not take it: localhost"):
+        with pytest.raises(DeliveryError, match="1 push services that refused it: localhost"):
             target.send(NOTICE)
         left = [one.endpoint.rpartition("/")[2] for one in subscriptions.all()]
         assert left == ["fine", "busy", "odd"]

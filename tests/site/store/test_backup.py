@@ -90,5 +90,5 @@ def test_a_damaged_store_is_a_sentence_with_a_remedy(store: Store) -> None:
 
 
 def test_a_backup_onto_the_store_itself_is_refused(store: Store) -> None:
-    with pytest.raises(DataError, match="another place"):
+    with pytest.raises(DataError, match="a file other than the store itself"):
         store.backup(store.path)

@@ -58,7 +58,7 @@ class FootageClip:
             raise DataError(f"{what}: expected a speed from 1 to {MAX_SPEED}, got {self.speed}")
         if not self.is_video and self.is_piece:
             raise DataError(
-                f"{what}: expected frames, speed and backwards of a video, got them of poses",
+                f"{what}: expected a video for frames, speed and backwards, got poses",
                 hint="name the video, or leave them out",
             )
         for begin, end in self.events if self.events != "whole" else ():

@@ -142,8 +142,8 @@ class StreamArrangement:
         for words in map(str, found):
             if words not in self._warned:
                 logger.warning(
-                    "%s: the settings differ from the broker, which stays as it is; "
-                    "correct them, or run stepvad fleet setup as a user who may",
+                    "%s: the settings differ from the broker, which was not changed; "
+                    "correct them, or run stepvad fleet setup as a user who may change it",
                     words,
                 )
                 self._warned.add(words)

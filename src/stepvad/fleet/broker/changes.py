@@ -115,7 +115,7 @@ def check_possible(found: list[Change]) -> None:
         if one.setting == "prefix":
             raise ConfigError(
                 f"bus.prefix: expected that of the stream {one.stream}, {one.has}, got {one.wants}",
-                hint="an account of the broker holds one fleet: take its prefix or another account",
+                hint="an account of the broker holds one fleet: use its prefix, or another account",
             )
         if one.setting == "storage":
             raise ConfigError(

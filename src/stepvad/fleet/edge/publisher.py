@@ -180,5 +180,5 @@ class Publisher:
         self.failures += 1
         if not self.last_error:
             why = "refuses poses" if isinstance(error, LimitError) else "is unreachable"
-            logger.warning("the broker %s, they are buffered: %s", why, error)
+            logger.warning("the broker %s; poses are buffered: %s", why, error)
         self.last_error = str(error)

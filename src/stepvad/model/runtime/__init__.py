@@ -111,7 +111,7 @@ def _on_device(runtime: Runtime, width: int, device: str) -> Engine:
     if runtime not in ("auto", "fastest"):
         raise ConfigError(
             f"runtime: expected torch for the device {device}, got {runtime!r}",
-            hint="take 'auto', or the device cpu",
+            hint="use 'auto', or the device cpu",
         )
     wide = runtime == "fastest" and width >= REDUCED_FROM
     return "torch-bfloat16" if wide and _has_bfloat16("torch", device) else "torch"
@@ -185,7 +185,7 @@ def _blocks(folded: Folded, engine: Engine, threads: int) -> Blocks:
         raise ConfigError(
             f"runtime: expected a model with the ranges of its activations for {engine!r}, "
             "got an older one",
-            hint="fit it again, or take another runtime",
+            hint="fit it again, or use another runtime",
         )
     match engine:
         case "numpy":

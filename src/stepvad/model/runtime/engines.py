@@ -63,7 +63,7 @@ def onnxruntime_graph(
     if provider not in session.get_providers():  # it falls back to the processor
         raise ConfigError(
             f"device: expected ONNX Runtime to load {provider}, got the processor only",
-            hint="install the libraries of the device, or take the device cpu",
+            hint="install the libraries of the device, or use the device cpu",
         )
     names = [value.name for value in session.get_inputs()]
     return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))

@@ -56,7 +56,7 @@ class Round:
         return time.monotonic() - self.began > ROUND_S[self.kind]
 
     def kill(self) -> None:
-        """Kill it and wait for its end."""
+        """Kill it and wait until it has ended."""
         self.process.kill()
         self.process.wait()
 

@@ -86,7 +86,7 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
     if not fitted.poses:
         raise DataError(
             f"{settings.data}: expected recorded poses to learn from, got none",
-            hint="people must be in view, and not in alerts alone",
+            hint="people must be in view, and not only during alerts",
         )
     config = config_for(settings, fitted.poses)
     normal = [at_rate(clip, config) for clip in judged.marked("normal")]

@@ -106,7 +106,7 @@ class BrowserTarget:
         if counted.failed:
             raise DeliveryError(
                 f"browsers: expected {len(waiting)} to get a message, got {counted.failed} push "
-                f"services that do not take it: {counted.reason}",
+                f"services that refused it: {counted.reason}",
                 hint="check that this machine can reach the internet",
             )
         self._sending = None

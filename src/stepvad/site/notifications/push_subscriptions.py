@@ -116,7 +116,7 @@ class PushSubscriptions:
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{self._key_file}: expected a private key, got: {str(error)[:80]}",
-                hint="delete the file: a new one is made, and every browser must ask again",
+                hint="delete the file: a new one is made, and every browser must subscribe again",
             ) from None
 
     def all(self) -> list[PushSubscription]:

@@ -118,7 +118,7 @@ class Webhook:
         problem = f"{self._place}: expected 2xx, got {status}"
         match verdict(status):
             case "refuse":
-                raise RefusedError(problem, hint="the receiver takes no message like this one")
+                raise RefusedError(problem, hint="the receiver refuses messages like this one")
             case "retry for a day":
                 hint = "check the address and the receiver"
                 if 300 <= status < 400:

@@ -13,7 +13,7 @@ def back_up(database: Database, path: Path) -> None:
     """Write a consistent snapshot atomically while the site keeps running."""
     if path.exists() and any(path.samefile(file) for file in database.files()):
         raise DataError(
-            f"{path}: expected another place than the store itself, got its own file",
+            f"{path}: expected a file other than the store itself, got the store",
             hint="write the backup to another disk",
         )
     with replacing(path, DataError) as temporary:

@@ -99,7 +99,7 @@ class Database:
             return
         if not self.path.exists() or not self.path.stat().st_size:
             raise StoreError(  # SQLite would create an empty one
-                f"{self.path}: expected the event store of before, got no file",
+                f"{self.path}: expected the event store that was there before, got no file",
                 hint="mount its disk again; events wait in memory until then",
             )
         writer = _connect(self.path)

@@ -93,17 +93,17 @@ def _check(staged: Path, path: Path) -> None:
         header = file.read(32)
     pages, page = int.from_bytes(header[28:32]), int.from_bytes(header[16:18])
     if staged.stat().st_size < pages * (1 << 16 if page == 1 else page):
-        raise DataError(f"{path}: expected a whole backup, got one that is cut", hint=_HINT)
+        raise DataError(f"{path}: expected a complete backup, got a truncated one", hint=_HINT)
     try:
         with closing(sqlite3.connect(staged, isolation_level=None)) as connection:
             version = identify(connection, path, "a backup of an event store")
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             if found != ["ok"]:
-                raise DataError(f"{path}: expected a whole backup, got: {found[0]}", hint=_HINT)
+                raise DataError(f"{path}: expected a complete backup, got: {found[0]}", hint=_HINT)
             _check_tables(connection, version, path)
             _check_rows(connection, path)
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: expected a whole backup, got: {error}", hint=_HINT) from error
+        raise DataError(f"{path}: expected a complete backup, got: {error}", hint=_HINT) from error
 
 
 def _check_tables(connection: sqlite3.Connection, version: int, path: Path) -> None:
@@ -114,7 +114,7 @@ def _check_tables(connection: sqlite3.Connection, version: int, path: Path) -> N
     for name, columns in expected.items():
         if found.get(name) != columns:
             raise DataError(
-                f"{path}: expected a whole backup, got another table {name} than version "
+                f"{path}: expected a complete backup, got another table {name} than version "
                 f"{version} has",
                 hint=_HINT,
             )
@@ -130,14 +130,14 @@ def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
             Record.from_json(json.loads(body))
         except (ValueError, TypeError, RecursionError, DataError) as error:
             raise DataError(
-                f"{path}: expected a whole backup, got an event {id} that cannot be read: {error}",
+                f"{path}: expected a complete backup, got event {id} that is unreadable: {error}",
                 hint=_HINT,
             ) from error
     for table in ("outbox", "dead_letters", "explanations"):
         broken = f"SELECT 1 FROM {table} WHERE NOT coalesce(json_valid(body), 0) LIMIT 1"  # noqa: S608  one of three tables
         if connection.execute(broken).fetchone():
             raise DataError(
-                f"{path}: expected a whole backup, got broken JSON among its {table}", hint=_HINT
+                f"{path}: expected a complete backup, got broken JSON among its {table}", hint=_HINT
             )
     for table in ("epochs", "outbox", "dead_letters", "explanations"):
         for _ in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608  one of four tables
