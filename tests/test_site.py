@@ -24,9 +24,14 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
     pytest.mark.skipif(MKDOCS is None, reason="needs mkdocs: scripts/setup --docs"),
 ]
-SHOWN = ("", "start/falls-at-home", "guides/watch-cameras", "concepts/explanations", "start/faq",
+PAGES = sorted(
+    page.relative_to(ROOT / "docs").with_suffix("").as_posix().removesuffix("index")
+    for page in (ROOT / "docs").rglob("*.md")
+)
+KINDS = ("", "start/falls-at-home", "guides/watch-cameras", "concepts/explanations", "start/faq",
          "reference/api", "reference/cli", "benchmarks/what-holds")  # fmt: skip
-"""Pages of every kind."""
+"""A page of every kind. These are also shown wide and light; all pages would take five minutes."""
+VIEWS = [(name, 390, "dark") for name in PAGES] + [(name, 1280, "light") for name in KINDS]
 REFUSED = """
     [...document.querySelectorAll(".katex annotation")].map((one) => one.textContent)
     .filter((tex) => {
@@ -56,28 +61,45 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield page
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-@pytest.mark.parametrize("name", SHOWN)
-def test_axe_finds_nothing_serious(
+@pytest.mark.parametrize(("name", "width", "scheme"), VIEWS)
+def test_a_page_reads_well_and_asks_no_other_server(
     chromium: Page, built: Path, name: str, width: int, scheme: str
 ) -> None:
+    chromium.requests.clear()
     chromium.open(built / name / "index.html", width=width, scheme=scheme)
     assert violations(chromium) == []
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_a_page_asks_no_other_server(chromium: Page, built: Path, name: str) -> None:
-    chromium.requests.clear()
-    chromium.open(built / name / "index.html", width=1280)
-    chromium.run("new Promise((done) => setTimeout(done, 500))", wait=True)
+    assert chromium.run("document.scrollingElement.scrollWidth") <= width
     assert len(chromium.requests) > 3
     assert [url for url in chromium.requests if not url.startswith(("file:", "data:"))] == []
 
 
-@pytest.mark.parametrize("name", SHOWN)
-def test_a_phone_scrolls_down_only(chromium: Page, built: Path, name: str) -> None:
-    chromium.open(built / name / "index.html", width=390)
-    assert chromium.run("document.documentElement.scrollWidth") <= 390
+def test_a_phone_lists_the_sections_above_a_page(chromium: Page, built: Path) -> None:
+    listed = "document.querySelector('.on-this-page').checkVisibility()"
+    chromium.open(built / "reference" / "cli" / "index.html", width=1280)
+    assert not chromium.run(listed)
+    chromium.open(built / "reference" / "cli" / "index.html", width=390)
+    assert chromium.run(listed)
+    assert chromium.run("[...document.querySelectorAll('.on-this-page a')]"
+                        ".every((a) => document.getElementById(a.hash.slice(1)))")  # fmt: skip
+
+
+def test_cells_of_tables_have_room(chromium: Page, built: Path) -> None:
+    tallest = "Math.max(...[...document.querySelectorAll('td')].map((cell) => cell.clientHeight))"
+    for name in ("reference/settings", "benchmarks/what-holds"):
+        chromium.open(built / name / "index.html", width=390)
+        assert (name, chromium.run(tallest) < 300) == (name, True)
+    chromium.open(built / "paper-map" / "index.html", width=1280)
+    assert chromium.run("[...document.querySelectorAll('.md-typeset__scrollwrap')]"
+                        ".every((table) => table.scrollWidth <= table.clientWidth)")  # fmt: skip
+
+
+def test_the_demo_is_on_the_first_screen(chromium: Page, built: Path) -> None:
+    for width, height in ((1280, 720), (390, 844)):
+        chromium.open(built / "index.html", width=width, height=height)
+        for part in (".hero h1", ".hero picture img", ".hero code"):
+            assert chromium.run(
+                f"document.querySelector({part!r}).getBoundingClientRect().bottom < innerHeight"
+            ), (part, width)
 
 
 def test_equations_are_set(chromium: Page, built: Path) -> None:
