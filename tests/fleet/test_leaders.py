@@ -97,7 +97,7 @@ async def cure(five: list[Broker]) -> None:
         for one in five[3:]:
             stop(one)
         await soon(lambda: _is(bus, {POSES}))
-        await bus.setup()  # changes nothing: the stream is there
+        await until_led(bus.setup)  # changes nothing: the stream is there
         with pytest.raises(UnavailableError, match=f"got none for {POSES};"):
             await check_led(bus)
         with pytest.raises(UnavailableError):
@@ -105,7 +105,7 @@ async def cure(five: list[Broker]) -> None:
         await delete(bus, POSES)
         await until_led(bus.setup, 60 * SLOWER)
         await until_led(lambda: check_led(bus), 60 * SLOWER)
-        assert await peers(bus, POSES) == {one.name for one in five[:3]}
+        assert await until_led(lambda: peers(bus, POSES)) == {one.name for one in five[:3]}
 
 
 async def _is(bus: NatsBus, wanted: set[str]) -> bool:
