@@ -66,9 +66,10 @@ def test_the_image_is_small_and_has_no_root() -> None:
     last = lines[lines.index(stages[-1]) :]
     assert "USER 10001:10001" in last
     assert any(line.startswith("HEALTHCHECK ") and "/healthz" in line for line in last)
-    assert "ARG EXTRAS=live,web,video,notify" in lines
-    assert any('--constraints requirements.lock ".[${EXTRAS}]"' in line for line in lines)
-    assert not any("torch" in line for line in lines if not line.startswith("#"))
+    assert "ARG EXTRAS=live,web,video,notify,train" in lines
+    makers = "--find-links https://download.pytorch.org/whl/cpu/torch/"
+    locks = "--constraints requirements.lock --constraints torch.lock"
+    assert any(f'{makers} {locks} ".[${{EXTRAS}}]"' in line for line in lines)
     for name in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
         for source in name.split():
             assert (ROOT / source).exists(), source

@@ -1,7 +1,8 @@
 """The compose files as shipped: their services as processes, with the files that they mount.
 
 There is no Docker in a test. Every path and host of a container is replaced by one of this machine,
-and nothing else: the settings, the command of the image and its health check are those that ship.
+and nothing else: the settings, the command of the image, its packages and its health check are
+those that ship.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
+from tests.images import python_of
 from tests.pages import ROOT
 from tests.video.servers import free_port
 
@@ -158,10 +160,11 @@ def test_a_site_starts_as_shipped_and_raises_an_event_over_its_broker(
     program, *words = command_of_the_image()
     assert program == "stepvad"
     words = [site.translated(word) for word in words]
+    python = python_of("stepvad", tmp_path / "image")
     config = str(broker.inside("/mosquitto/config/mosquitto.conf"))
     with (
         broker.running("mosquitto", "-c", config, "-v") as broker_log,
-        site.running(sys.executable, "-m", "stepvad", *words) as log,
+        site.running(str(python), "-m", "stepvad", *words) as log,
     ):
         wait(site.is_healthy, log)
         event = first_message("stepvad/events", ports[1883], broker_log)

@@ -19,6 +19,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
+from tests.images import extras as images_of_a_release
 from tests.pages import ROOT
 
 yaml = pytest.importorskip("yaml")
@@ -77,13 +78,13 @@ def test_workflows_try_every_python_that_the_package_names() -> None:
 
 
 def test_the_images_of_a_release_have_extras_that_exist() -> None:
-    jobs = yaml.safe_load((GITHUB / "workflows" / "release.yml").read_text())["jobs"]
-    images = {one["name"]: one["extras"] for one in jobs["images"]["strategy"]["matrix"]["include"]}
+    images = images_of_a_release()
     assert {*images} == {"stepvad", "stepvad-fleet"}
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text("utf-8")
     for extras in images.values():
         assert {*extras.split(",")} <= {*PYPROJECT["project"]["optional-dependencies"]}
         assert f"EXTRAS={extras}" in dockerfile
+    assert f"\nARG EXTRAS={images['stepvad']}\n" in dockerfile
     fleet = (ROOT / "deploy" / "fleet" / "compose.yaml").read_text("utf-8")
     assert {*re.findall(r'EXTRAS: "(.+)"', fleet)} == {images["stepvad-fleet"]}
 
@@ -140,7 +141,8 @@ def test_the_bill_of_materials_names_what_is_locked(tmp_path: Path) -> None:
     found = json.loads(target.read_text("utf-8"))
     assert found["bomFormat"] == "CycloneDX"
     named = {f"{one['name']}=={one['version']}" for one in found["components"]}
-    lock = (ROOT / "requirements.lock").read_text("utf-8")
+    names = ("requirements.lock", "torch.lock")
+    lock = "".join((ROOT / name).read_text("utf-8") for name in names)
     assert named == {*re.findall(r"^([\w.-]+==[^ ;\\]+)", lock, re.MULTILINE)}
 
 

@@ -1,4 +1,4 @@
-"""The gate itself: no answer is not success, and the lock file is that of pyproject.toml."""
+"""The gate itself: no answer is not success, and the lock files are those of pyproject.toml."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,11 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.requirements import wanted
+
 ROOT = Path(__file__).parent.parent
 REPORTS = ROOT / "tests" / "data"
-EXTRAS = ("parquet", "plots", "openvino", "ray", "video", "live", "web", "fleet", "archive")
-LOCK = (ROOT / "requirements.lock").read_text()
+LOCK = "".join((ROOT / name).read_text() for name in ("requirements.lock", "torch.lock"))
 
 
 def audit(*words: str, required: bool = False) -> tuple[int, str]:
@@ -96,7 +96,7 @@ def test_every_version_in_the_lock_is_looked_up(tmp_path: Path) -> None:
     with advisories(answer) as url:
         code, told = audit("-s", "osv", "--osv-url", url, f"--cache-dir={tmp_path}", required=True)
     assert (code, "no known vulnerability" in told) == (0, True), told
-    assert asked == set(re.findall(r"^[A-Za-z0-9._-]+==[^ ;\\]+", LOCK, re.MULTILINE))
+    assert asked == set(re.findall(r"^[A-Za-z0-9._-]+==[^ ;\\+]+", LOCK, re.MULTILINE))
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def locked() -> dict[str, list[Requirement]]:
 
 def test_the_lock_file_fits_what_pyproject_asks_for() -> None:
     pins = locked()
-    for name, versions in wanted("stepvad", EXTRAS).items():
+    for name, versions in wanted("stepvad", ("all", "ray")).items():
         assert name in pins, f"{name} is not in requirements.lock; run scripts/lock"
         for pin in pins[name]:
             (exact,) = pin.specifier
@@ -151,43 +151,12 @@ def test_the_lock_file_fits_what_pyproject_asks_for() -> None:
                 )
 
 
-def wanted(package: str, extras: tuple[str, ...]) -> dict[str, list[Requirement]]:
-    """All that a package needs here, and what that needs in turn."""
-    found: dict[str, list[Requirement]] = {}
-    seen: set[tuple[str, str]] = set()
-    to_do = [(package, extra) for extra in ("", *extras)]
-    while to_do:
-        name, extra = to_do.pop()
-        if (name, extra) in seen:
-            continue
-        seen.add((name, extra))
-        for text in _requires(name):
-            one = Requirement(text)
-            if one.marker is None or one.marker.evaluate({"extra": extra}):
-                needed = canonicalize_name(one.name)
-                if needed != "stepvad":
-                    found.setdefault(needed, []).append(one)
-                to_do += [(needed, more) for more in ("", *one.extras)]
-    return found
-
-
-def _requires(name: str) -> list[str]:
-    """Of stepvad as pyproject.toml says now, not as it was installed."""
-    if name != "stepvad":
-        return requires(name) or []
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    optional = project["optional-dependencies"].items()
-    return [
-        *project["dependencies"],
-        *(f'{one}; extra == "{extra}"' for extra, some in optional for one in some),
-    ]
-
-
-def test_every_pin_has_hashes_and_torch_has_none() -> None:
+def test_every_pin_has_hashes_and_torch_is_the_one_for_cpus() -> None:
     pieces = re.split(r"^(?=[A-Za-z0-9._-]+==)", LOCK, flags=re.MULTILINE)[1:]
     assert len(pieces) > 60
     assert all("--hash=sha256:" in piece for piece in pieces)
-    assert "torch" not in locked()
+    assert [str(pin) for pin in locked()["torch"]] == ["torch==2.13.0+cpu"]
+    assert not any(name.startswith(("nvidia", "cuda")) for name in locked())
 
 
 def test_what_bandit_leaves_out_ruff_looks_for() -> None:

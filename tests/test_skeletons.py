@@ -17,6 +17,7 @@ from stepvad.skeletons import (
     Skeleton,
     convert,
     give_back,
+    missing_joints,
     modelled,
     of_size,
     part_for,
@@ -119,6 +120,20 @@ def test_other_skeletons_are_not_converted(source: Skeleton, target: Skeleton) -
         f"got {source.name} (V = {source.V})"
     )
     assert error.value.hint == "score a model on the skeleton it was fitted on"
+    assert missing_joints(source, target)
+
+
+def test_the_joints_that_a_model_misses_are_those_without_which_nothing_is_converted() -> None:
+    assert missing_joints(COCO17, HALPE26)[:3] == ["head", "neck", "hip"]
+    assert missing_joints(STEP18, STEP18) == missing_joints(COCO17, STEP18) == []
+    for skeleton in (HALPE26, BODY25, WHOLEBODY133, MEDIAPIPE33):
+        assert missing_joints(skeleton, STEP18) == missing_joints(skeleton, COCO17) == []
+
+
+def test_the_joints_of_the_paper_are_the_same_by_another_name() -> None:
+    values = np.arange(34, dtype=np.float32).reshape(1, 17, 2)
+    mine = Skeleton("mine", STEP18.joints)
+    np.testing.assert_array_equal(convert(values, COCO17, mine), convert(values, COCO17, STEP18))
 
 
 def test_a_model_sees_coco_as_18_joints_and_any_other_skeleton_as_it_is() -> None:

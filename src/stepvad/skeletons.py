@@ -244,10 +244,22 @@ def part_for(source: Skeleton, target: Skeleton) -> Skeleton:
     """
     if _alike(source, target):
         return source
-    part = COCO17 if target.joints == STEP18.joints else target
+    part = _read_by(target)
     if part.joints == source.joints:  # the common case, without sets
         return source
     return part if {*part.joints} <= {*source.joints} else source
+
+
+def missing_joints(source: Skeleton, target: Skeleton) -> list[str]:
+    """Joints that `convert` needs and the source lacks; none if it can convert."""
+    if _alike(source, target):
+        return []
+    return [joint for joint in _read_by(target).joints if joint not in source.joints]
+
+
+def _read_by(target: Skeleton) -> Skeleton:
+    """The joints that a model computes its own from; the paper's neck comes from the shoulders."""
+    return COCO17 if target.joints == STEP18.joints else target
 
 
 def convert(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArray[Float]:
@@ -263,7 +275,7 @@ def convert(joints: NDArray[Float], source: Skeleton, target: Skeleton) -> NDArr
         joints = joints.take([source.joints.index(joint) for joint in part.joints], axis=1)
     if part.joints == target.joints:
         return joints
-    if (part, target) != (COCO17, STEP18):
+    if missing_joints(source, target):
         raise DataError(
             f"expected poses of skeleton {target.name} (V = {target.V}), "
             f"got {source.name} (V = {source.V})",

@@ -18,6 +18,7 @@ import pytest
 
 from tests.fleet.brokers import PROGRAM
 from tests.fleet.postgres import PostgresServer
+from tests.images import python_of
 from tests.pages import ROOT
 from tests.video.servers import free_port
 
@@ -55,6 +56,7 @@ class Machine:
 
     def __init__(self, fleet: Path) -> None:
         self.fleet = fleet
+        self.python = python_of("stepvad-fleet", fleet.parent / "image")
         self.client = {name: free_port() for name in BROKERS}
         self.cluster = {name: free_port() for name in BROKERS}
         self.monitor = {name: free_port() for name in BROKERS}

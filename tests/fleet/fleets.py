@@ -57,7 +57,13 @@ def script(
     """A clip as a camera of `site/camera` sends it, some frames in each message."""
     site, _, camera = name.partition("/")
     connection = wire.CameraConnection(
-        site=site, camera=camera, epoch=epoch, wall0=wall0, rate=rate, size=SIZE
+        site=site,
+        camera=camera,
+        epoch=epoch,
+        wall0=wall0,
+        rate=rate,
+        size=SIZE,
+        skeleton=clip.skeleton,
     )
     seen = [*clip.by_frame()]
     messages = []

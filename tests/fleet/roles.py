@@ -25,10 +25,11 @@ class Role:
         *more: str,
         inside: Sequence[str] = (),
         program: Sequence[str] = ("stepvad", "fleet"),
+        python: Path | str = sys.executable,
         **environment: str,
     ) -> None:
         """`inside`: words before the command, which run it on another host."""
-        command = [sys.executable, "-m", *program, verb, str(settings), *more]
+        command = [str(python), "-m", *program, verb, str(settings), *more]
         self._command = [*inside, *command]
         self._environment = os.environ | {"OMP_NUM_THREADS": "1"} | environment
         self.log = settings.parent / f"{verb}-{settings.stem}.log"

@@ -8,7 +8,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -55,7 +54,7 @@ def set_up(machine: Machine) -> None:
     """The service `setup`, which ends by itself."""
     _, environment = machine.role("setup", "admin.toml")
     shell, flags, script = services()["setup"]["entrypoint"]
-    script = script.replace("stepvad ", f"{sys.executable} -m stepvad ")
+    script = script.replace("stepvad ", f"{machine.python} -m stepvad ")
     done = subprocess.run(
         [shell, flags, script],
         env=os.environ | environment,
@@ -70,7 +69,9 @@ def set_up(machine: Machine) -> None:
 def started(stack: ExitStack, machine: Machine, service: str, settings: str, *words: str) -> Role:
     """A role that goes on."""
     path, environment = machine.role(service, settings)
-    return stack.enter_context(Role(words[0], path, *words[1:], **environment))
+    return stack.enter_context(
+        Role(words[0], path, *words[1:], python=machine.python, **environment)
+    )
 
 
 def logs(machine: Machine) -> str:

@@ -10,6 +10,7 @@ from stepvad.fleet.broker.batches import allow_batches
 from stepvad.fleet.broker.changes import Change
 from stepvad.fleet.broker.connection import connected_soon
 from stepvad.fleet.broker.elections import until_led
+from stepvad.fleet.broker.leadership import check_led
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.leases import VERSION, Lease
 from stepvad.fleet.settings import BusSettings, FleetSettings
@@ -26,6 +27,7 @@ async def set_up(settings: FleetSettings) -> list[str]:
         done += await enrol(bus, first.with_partitions(settings.bus.partitions))
         for one in settings.tenants:
             done += await enrol(bus, one.tenant)
+        await until_led(lambda: check_led(bus))
         return [str(one) for one in done]
 
 

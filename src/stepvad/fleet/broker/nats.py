@@ -251,7 +251,7 @@ class NatsBus:
 
     async def stream_size(self, stream: str) -> StreamSize:
         """How much a stream holds."""
-        state = (await self._stream_now(stream))["state"]
+        state = (await self.stream_facts(stream))["state"]
         return StreamSize(state["messages"], state["bytes"], state.get("num_subjects", 0))
 
     async def has_poses(self, stream: str, sequence: int, taken_at: float) -> bool:
@@ -265,12 +265,13 @@ class NatsBus:
 
     async def _poses_now(self, stream: str) -> dict[str, Any]:
         """Query a stream of poses and record its leader."""
-        facts = await self._stream_now(stream)
+        facts = await self.stream_facts(stream)
         group = facts.get("cluster", {})
         self.leaders[stream] = f"{group.get('leader')} {group.get('leader_since')}"
         return facts
 
-    async def _stream_now(self, stream: str) -> dict[str, Any]:
+    async def stream_facts(self, stream: str) -> dict[str, Any]:
+        """What the broker tells of a stream."""
         with answers():
             answer = await self.client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=TIMEOUT_S)
         facts: dict[str, Any] = json.loads(answer.data)

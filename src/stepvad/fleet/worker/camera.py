@@ -10,7 +10,7 @@ from stepvad.fleet.worker.checkpoint import CameraState
 from stepvad.fleet.worker.reorder import Reorder
 from stepvad.incidents.camera_events import CameraEvents, CameraProfile
 from stepvad.incidents.record import Record
-from stepvad.skeletons import modelled
+from stepvad.skeletons import missing_joints
 from stepvad.windows import Sampling
 
 PAST = 8
@@ -92,8 +92,11 @@ class FleetCamera:
                 f"poses: expected those of {self.name}, got some of {connection.name}"
             )
         given, target = connection.skeleton, self.profile.detector.skeleton
-        if given.joints != target.joints and modelled(given) != target:
-            raise UnreadableError(f"poses: expected {target.name}, got {given.name}")
+        if missing := missing_joints(given, target):
+            raise UnreadableError(
+                f"poses: expected the joints of {target.name}, "
+                f"got {given.name} without {', '.join(missing[:3])}"
+            )
         if connection.epoch == self.epoch and connection.rate != self.profile.rate:
             raise UnreadableError(
                 f"poses: expected {self.profile.rate} frames a second, got {connection.rate}"

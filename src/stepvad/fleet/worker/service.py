@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from stepvad.errors import ConfigError
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_until
+from stepvad.fleet.broker.leadership import led
 from stepvad.fleet.broker.nats import NatsBus
 from stepvad.fleet.settings import FleetSettings
-from stepvad.fleet.tasks import rest
+from stepvad.fleet.tasks import end, rest
 from stepvad.fleet.tenants import partitions_of
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_S, LONGEST_S = 0.2, 5.0
 """First and longest back-off between attempts to create streams and buckets."""
+LOOK_S = 10.0
+"""Time between two looks at the leaders of the streams."""
 HUNG_S = 30.0
 """A worker without a round for this long reports itself unhealthy at /health."""
 
@@ -70,16 +73,25 @@ async def work(settings: FleetSettings) -> None:
     async with connected_until(settings.bus, name, stop) as bus:
         if bus is None:
             return
-        await set_up(bus, stop)
         worker = Worker(bus, settings, models, name, tracing)
         close = serve_metrics(worker, settings.worker.metrics)
-        logger.info("worker %s started", name)
+        watching = asyncio.create_task(watch_streams(bus, worker))
         try:
+            await set_up(bus, stop)
+            logger.info("worker %s started", name)
             await worker.run(stop)
         finally:
+            await end(watching)
             close()
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)
+
+
+async def watch_streams(bus: NatsBus, worker: Worker) -> None:
+    """Look which streams have a leader, until cancelled."""
+    while True:
+        worker.stats.led = await led(bus, worker.tenants.values())
+        await asyncio.sleep(LOOK_S)
 
 
 def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:

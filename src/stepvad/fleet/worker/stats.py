@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,8 @@ class WorkerStats:
     delay_s: float = 0.0
     latest: float = 0.0
     """Broker timestamp of the latest frame scored."""
+    led: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each stream had a leader at the last look."""
     round_at: float = field(default_factory=time.monotonic)
     """When the last round finished; rounds run several times a second even without frames."""
 
@@ -86,6 +88,7 @@ class WorkerMetrics:
         yield self._left_out()
         yield self._late_frames()
         yield from self._levels()
+        yield self._leaders()
         yield self._delays()
 
     def _totals(self) -> Iterator[Metric]:
@@ -144,6 +147,18 @@ class WorkerMetrics:
             ),
         ):
             yield GaugeMetricFamily(f"stepvad_fleet_{name}", words, value=value)
+
+    def _leaders(self) -> Metric:
+        from prometheus_client.core import GaugeMetricFamily
+
+        made = GaugeMetricFamily(
+            "stepvad_fleet_stream_led",
+            "1 if a stream has a leader, 0 if it has none or does not answer.",
+            labels=["stream"],
+        )
+        for stream, is_led in self.stats.led.items():
+            made.add_metric([stream], is_led)
+        return made
 
     def _delays(self) -> Metric:
         from prometheus_client.core import HistogramMetricFamily
