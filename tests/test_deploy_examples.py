@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import stepvad
 from stepvad.incidents.review import MarkMessage
 from stepvad.intake import demo
 from stepvad.settings import file as settings
@@ -65,7 +66,9 @@ def test_the_model_of_the_single_site_is_where_the_image_has_it() -> None:
     version = re.search(r"ARG BASE=python:(3\.\d+)-", image)
     assert version is not None
     packages = f"/opt/stepvad/lib/python{version[1]}/site-packages/"
-    assert str(site.model) == packages + str(demo.MODEL.relative_to(ROOT / "src"))
+    assert str(site.model) == packages + str(
+        demo.MODEL.relative_to(Path(stepvad.__file__).parents[1])
+    )
     assert "notify" in image.partition("ARG EXTRAS=")[2].partition("\n")[0].split(",")
 
 

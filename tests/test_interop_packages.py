@@ -3,9 +3,11 @@
 None of them is a dependency, and ultralytics, under the AGPL, must not become one. They run in an
 environment of their own, which leaves torch and OpenCV as they are:
 
-    python -m venv packages && packages/bin/pip install -e '.[dev]' supervision
-    packages/bin/pip install --no-deps rtmlib mediapipe ultralytics torchvision mmengine mmpose
-    packages/bin/pip install --no-deps pyod numba llvmlite
+    python -m venv packages && packages/bin/pip install --upgrade pip
+    packages/bin/pip install torch==2.13.0
+    packages/bin/pip install --group test -e '.[all]' supervision tqdm addict termcolor yapf
+    packages/bin/pip install --no-deps rtmlib mediapipe ultralytics torchvision
+    packages/bin/pip install --no-deps mmengine mmpose mmcv-lite pyod numba llvmlite
     packages/bin/pytest tests/test_interop_packages.py
 """
 

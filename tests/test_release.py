@@ -55,6 +55,19 @@ def test_options_in_workflows_are_options_of_the_command(line: str) -> None:
     assert {*re.findall(r"--[\w-]+", line)} <= {*re.findall(r"--[\w-]+", done.stdout)}
 
 
+def test_the_fast_suite_runs_in_another_environment(tmp_path: Path) -> None:
+    """As `scripts/versions --tests` runs it: what a program in the place of pytest is given."""
+    program = tmp_path / "pytest"
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    there = {"STEPVAD_PYTEST": str(program), "STEPVAD_TEST_PROCESSES": "1"}
+    command = [str(ROOT / "scripts" / "test"), "tests/windows"]
+    done = subprocess.run(command, env=os.environ | there, capture_output=True, text=True)
+    *_, mark, selection, last = done.stdout.splitlines()
+    assert (mark, selection, last) == ("-m", "not slow", "tests/windows")
+    assert done.stdout.startswith("-q\n-n\n1\n")
+
+
 def test_actions_are_pinned_by_commit() -> None:
     used = [step["uses"] for step in steps() if "uses" in step]
     assert len(used) > 10
@@ -118,9 +131,9 @@ def test_links_of_the_description_work_outside_the_repository(wheel: Path) -> No
 
 
 def test_the_tools_of_developers_are_no_extras() -> None:
-    assert {"dev", "docs"} == {*PYPROJECT["dependency-groups"]}
+    assert {"test", "dev", "docs"} == {*PYPROJECT["dependency-groups"]}
     optional = PYPROJECT["project"]["optional-dependencies"]
-    assert not {"dev", "docs"} & {*optional}
+    assert not {"test", "dev", "docs"} & {*optional}
     (everything,) = optional["all"]
     assert Requirement(everything).extras == {*optional} - {"all", "ray"}
 
@@ -174,7 +187,7 @@ def test_every_lower_bound_was_installed_and_used() -> None:
 
 
 def test_the_page_on_versions_shows_what_was_measured() -> None:
-    assert {(one["python"], one["versions"]) for one in versions()} <= {
+    assert {(one["python"], one["versions"]) for one in versions()} == {
         (python, which)
         for python in ("3.11", "3.12", "3.13")
         for which in ("lowest-direct", "highest")

@@ -125,7 +125,10 @@ def read_key(pem: bytes) -> EllipticCurvePrivateKey:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    key = load_pem_private_key(pem, None)
+    try:
+        key = load_pem_private_key(pem, None)
+    except ValueError:  # its words differ from version to version
+        raise ValueError("not a private key in PEM") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("not a key on P-256")
     return key
