@@ -310,5 +310,5 @@ def test_the_quick_start_writes_a_score_for_every_frame(quick_start: Path) -> No
     got = np.array([float(row["score"] or "nan") for row in rows])
     np.testing.assert_allclose(got, detector.score(clip).frames, rtol=1e-4)
     abnormal = np.flatnonzero(shanghaitech(quick_start / "people")[clip.name].abnormal)
-    assert f"in frames {abnormal[0]} to {abnormal[-1]} of the clip" in readme
+    assert f"in frames {abnormal[0]} to {abnormal[-1]}." in readme
     assert np.nanargmax(got) in abnormal
