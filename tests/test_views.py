@@ -68,6 +68,18 @@ def test_the_score_is_the_weighted_mean_of_the_views(
         np.testing.assert_array_equal(scores.E[windows.views[number].rows, number], expected)
 
 
+def test_a_new_place_counts_no_more_than_its_cap(several: Detector, footage: list[Clip]) -> None:
+    elsewhere = [replace(one, keypoints=one.keypoints + 10_000) for one in footage[0].tracks]
+    clip = replace(footage[0], tracks=tuple(elsewhere))
+    windows = cut(clip, several.config, several.skeleton)[0].windows(slice(None))
+    place, cap = windows.views[4], several.parts[4].config.cap
+    own = several.parts[4].score_windows(place.windows).A
+    uncapped = several.model.views[4].surprise(own, place.windows.ages(several.parts[4].config))
+    assert cap is not None
+    assert uncapped.min() > cap + 1
+    np.testing.assert_allclose(several.score_windows(windows).E[place.rows, 4], cap, rtol=1e-6)
+
+
 def test_a_stream_an_assembler_and_an_archive_score_as_the_clip(
     several: Detector, footage: list[Clip], tmp_path: Path
 ) -> None:

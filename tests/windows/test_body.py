@@ -14,7 +14,7 @@ from stepvad.errors import ConfigError
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, STEP18, convert
 from stepvad.windows import prepare
-from stepvad.windows.body import body_of, extent
+from stepvad.windows.body import SMALLEST, body_of, extent
 from stepvad.windows.noise import measure_noise, noise_at
 
 BODY = body_of(COCO17)
@@ -79,6 +79,14 @@ def test_poses_of_one_joint_or_none_are_finite() -> None:
     filled = fill(pose, found)
     np.testing.assert_array_equal(filled[0], pose[0])
     assert np.isfinite(filled).all()
+
+
+def test_a_joint_that_is_alone_gets_the_mean_body_around_it() -> None:
+    assert BODY is not None
+    found = np.zeros((1, 17), np.bool_)
+    found[0, 3] = True
+    around = fill(np.zeros((1, 17, 2), np.float32), found)[0] / SMALLEST
+    np.testing.assert_allclose(around, BODY.mean - BODY.mean[3], atol=1e-5)
 
 
 def test_both_skeletons_have_the_same_body_and_boxes_have_none(
