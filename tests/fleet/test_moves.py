@@ -135,6 +135,22 @@ def test_an_open_event_that_moved_away_is_not_ended_by_who_takes_the_old_shard_o
     assert successor.moving == old.moving
 
 
+def test_an_open_event_of_the_checkpoint_that_moves_away_is_not_ended(
+    models: FleetModels, batches: list[Batch]
+) -> None:
+    old, successor = shard_at(OLD, models), shard_at(OLD, models)
+    at = next(n for n in range(1, len(batches)) if _is_open(models, batches[:n]))
+    *sent, moved = sent_to(OLD, [*batches[:at], notice(batches[at - 1])])
+    step(old, sent)
+    told = [wire.encode_event(c.site, c.kind, c.before, c.after) for c in old.changes]
+    successor.restore(old.state(), 0.0)
+    successor.recalled.load(told, since=0, until=Position(), now=0.0)
+    step(successor, [moved])
+    successor.end_forgotten(FORGET_S, is_drained=False)
+    assert [left.camera for left in successor.moving] == ["s0/cam"]
+    assert successor.changes == []
+
+
 def test_an_open_event_that_moved_here_is_not_ended_by_who_takes_over_before_its_state_comes(
     models: FleetModels, batches: list[Batch]
 ) -> None:
