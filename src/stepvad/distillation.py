@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
+from stepvad.model.denormals import flushed
 from stepvad.model.energy import Energy
 from stepvad.model.folded import fold
 from stepvad.model.footage import BATCH, Footage
@@ -128,7 +129,8 @@ def learn(lessons: Lessons, student: Student, *, report: Report = silent) -> Det
     """Train a student on these lessons; several students can share them."""
     teacher = lessons.teacher
     config = student.config(teacher.config)
-    weights = to_numpy(_train(lessons, student, config, report).state_dict())
+    f = flushed(lambda report: _train(lessons, student, config, report), report)
+    weights = to_numpy(f.state_dict())
     model = Model(
         config=config,
         skeleton=teacher.skeleton,

@@ -101,6 +101,7 @@ def _fit_encoder(
     """An encoder whose latents are whitened over the windows it was trained on."""
     try:
         from stepvad.model import autoencoder
+        from stepvad.model.denormals import flushed
     except ImportError as error:
         raise MissingExtraError("fit", "train") from error
     if config.batch_size < 2:
@@ -114,8 +115,11 @@ def _fit_encoder(
             f"projection: expected more than K = {config.K} windows, got {n_windows}",
             hint="choose a smaller K or fit on more footage",
         )
-    encoder = autoencoder.train(
-        lambda rows: _numbered(parts, rows, D), n_windows, D, config, report, device
+    encoder = flushed(
+        lambda report: autoencoder.train(
+            lambda rows: _numbered(parts, rows, D), n_windows, D, config, report, device
+        ),
+        report,
     )
     if not config.whiten:
         return encoder

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 from stepvad.config import Compute, Config
 from stepvad.errors import DataError, ModelFileError, StepvadError
 from stepvad.model import dsm, gradient, modelfile
+from stepvad.model.denormals import flushed
 from stepvad.model.device import torch_device
 from stepvad.model.dsm import Gradient
 from stepvad.model.energy import Energy
@@ -112,8 +112,9 @@ def train(
 ) -> tuple[Weights, int]:
     """Return the averaged weights, at the end or at the best validation, and the epochs trained.
 
-    `validate` is called after every epoch; higher is better. `checkpoint` is written after every
-    epoch and every few minutes; a resumed run gives the same bytes as an uninterrupted one.
+    `report` is called by the thread that trains. `validate` is called after every epoch; higher is
+    better. `checkpoint` is written after every epoch and every few minutes; a resumed run gives the
+    same bytes as an uninterrupted one.
     """
     state = TrainingState.start(config, compute, data.n_steps(config))
     state.validated = validate is not None
@@ -125,8 +126,7 @@ def train(
             save_checkpoint(state, data, config, checkpoint.path)
 
     while state.step < data.n_steps(config) and not _out_of_patience(state, config):
-        with _denormals_as_zero():
-            run_epoch(state, data, config, report, save)
+        flushed(lambda report: run_epoch(state, data, config, report, save), report)
         if validate is not None:
             _keep_best(state, validate(to_numpy(state.ema.state_dict()), state.epoch))
         save()
@@ -178,10 +178,10 @@ def time_steps(n_windows: int, config: Config, compute: Compute) -> tuple[float,
     config = replace(config, batch_size=n_windows)
     state = TrainingState.start(config, compute, config.max_steps or 0)
     ends: list[float] = []
-    with _denormals_as_zero():
-        run_epoch(
-            state, data, replace(config, max_steps=None), lambda _: ends.append(time.perf_counter())
-        )
+    flushed(
+        lambda report: run_epoch(state, data, replace(config, max_steps=None), report),
+        lambda _: ends.append(time.perf_counter()),
+    )
     seconds = np.diff(ends)[WARM_STEPS - 1 :]
     return float(np.median(seconds)), to_numpy(state.ema.state_dict())
 
@@ -286,17 +286,6 @@ def _restore(state: TrainingState, torches: dict[str, Tensor], meta: modelfile.M
 def to_numpy(tensors: dict[str, Tensor]) -> dict[str, NDArray[Any]]:
     """Copies of tensors as arrays."""
     return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
-
-
-@contextmanager
-def _denormals_as_zero() -> Iterator[None]:
-    """Flush denormals, which trained networks produce and which halve the speed; undone on exit."""
-    before = bool(torch.tensor(1e-40) * 1 == 0)
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
 
 
 def _identity(state: TrainingState, data: TrainingSet, config: Config) -> dict[str, object]:
