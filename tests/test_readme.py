@@ -27,9 +27,10 @@ def test_the_readme_counts_the_claims_that_hold() -> None:
     verdicts = re.findall(r"\*\*(holds|in part|not seen|does not hold): ", page)
     hold, part = verdicts.count("holds"), verdicts.count("in part")
     assert hold + part == len(verdicts)  # none is not seen, or does not hold
+    against = page.count(", against it on ")
     words = (
-        f"Of {len(verdicts)} with intervals, {hold} hold on every data set tried and {part} on "
-        f"some; for {page.count(', against it on ')} of those, a data set shows the opposite"
+        f"Of {len(verdicts)} comparisons with intervals, {hold} hold on every data set tried and "
+        f"{part} on some; for {against} of those, a data set shows the opposite"
     )
     assert words in README.read_text("utf-8")
 
