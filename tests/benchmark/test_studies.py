@@ -108,8 +108,12 @@ def test_aggregations_and_noise_share_the_fits_of_one_method() -> None:
 
 
 def test_transfer_fits_elsewhere_and_on_all() -> None:
-    listed = cases("transfer", scope(Path("a"), Path("b")))
-    assert [case.experiments[0].fit_on for case in listed.values()] == [(), ("b",), ("a", "b")]
+    listed = cases("transfer", scope(Path("a"), Path("b.npz")))
+    assert {label: case.experiments[0].fit_on for label, case in listed.items()} == {
+        "fitted on a": (),
+        "fitted on b": ("b.npz",),
+        "fitted on all": ("a", "b.npz"),
+    }
 
 
 @pytest.mark.slow

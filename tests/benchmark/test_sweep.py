@@ -68,6 +68,15 @@ def test_the_runtime_of_a_place_computes_fit_and_scores_and_changes_little(
         np.testing.assert_allclose(one.scores.windows.A, other.scores.windows.A, atol=1e-3)
 
 
+def test_missing_validation_clips_are_refused_before_the_first_fit(
+    people: Path, tmp_path: Path
+) -> None:
+    place = SweepPlace(data=people, results=tmp_path / "results")
+    with pytest.raises(DataError, match="expected a data set with validation clips"):
+        sweep([Experiment(config=TINY), Experiment(config=TINY, anomalies=True)], place)
+    assert not place.results.exists()
+
+
 def sweep_here(experiments: list[Experiment], place: SweepPlace) -> list[runs.ExperimentRun]:
     """The same as `sweep`, in this process."""
     dataset = place.open()

@@ -142,7 +142,7 @@ def open_dataset(
     labels = _labels(root, layout, split)
     full = labels if split == "full" else _labels(root, layout, "full")
     person_sigma, frame_sigma, smoothing = SMOOTHING[layout]
-    name = root.resolve().name.removesuffix(humanrelated.PACKED)
+    name = dataset_name(root)
     dataset = Dataset(
         name=f"{name}, box tracks" if layout == "boxes" else name,
         train=train,
@@ -154,6 +154,11 @@ def open_dataset(
         smoothing=smoothing,
     )
     return replace(dataset, validation=_validation(root, layout, dataset))
+
+
+def dataset_name(root: Path) -> str:
+    """Name of the data set in a directory or a packed file."""
+    return root.resolve().name.removesuffix(humanrelated.PACKED)
 
 
 def of_clips(

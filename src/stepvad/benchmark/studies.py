@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stepvad.benchmark import intervals, protocol
 from stepvad.benchmark.comparison import VARIANTS, experiments
-from stepvad.benchmark.datasets import Dataset, Split
+from stepvad.benchmark.datasets import Dataset, Split, dataset_name
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.frames import FrameScores
 from stepvad.benchmark.intervals import Interval, Resampled, Spread
@@ -332,12 +332,13 @@ def projections(scope: Scope, _: Path) -> Iterator[StudyCase]:
 
 def transfer(scope: Scope, own: Path) -> Iterator[StudyCase]:
     """Fitted on this data set, on each of the others, and on all together."""
-    first = f"fitted on {own.name}"
+    first = f"fitted on {dataset_name(own)}"
     yield StudyCase(label=first, method="step", experiments=scope.of("step"))
-    others = [path for path in scope.data if path != own]
-    for fit_on in [*((path,) for path in others), *([scope.data] if others else [])]:
+    elsewhere = {f"fitted on {dataset_name(path)}": (path,) for path in scope.data if path != own}
+    if elsewhere:
+        elsewhere["fitted on all"] = scope.data
+    for label, fit_on in elsewhere.items():
         some = tuple(replace(one, fit_on=tuple(map(str, fit_on))) for one in scope.of("step"))
-        label = f"fitted on {' and '.join(path.name for path in fit_on)}"
         yield StudyCase(label=label, method="step", experiments=some, beside=first)
 
 

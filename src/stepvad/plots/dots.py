@@ -24,21 +24,22 @@ class Dot:
 
 
 def draw_dots(panels: Mapping[str, Sequence[Dot]], path: Path, xlabel: str) -> None:
-    """Write a PNG: a panel per data set, by title, with a row per case.
+    """Write a PNG: a panel per data set, by title, with a row per label in all of them.
 
-    The dashed line marks the first case, the baseline of the others.
+    The dashed line marks the first case of a panel, the baseline of the others.
     """
-    rows = max(len(dots) for dots in panels.values())
-    widest = max(len(dot.label) for dots in panels.values() for dot in dots)
-    figure = style.figure(PANEL_INCHES * len(panels) + 0.075 * widest, ROW_INCHES * rows + 1.0)
+    labels = [*dict.fromkeys(dot.label for dots in panels.values() for dot in dots)]
+    widest = max(map(len, labels))
+    height = ROW_INCHES * len(labels) + 1.0
+    figure = style.figure(PANEL_INCHES * len(panels) + 0.075 * widest, height)
     every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, dots) in zip(every, panels.items(), strict=True):
         axes.axvline(dots[0].value, color="#999999", linewidth=1, linestyle="--")
-        for row, dot in enumerate(dots):
-            look = style.look(dot.method)
+        for dot in dots:
+            row, look = labels.index(dot.label), style.look(dot.method)
             axes.plot([dot.low, dot.high], [row, row], color=look.colour, linewidth=1.5)
             axes.plot([dot.value], [row], look.marker, color=look.colour, markersize=6)
-        axes.set_yticks(range(len(dots)), [dot.label for dot in dots], parse_math=False)
+        axes.set_yticks(range(len(labels)), labels, parse_math=False)
         axes.set_xlabel(xlabel, parse_math=False)
         axes.set_title(title, loc="left", parse_math=False)
         axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
