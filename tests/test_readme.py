@@ -29,8 +29,8 @@ def test_the_readme_counts_the_claims_that_hold() -> None:
     assert hold + part == len(verdicts)  # none is not seen, or does not hold
     against = page.count(", against it on ")
     words = (
-        f"Of {len(verdicts)} comparisons with intervals, {hold} hold on every data set tried and "
-        f"{part} on some; for {against} of those, a data set shows the opposite"
+        f"In {hold} of {len(verdicts)} comparisons the paper is right on every data set tried, in "
+        f"{part} on some; in {against} of those, a data set shows the opposite"
     )
     assert words in README.read_text("utf-8")
 
