@@ -334,8 +334,11 @@ def transfer(scope: Scope, own: Path) -> Iterator[StudyCase]:
     """Fitted on this data set, on each of the others, and on all together."""
     first = f"fitted on {dataset_name(own)}"
     yield StudyCase(label=first, method="step", experiments=scope.of("step"))
-    elsewhere = {f"fitted on {dataset_name(path)}": (path,) for path in scope.data if path != own}
-    if elsewhere:
+    others = [path for path in scope.data if path != own]
+    elsewhere: dict[str, tuple[Path, ...]] = {
+        f"fitted on {dataset_name(path)}": (path,) for path in others
+    }
+    if others:
         elsewhere["fitted on all"] = scope.data
     for label, fit_on in elsewhere.items():
         some = tuple(replace(one, fit_on=tuple(map(str, fit_on))) for one in scope.of("step"))
