@@ -98,6 +98,11 @@ class Experiment:
             for clip in source.train_clips():
                 yield without_unsure(clip, self.drop_below)
 
+    @property
+    def uses_validation(self) -> bool:
+        """Whether the fit reads the validation clips of the data set."""
+        return self.anomalies or self.best_on_validation
+
     def fit(
         self,
         dataset: Dataset,
