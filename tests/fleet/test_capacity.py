@@ -42,9 +42,9 @@ def test_a_few_of_its_numbers_by_hand() -> None:
     travels, sites, centre, edge, first, profiles, _ = printed()
     assert "| 1,000,000 | 500 GB/s | 9.17 GB/s |" in travels  # 5 x 15 x 1e6 x 122.3 B
     assert "| 100 | 199 | 0.45 | 13 |" in sites  # 1,500 x 0.093 / 0.7, / 16
-    assert "| 10,000 | 55 | 42 | 46.3 TB | 14.4 GB |" in centre  # 150,000 / (15,400 x 0.7): 14 x 3
+    assert "| 10,000 | 55 | 42 | 46.3 TB | 14.4 GB |" in centre  # 150,000 / (16,001 x 0.7): 14 x 3
     assert "| 1,000,000 | 833 | 3 | 1.44 TB |" in edge  # 1e6 / 3,600 x 3; 720e6 x 2 kB
-    assert re.search(r"\| 1,000,000 \|.*: 80 % \|$", first, re.MULTILINE)  # 833 / 1,046
+    assert re.search(r"\| 1,000,000 \|.*: 1.1 of them \|$", first, re.MULTILINE)  # 833 / 746
     assert "| small | 222 | 182 |" in profiles  # 0.7 / (75 x 42.1 us), and 15 x 1.7 x 26.7 us
 
 
@@ -52,7 +52,7 @@ def test_figures_that_the_code_knows_are_those_of_the_code() -> None:
     told, fleet = figures(), EdgeSettings()
     assert told["frames_per_message"] == fleet.frames_per_message
     assert told["shards"] == BusSettings().shards
-    assert told["database_batch"] == EventsSettings().batch
+    assert f"{EventsSettings().batch} in a commit" in PAGE.read_text("utf-8")
     assert f"VALUES ('', {told['events_days']:g})" in TENANTS
     assert told["archive_days"] == RetentionSettings().poses_days
     frames, people = int(told["frames_per_message"]), int(told["people"])
