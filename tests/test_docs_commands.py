@@ -1,0 +1,63 @@
+"""Options and scripts that a page names exist, also where the command is not run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from stepvad.cli import app
+from tests.pages import ROOT
+
+PAGES = sorted(
+    path
+    for folder in ("docs", "deploy")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".md", ".toml")
+) + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+OPTION = re.compile(r"--[a-z][a-z-]*")
+ENDS = ("&&", ";", "|", ">", "#")
+
+
+def commands(program: str) -> Iterator[tuple[str, list[str]]]:
+    """A page, and the words after the name of a program, in a block or in a sentence."""
+    for page in PAGES:
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        for found in re.finditer(rf"(?:`|\$ |^){program}([^\n`]*)", text, re.MULTILINE):
+            words = found[1].split()
+            end = next((i for i, word in enumerate(words) if word in ENDS), None)
+            yield str(page.relative_to(ROOT)), words[:end]
+
+
+def options(words: list[str]) -> list[str]:
+    return [found[0] for word in words if (found := OPTION.match(word))]
+
+
+def test_options_of_stepvad_on_the_pages_exist() -> None:
+    whole: Any = typer.main.get_command(app)
+    unknown, n = [], 0
+    for page, words in commands("stepvad "):
+        command, rest = whole, words
+        while rest and rest[0] in getattr(command, "commands", {}):
+            command, rest = command.commands[rest[0]], rest[1:]
+        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        named = [] if rest[:1] == ["…"] else options(rest)  # …: of several commands
+        unknown += [(page, words, one) for one in named if one not in {*known, "--help"}]
+        n += len(named)
+    assert unknown == []
+    assert n > 300
+
+
+def test_scripts_on_the_pages_exist_and_have_their_options() -> None:
+    named = [*commands(r"(?:[\w./=-]+ )*?scripts/(?=[a-z])")]
+    assert len(named) > 100
+    unknown = []
+    for page, (name, *rest) in named:
+        script = ROOT / "scripts" / name.rstrip(".,:;)")
+        source = script.read_text("utf-8") if script.is_file() else ""
+        if not source or not {*options(rest)} <= {*OPTION.findall(source)}:
+            unknown.append((page, name, *rest))
+    assert unknown == []
