@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -12,12 +11,12 @@ import typer
 from stepvad.cli import app
 from tests.pages import ROOT
 
-PAGES = sorted(
-    path
-    for folder in ("docs", "deploy")
-    for path in (ROOT / folder).rglob("*")
-    if path.suffix in (".md", ".toml")
-) + [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(path for kind in ("md", "toml") for path in sorted((ROOT / "docs").rglob(f"*.{kind}"))),
+    *sorted((ROOT / "deploy").rglob("*.md")),
+]
 OPTION = re.compile(r"--[a-z][a-z-]*")
 ENDS = ("&&", ";", "|", ">", "#")
 

@@ -1,4 +1,4 @@
-"""Every script for measuring, drawing and checking says what it does, and does nothing, if asked."""
+"""Asked for help, every script in Python says what it does, and does nothing."""
 
 from __future__ import annotations
 
