@@ -15,6 +15,7 @@ from stepvad.model.runtime.engines import (
     openvino_by_shape,
     openvino_graph,
 )
+from stepvad.model.runtime.signal_stack import kept_signal_stack
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
 PROVIDERS: dict[PoseDevice, str] = {
@@ -110,7 +111,8 @@ def _check_device(library: str, device: PoseDevice) -> None:
                 f"device: expected cpu or openvino-gpu for openvino, got {device}",
                 hint="use the engine onnxruntime or auto",
             )
-        found = [str(name) for name in import_openvino().Core().available_devices]
+        with kept_signal_stack():
+            found = [str(name) for name in import_openvino().Core().available_devices]
         there = any(name.partition(".")[0] == "GPU" for name in found)
     else:
         found = list(import_onnxruntime().get_available_providers())

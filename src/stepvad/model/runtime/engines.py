@@ -14,6 +14,7 @@ from typing import Any, Literal
 from stepvad.errors import ConfigError
 from stepvad.model.folded import Blocks, Float32Array, Folded
 from stepvad.model.runtime.graph import blocks_model
+from stepvad.model.runtime.signal_stack import kept_signal_stack
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
 EnginePrecision = Literal["float32", "bfloat16", "int8"]
@@ -83,7 +84,6 @@ def openvino_graph(
     """
     openvino = import_openvino()
 
-    core = openvino.Core()
     settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32"}
     if device == "CPU":
         settings |= {
@@ -91,10 +91,12 @@ def openvino_graph(
             "NUM_STREAMS": 1,
             "CPU_DENORMALS_OPTIMIZATION": False,
         }
-    graph = core.read_model(model)
-    if shape is not None:
-        graph.reshape(list(shape))
-    compiled = core.compile_model(graph, device, settings)
+    with kept_signal_stack():
+        core = openvino.Core()
+        graph = core.read_model(model)
+        if shape is not None:
+            graph.reshape(list(shape))
+        compiled = core.compile_model(graph, device, settings)
     idle: SimpleQueue[Any] = SimpleQueue()
 
     def run(inputs: Sequence[Any]) -> list[Any]:
@@ -137,4 +139,5 @@ def openvino_has_bfloat16() -> bool:
     """Whether OpenVINO multiplies bfloat16 on this processor."""
     openvino = import_openvino()
 
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    with kept_signal_stack():
+        return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
