@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.payload import Fields, check_version
+from stepvad.payload import Fields, NewerVersionError, check_version
 
 GOOD = Fields(
     "thing",
@@ -80,3 +80,12 @@ def test_a_version_is_ours_or_older_and_1_where_there_is_none() -> None:
         with pytest.raises(DataError, match="thing: expected version 2 or older, got") as error:
             check_version("thing", version, 2)
         assert "newer" in error.value.hint
+
+
+def test_only_a_number_above_ours_is_a_newer_version() -> None:
+    with pytest.raises(NewerVersionError):
+        check_version("thing", 3, 2)
+    for version in (0, True, "3", None, 3.0):
+        with pytest.raises(DataError) as error:
+            check_version("thing", version, 2)
+        assert type(error.value) is DataError

@@ -17,10 +17,15 @@ LOWEST, LARGEST = -(2**63), 2**63
 NEWER = "install the version of stepvad that wrote it, or a newer one"
 
 
+class NewerVersionError(DataError):
+    """Data that a newer version of stepvad wrote: nothing is wrong with it."""
+
+
 def check_version(what: str, version: object, newest: int) -> int:
     """Return the layout version; raise `DataError` if it is newer than ours or invalid."""
     if type(version) is not int or not 1 <= version <= newest:
-        raise DataError(
+        is_newer = type(version) is int and version > newest
+        raise (NewerVersionError if is_newer else DataError)(
             f"{what}: expected version {newest} or older, got {version!r:.40}", hint=NEWER
         )
     return version

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.calibration import file
+from stepvad.calibration import Marked, file
 from stepvad.formats import normal_set, read_clip
 from stepvad.incidents.events import Rules
 from stepvad.intake import demo
@@ -21,6 +21,7 @@ from stepvad.site.explainer import packed
 from stepvad.site.limits import LimitQueue, limit_of, promise_words
 from stepvad.site.mark_follower import MarkFollower, MarkStoredEvent, kept_beside
 from stepvad.site.store.eventstore import Store
+from tests.files.unreadable import unreadable
 from tests.site.records import record
 from tests.site.sites import NO_PAGE, one_person, write_site
 
@@ -114,14 +115,57 @@ def test_marks_on_events_of_another_model_change_nothing(
     assert follower._limits.take_all() == []
 
 
-def test_a_file_of_marks_that_is_broken_or_newer_is_no_end(tmp_path: Path) -> None:
+def test_a_file_of_marks_that_is_damaged_is_no_end(tmp_path: Path) -> None:
     path = tmp_path / "marks.json"
     assert mark_follower.read(path) == {}
-    for text in ("{", "[]", '{"version": 9, "normal": {}}', '{"normal": {"a": {"camera": "x"}}}'):
+    for text in ("{", "[]", '{"normal": {"a": {"camera": "x"}}}'):
         path.write_text(text)
         assert mark_follower.read(path) == {}
+        assert not path.exists()  # it is set aside
     path.write_text(json.dumps({"version": 1, "normal": {"a": {"camera": "x", "peak": 2}}}))
     assert mark_follower.read(path)["a"].peak == 2.0
+
+
+def kept_marks(follower: MarkFollower, store: Store, model: Path) -> Path:
+    """The file of 50 marks on events that are deleted, and one mark more in the store."""
+    loaded = follower._models.load(model)
+    path = kept_beside(follower._settings.data, loaded.sha256)
+    older = {f"e{n}": Marked(camera="door", peak=50.0) for n in range(50)}
+    mark_follower.write(older, path)
+    store.mark(alert(store, 1, 50.0, loaded.sha256), "normal", time.time())
+    return path
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+def test_marks_that_cannot_be_read_now_are_applied_later(
+    follower: MarkFollower, store: Store, model: Path, *, reloads: bool
+) -> None:
+    path = kept_marks(follower, store, model)
+    with unreadable(path):
+        if reloads:
+            follower.follow()
+            follower.reload(model)
+        follower.follow()
+    follower.follow()
+    assert len(mark_follower.read(path)) == 51
+    calibration = follower._models.load(model).calibration
+    assert calibration is not None
+    assert len(calibration.marked) == 51
+    assert follower._limits.take_all()
+
+
+def test_marks_of_a_newer_version_are_kept_and_those_of_the_store_applied(
+    follower: MarkFollower, store: Store, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = kept_marks(follower, store, model)
+    path.write_text('{"version": 2}')
+    follower.follow()
+    follower.follow()
+    assert path.read_text() == '{"version": 2}'
+    assert caplog.text.count("expected version 1 or older, got 2") == 1
+    calibration = follower._models.load(model).calibration
+    assert calibration is not None
+    assert len(calibration.marked) == 1
 
 
 def test_a_mark_on_an_unknown_event_is_ignored(

@@ -21,6 +21,7 @@ from stepvad.site.notifications.planfile import load_plan, plan_file
 from stepvad.site.notifications.words import Notice, NoticeWords
 from stepvad.site.sinks.notify import LONGEST_S, Notify
 from stepvad.site.store.eventstore import Store
+from tests.files.unreadable import REASON, unreadable
 from tests.site.receivers import start, stop, web_server
 from tests.site.records import record
 from tests.site.sites import Running, one_person, pose_camera, write_site
@@ -210,9 +211,10 @@ def test_a_damaged_plan_is_said_and_starts_afresh(
     bench.tick()
     file = plan_file(bench.directory, "notify:people")
     assert file.stat().st_mode & 0o777 == 0o600
-    for text in ("{", json.dumps({"version": 9}), " " * (1 << 21)):
+    for text in ("{", json.dumps({"version": 1}), " " * (1 << 21)):
         file.write_text(text)
         bench.restart()
+        assert not bench.tick()
         assert "start afresh" in caplog.text
         caplog.clear()
 
@@ -237,6 +239,49 @@ def test_a_delivery_sends_when_it_is_due_and_shows_failures(tmp_path: Path) -> N
     assert (delivery.sent, delivery.failures) == (1, 1)
     stop(running, delivery)
     assert people.cancelled
+    store.close()
+
+
+def test_a_plan_that_cannot_be_read_now_is_kept_and_its_messages_are_sent_later(
+    bench: Bench,
+) -> None:
+    bench.happen(why=None)
+    bench.tick()
+    with unreadable(plan_file(bench.directory, "notify:people")):
+        bench.restart()
+        bench.happen(1)
+        with pytest.raises(DeliveryError, match=f"expected a readable plan, got: {REASON}"):
+            bench.deliver()
+        bench.now += LONGEST_S
+        with pytest.raises(DeliveryError, match="expected a readable plan"):
+            bench.sink.send_due()
+    assert bench.tick(LONGEST_S)
+    assert bench.people.got[0].title == "mill: 2 events"
+
+
+def test_a_plan_of_a_newer_version_is_left_as_it_is(bench: Bench) -> None:
+    file = plan_file(bench.directory, "notify:people")
+    file.parent.mkdir()
+    file.write_text('{"version": 2}')
+    bench.happen()
+    with pytest.raises(DeliveryError, match="expected version 1 or older, got 2"):
+        bench.deliver()
+    assert file.read_text() == '{"version": 2}'
+
+
+def test_a_delivery_survives_a_plan_that_cannot_be_read(tmp_path: Path) -> None:
+    store, people = Store(tmp_path / "events.db", ["notify:people"]), People()
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"version": 1, "events": [], "sent": []}))
+    rules, words = Scheduler(NotificationRules()), NoticeWords("mill")
+    with unreadable(file):
+        sink = Notify("notify:people", people, rules, words, store, file)
+        delivery = SinkDelivery(store, sink, first_s=0.05, longest_s=0.1)
+        running = start(delivery)
+        store.change("new", record(why="x"))
+        wait_until(lambda: delivery.failures >= 2)
+    wait_until(lambda: len(people.got) == 1)
+    stop(running, delivery)
     store.close()
 
 

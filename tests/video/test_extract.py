@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import threading
 import time
@@ -34,6 +35,7 @@ from stepvad.video.people import Boxes, People
 from stepvad.video.pixels import Image
 from stepvad.video.pose import PoseEstimator
 from stepvad.windows import cut
+from tests.files.unreadable import REASON, unreadable
 from tests.video.clips import (
     N_FRAMES,
     broken,
@@ -176,6 +178,57 @@ def test_parts_of_another_origin_are_refused(tmp_path: Path) -> None:
     (tmp_path / "parts" / "settings.json").write_text("[half")
     with pytest.raises(DataError, match="expected pose a, got poses made with None"):
         Parts(tmp_path / "parts", ORIGIN)
+
+
+def recorded(directory: Path, n_parts: int) -> None:
+    """So many parts of one frame each."""
+    with Parts(directory, ORIGIN) as parts:
+        for number in range(n_parts):
+            parts.add(seen(number, number))
+            parts.flush()
+
+
+@pytest.mark.parametrize("is_camera", [False, True])
+@pytest.mark.parametrize("name", ["000001.npz", "settings.json"])
+def test_parts_that_cannot_be_read_now_are_all_kept(
+    tmp_path: Path, name: str, *, is_camera: bool
+) -> None:
+    recorded(tmp_path, 10)
+    with (
+        unreadable(tmp_path / name),
+        pytest.raises(DataError, match=f"expected a readable file, got: {REASON}"),
+    ):
+        Parts(tmp_path, ORIGIN, is_camera=is_camera)
+    assert len([*Parts(tmp_path, ORIGIN, is_camera=is_camera)]) == 10
+
+
+def test_a_damaged_part_of_a_camera_leaves_a_gap_and_is_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorded(tmp_path, 4)
+    for name in ("000001.npz", "000003.npz"):
+        (tmp_path / name).write_bytes(b"half")
+    with Parts(tmp_path, ORIGIN, is_camera=True) as parts:
+        assert parts.latest is not None
+        assert parts.latest.number == 2
+        parts.add(seen(4, 4))
+    assert [frame.number for frame in Parts(tmp_path, ORIGIN, is_camera=True)] == [0, 2, 4]
+    assert "000001.npz: damaged, its frames are left out; kept as 000001.npz.dam" in caplog.text
+    parts.remove()
+    left = sorted(file.name for file in tmp_path.iterdir())
+    assert left == ["000001.npz.damaged", "000003.npz.damaged"]
+
+
+def test_parts_of_a_newer_layout_are_refused_and_older_ones_read(tmp_path: Path) -> None:
+    recorded(tmp_path, 2)
+    settings = tmp_path / "settings.json"
+    assert json.loads(settings.read_text()) == {"version": 1, **ORIGIN}
+    settings.write_text(json.dumps(ORIGIN))
+    assert len([*Parts(tmp_path, ORIGIN)]) == 2
+    settings.write_text(json.dumps({"version": 2, **ORIGIN}))
+    with pytest.raises(DataError, match="parts: expected version 1 or older, got 2"):
+        Parts(tmp_path, ORIGIN)
+    assert len([*tmp_path.glob("*.npz")]) == 2
 
 
 def test_parts_give_back_what_was_seen(tmp_path: Path) -> None:

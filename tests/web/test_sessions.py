@@ -19,6 +19,7 @@ from stepvad.web.sessions import (
     Owner,
     Sessions,
 )
+from tests.files.unreadable import unreadable
 from tests.fleet.disks import small_disk
 
 TOKEN = "a-token-of-this-test-0123456789"
@@ -149,9 +150,36 @@ def test_a_damaged_file_logs_everybody_out_and_is_said_so(
     file.write_text(text)
     sessions = Sessions(TOKEN, file)
     assert len(sessions) == 0
-    assert "sessions cannot be read" in caplog.text
+    assert "damaged, so all browsers must log in again" in caplog.text
+    assert file.with_name("sessions.damaged").read_text() == text
     id = sessions.begin()
     assert Sessions(TOKEN, file).holds(id)
+
+
+def test_log_ins_that_cannot_be_read_now_are_known_later(tmp_path: Path) -> None:
+    file = tmp_path / "sessions"
+    before = Sessions(TOKEN, file)
+    id, ended = before.begin(), before.begin()
+    with unreadable(file):
+        after = Sessions(TOKEN, file)
+        assert not after.holds(id)
+        new = after.begin()
+        assert after.holds(new)
+    after.end(ended)
+    for sessions in (after, Sessions(TOKEN, file)):
+        assert (sessions.holds(id), sessions.holds(new)) == (True, True)
+        assert not sessions.holds(ended)
+
+
+def test_log_ins_of_a_newer_version_are_left_as_they_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "sessions"
+    file.write_text('{"version": 3}')
+    sessions = Sessions(TOKEN, file)
+    assert sessions.holds(sessions.begin())
+    assert file.read_text() == '{"version": 3}'
+    assert caplog.text.count("expected version 2 or older, got 3") == 1
 
 
 def test_a_file_holds_at_most_as_many_as_the_site(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from stepvad.video.extract import (
 )
 from stepvad.video.footage import Footage, footage_digest, open_footage
 from stepvad.video.models import model_file
-from stepvad.video.parts import PartOrigin, Parts, check_origin
+from stepvad.video.parts import PartOrigin, Parts, check_origin, remove_parts
 from stepvad.video.pictures import PICTURE_RATE
 from stepvad.video.pose import PoseEstimator, open_estimator
 from stepvad.video.tls import CameraTls
@@ -252,7 +252,8 @@ def _outcome(
         return RecordingOutcome(source.name, file, "unfinished")
     try:
         origin = {**source.origin(), **settings.origin}
-        with Parts(_parts_directory(file), origin) as parts:
+        is_camera = isinstance(source, CameraSource)
+        with Parts(_parts_directory(file), origin, is_camera=is_camera) as parts:
             try:
                 extraction = _extract(source, settings, estimator, parts, report)
             except StepvadError:
@@ -262,7 +263,7 @@ def _outcome(
             if extraction is None:
                 return RecordingOutcome(source.name, file, "unfinished")
             tracks.write([extraction.clip], file, origin=origin)
-            if isinstance(source, CameraSource):
+            if is_camera:
                 _write_times(extraction.times, file.with_suffix(".times.csv"))
             parts.remove()
     except StepvadError as error:
@@ -306,7 +307,7 @@ def _finished(source: RecordingSource, settings: ExtractionSettings) -> Recordin
         )
     check_origin(tracks.read_origin(file), {**source.origin(), **settings.origin}, file)
     if _parts_directory(file).is_dir():  # killed after the file was written
-        Parts(_parts_directory(file), {}).remove()
+        remove_parts(_parts_directory(file))
     return RecordingOutcome(source.name, file, "finished before")
 
 

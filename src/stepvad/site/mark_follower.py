@@ -12,17 +12,18 @@ from typing import Literal
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks, recalibrate
-from stepvad.errors import DataError, StepvadError
-from stepvad.files import bounded
+from stepvad.errors import DataError
+from stepvad.files import statefile
 from stepvad.files.atomic import replacing
 from stepvad.formats import file_stem, normal_set
 from stepvad.incidents.review import Mark
 from stepvad.intake.models import Loaded, Models
-from stepvad.payload import Fields
+from stepvad.payload import Fields, NewerVersionError
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.limits import LimitQueue, limit_of
 from stepvad.site.marks import marks_in
 from stepvad.site.store.eventstore import Store
+from stepvad.supervision.logs import FailureLog
 
 logger = logging.getLogger(__name__)
 
@@ -46,30 +47,56 @@ class MarkFollower:
         self._settings, self._store = settings, store
         self._models, self._limits = models, limits
         self._seen: Mapping[str, float] | None = None
+        self._failures = FailureLog(logger)
 
     def follow(self) -> None:
-        """Apply the marks to all models if they have changed since the last call."""
+        """Apply the marks to all models if they have changed since the last call.
+
+        A model whose file of marks cannot be read now follows at the next call.
+        """
         marked = self._store.marked()
         if marked == self._seen:
             return
-        for model in self._models.loaded():
-            self._apply(model)
-        self._seen = marked
+        applied = [self._is_applied(model) for model in self._models.loaded()]
+        self._seen = marked if all(applied) else None
 
     def reload(self, path: Path) -> None:
         """Read the calibration of a model again, and apply the marks to it."""
         model = self._models.reload(path)
-        self._apply(model)
+        if not self._is_applied(model):
+            self._seen = None
         self._queue(self._models.load(path))
 
-    def _apply(self, model: Loaded) -> None:
-        """Keep the marks on events of a model, and queue the limits that follow from them."""
-        marks = marks_in(self._store, model.sha256)
+    def _is_applied(self, model: Loaded) -> bool:
+        """Apply the marks to a model; False if its file of marks cannot be read now.
+
+        A file of a newer version is left as it is: the marks that the store has are applied.
+        """
         kept = kept_beside(self._settings.data, model.sha256)
+        try:
+            older = read(kept)
+        except NewerVersionError as error:
+            self._failures.log("marks of deleted events are not used", error)
+            self._apply(model, self._marks(model, {}))
+        except OSError as error:
+            self._failures.log("marks are not applied yet", error)
+            return False
+        else:
+            marks = self._marks(model, older)
+            write(marks.normal, kept)
+            self._apply(model, marks)
+        return True
+
+    def _marks(self, model: Loaded, older: Mapping[str, Marked]) -> Marks:
+        """The marks of the store, and older ones that nobody has taken back."""
+        marks = marks_in(self._store, model.sha256)
         gone = {*marks.not_normal}
-        older = {id: one for id, one in read(kept).items() if id not in gone}
-        marks = replace(marks, normal=older | dict(marks.normal))
-        write(marks.normal, kept)
+        kept = {id: one for id, one in older.items() if id not in gone}
+        return replace(marks, normal=kept | dict(marks.normal))
+
+    def _apply(self, model: Loaded, marks: Marks) -> None:
+        """Keep the poses of marked events, and queue the limits that follow from the marks."""
+        kept = kept_beside(self._settings.data, model.sha256)
         self._keep_poses(normal_set.beside(kept), marks)
         before = model.calibration
         if before is None:
@@ -148,20 +175,21 @@ def kept_beside(data: Path, model_sha256: str) -> Path:
 
 
 def read(path: Path) -> dict[str, Marked]:
-    """The marks of a file; none if it is missing or unreadable."""
-    try:
-        own = Fields.of("marks", json.loads(bounded.read(path, most=MAX_BYTES)))
-        own.version(VERSION)
-        found = own.objects("normal")
-        return {
-            id: Marked(camera=one.text("camera"), peak=one.number("peak"))
-            for id, one in found.items()
-        }
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError, StepvadError) as error:
-        logger.warning("%s: marks of deleted events are lost: %s", path, error)
-        return {}
+    """The marks of a file; none if it is missing or damaged.
+
+    Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
+    """
+    lost = "marks of deleted events are lost"
+    return statefile.read(path, _parsed, most=MAX_BYTES, lost=lost) or {}
+
+
+def _parsed(facts: object) -> dict[str, Marked]:
+    own = Fields.of("marks", facts)
+    own.version(VERSION)
+    return {
+        id: Marked(camera=one.text("camera"), peak=one.number("peak"))
+        for id, one in own.objects("normal").items()
+    }
 
 
 def write(normal: Mapping[str, Marked], path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,21 +15,26 @@ from typing import Any
 import numpy as np
 
 from stepvad.errors import DataError
-from stepvad.files import bounded, npyfile
+from stepvad.files import bounded, npyfile, statefile
 from stepvad.files.atomic import remove_leftovers, replacing
+from stepvad.payload import check_version
 from stepvad.video.people import Boxes, People
+
+logger = logging.getLogger(__name__)
 
 PART_FRAMES = 50
 """Frames per part, the most that is lost: a few seconds of work."""
 SETTINGS = "settings.json"
+VERSION = 1
+"""Layout of the parts, stated in the settings; parts without a version have version 1."""
 MAX_BYTES = 1 << 28
 NAMES = (
     *("number", "epoch", "pts", "wall", "size", "n_people"),
     *("corners", "scores", "followed", "keypoints", "confidence"),
 )
 """The arrays of a part."""
-UNREADABLE = (OSError, ValueError, TypeError, OverflowError, LookupError, DataError)
-"""Exceptions raised on reading a damaged part."""
+DAMAGED = (ValueError, TypeError, OverflowError, LookupError, DataError)
+"""Exceptions raised on decoding a damaged part."""
 
 PartOrigin = Mapping[str, str | float | None]
 """Provenance of poses: the networks, by checksum, and the settings."""
@@ -49,14 +56,18 @@ class Parts:
     """A directory of the frames processed so far; leaving the `with` block flushes the rest.
 
     Parts are written atomically. Parts of a different origin are rejected: half a video from one
-    network and half from another would look like a change in how people move.
+    network and half from another would look like a change in how people move. So are parts of a
+    newer layout, and parts that cannot be read now.
     """
 
-    def __init__(self, directory: Path, origin: PartOrigin) -> None:
+    def __init__(self, directory: Path, origin: PartOrigin, *, is_camera: bool = False) -> None:
+        """`is_camera`: the frames cannot be extracted again, so a damaged part leaves a gap."""
         self._directory = directory
         self._waiting: list[FoundPeople] = []
-        self._open(origin)
-        self._n_parts, self.latest = self._whole()
+        with _readable(directory):
+            self._open(origin)
+            self._next, files = 0, self._numbered()
+            self._files, self.latest = self._intact(files) if is_camera else self._whole(files)
 
     def __enter__(self) -> Parts:
         return self
@@ -67,8 +78,8 @@ class Parts:
     def __iter__(self) -> Iterator[FoundPeople]:
         """Iterate over all frames in order."""
         self.flush()
-        for number in range(self._n_parts):
-            yield from _decoded(self._file(number))
+        for file in self._files:
+            yield from _decoded(_content(file))
 
     def add(self, seen: FoundPeople) -> None:
         """Add a frame; a full part is flushed."""
@@ -80,29 +91,21 @@ class Parts:
     def flush(self) -> None:
         """Write the buffered frames as a part."""
         if self._waiting:
-            with (
-                replacing(self._file(self._n_parts), DataError) as temporary,
-                temporary.open("wb") as file,
-            ):
+            path = self._directory / f"{self._next:06}.npz"
+            with replacing(path, DataError) as temporary, temporary.open("wb") as file:
                 np.savez(file, **_encoded(self._waiting))
-            self._n_parts += 1
+            self._files.append(path)
+            self._next += 1
             self._waiting = []
 
     def remove(self) -> None:
-        """Remove the directory, once the poses have been saved."""
+        """Remove the parts, once the poses have been saved."""
         self._waiting = []
-        shutil.rmtree(self._directory)
-
-    def _file(self, number: int) -> Path:
-        return self._directory / f"{number:06}.npz"
+        remove_parts(self._directory)
 
     def _open(self, origin: PartOrigin) -> None:
         """Create the directory, or check that an existing one has this origin."""
         settings = self._directory / SETTINGS
-        if settings.is_file():
-            check_origin(_settings(settings), origin, self._directory)
-            remove_leftovers(self._directory)
-            return
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -110,22 +113,61 @@ class Parts:
                 f"{self._directory}: expected a place for a directory, got: {error.strerror}",
                 hint="choose another output directory",
             ) from error
-        with replacing(settings, DataError) as temporary:
-            temporary.write_text(json.dumps(origin), "utf-8")
+        found = _settings(settings)
+        if found is None:
+            with replacing(settings, DataError) as temporary:
+                temporary.write_text(json.dumps({"version": VERSION, **origin}), "utf-8")
+            return
+        check_version(f"{self._directory}: parts", found.get("version", 1), VERSION)
+        check_origin(found, origin, self._directory)
+        remove_leftovers(self._directory)
 
-    def _whole(self) -> tuple[int, FoundPeople | None]:
-        """Number of readable parts from the first on, and their last frame; deletes the rest."""
-        number, latest = 0, None
-        while self._file(number).is_file():
-            try:
-                *_, latest = _decoded(self._file(number))
-            except UNREADABLE:
+    def _numbered(self) -> list[Path]:
+        """The files of parts, in order."""
+        found = (f for f in self._directory.iterdir() if re.fullmatch(r"\d{6,}\.npz", f.name))
+        return sorted(found, key=lambda file: int(file.stem))
+
+    def _whole(self, files: Sequence[Path]) -> tuple[list[Path], FoundPeople | None]:
+        """Intact parts from the first on, and their last frame; deletes those after a gap.
+
+        A video is still there, so their frames are extracted again, in order.
+        """
+        kept, latest = list[Path](), None
+        for number, file in enumerate(files):
+            last = _last_frame(file) if int(file.stem) == number else None
+            if last is None:
                 break
-            number += 1
-        for file in self._directory.glob("*.npz"):
-            if file.stem >= f"{number:06}":
-                file.unlink()
-        return number, latest
+            kept.append(file)
+            latest = last
+        for file in files[len(kept) :]:
+            file.unlink()
+        self._next = len(kept)
+        return kept, latest
+
+    def _intact(self, files: Sequence[Path]) -> tuple[list[Path], FoundPeople | None]:
+        """All intact parts and their last frame; damaged ones are set aside."""
+        kept, latest = list[Path](), None
+        for file in files:
+            last = _last_frame(file)
+            if last is None:
+                aside = statefile.set_aside(file)
+                logger.warning("%s: damaged, its frames are left out; kept as %s", file, aside.name)
+            else:
+                kept.append(file)
+                latest = last
+            self._next = int(file.stem) + 1
+        return kept, latest
+
+
+def remove_parts(directory: Path) -> None:
+    """Remove a directory of parts; those that were set aside as damaged stay."""
+    files = [*directory.iterdir()]
+    others = [file for file in files if statefile.DAMAGED not in file.name]
+    if len(others) == len(files):
+        shutil.rmtree(directory)
+        return
+    for file in others:
+        file.unlink()
 
 
 def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path) -> None:
@@ -139,12 +181,15 @@ def check_origin(found: Mapping[str, object], expected: PartOrigin, place: Path)
         )
 
 
-def _settings(file: Path) -> dict[str, object]:
-    with suppress(OSError, ValueError, RecursionError, DataError):
+def _settings(file: Path) -> dict[str, object] | None:
+    """The settings of the parts; None if there are none, empty if they are damaged."""
+    try:
         found = json.loads(bounded.read(file, most=MAX_BYTES))
-        if isinstance(found, dict):
-            return found
-    return {}
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError, DataError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
@@ -164,8 +209,34 @@ def _encoded(frames: Sequence[FoundPeople]) -> Mapping[str, Any]:
     }
 
 
-def _decoded(file: Path) -> Iterator[FoundPeople]:
-    part = npyfile.arrays(bounded.read(file, most=MAX_BYTES), NAMES)
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Raise failures of the disk as `DataError`."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{error.filename or path}: expected a readable file, got: {error.strerror or error}",
+            hint="no poses were deleted; run the command again",
+        ) from error
+
+
+def _content(file: Path) -> bytes:
+    with _readable(file):
+        return bounded.read(file, most=MAX_BYTES)
+
+
+def _last_frame(file: Path) -> FoundPeople | None:
+    """The last frame of a part, None if it is damaged; raise `OSError` if it cannot be read."""
+    try:
+        *_, last = _decoded(bounded.read(file, most=MAX_BYTES))
+    except DAMAGED:
+        return None
+    return last
+
+
+def _decoded(content: bytes) -> Iterator[FoundPeople]:
+    part = npyfile.arrays(content, NAMES)
     ends = np.cumsum(part["n_people"])
     for at, end in enumerate(ends.tolist()):
         rows = slice(end - int(part["n_people"][at]), end)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stepvad.accounts.users import TOKEN_USER
 from stepvad.errors import ConfigError, DataError
+from stepvad.payload import NewerVersionError
 from stepvad.settings.notify import NotifySettings, concern_of, limits_of
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.notifications.people import people, send_test
@@ -142,6 +143,8 @@ def _add_browsers(app: FastAPI, settings: SiteSettings, subscriptions: PushSubsc
             check_endpoint(chosen.endpoint)
             keys, account = chosen.keys, account_of(request)
             subscriptions.add(chosen.endpoint, keys.p256dh, keys.auth, account)
+        except NewerVersionError:  # of the site's own file: not the fault of the request
+            raise
         except DataError as error:
             raise HTTPException(422, str(error)) from None
         return Response(status_code=204)

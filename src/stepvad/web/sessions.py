@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepvad.accounts.users import TOKEN_USER
-from stepvad.errors import StepvadError
+from stepvad.errors import DataError, StepvadError
+from stepvad.files import statefile
 from stepvad.files.atomic import replacing
+from stepvad.payload import Fields, NewerVersionError
+from stepvad.supervision.logs import FailureLog
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +58,9 @@ class Sessions:
     """Sessions by the hash of a random id that only the browser knows; thread-safe.
 
     Hashes are keyed with the token, so changing the token invalidates all sessions. With a file
-    they survive a restart. Expiry uses the monotonic clock: setting the system time neither expires
-    nor extends a session, except for the time between two runs.
+    they survive a restart; while it cannot be read, it is not written. Expiry uses the monotonic
+    clock: setting the system time neither expires nor extends a session, except for the time
+    between two runs.
     """
 
     def __init__(
@@ -75,8 +79,9 @@ class Sessions:
         self._sessions: dict[str, _Session] = {}
         self._saved = clock()
         self._lock, self._writing = threading.Lock(), threading.Lock()
-        if file is not None:
-            self._load(file)
+        self._failures = FailureLog(logger)
+        self._is_loaded = False
+        self._load()
 
     def begin(self, owner: Owner = TOKEN_OWNER) -> str:
         """Start a session; return the id for the browser."""
@@ -91,6 +96,7 @@ class Sessions:
 
     def owner(self, id: str) -> Owner | None:
         """Whose session it is, which counts as a use; None if it is none or has ended."""
+        self._load()
         now = self._clock()
         with self._lock:
             session = self._sessions.get(self._hash(id))
@@ -107,6 +113,7 @@ class Sessions:
 
     def end(self, id: str) -> None:
         """End a session; its id is no longer valid."""
+        self._load()
         with self._lock:
             known = self._sessions.pop(self._hash(id), None)
         if known is not None:
@@ -127,33 +134,43 @@ class Sessions:
         now, sessions = self._clock(), self._sessions
         self._sessions = {hash: one for hash, one in sessions.items() if self._is_active(one, now)}
 
-    def _load(self, file: Path) -> None:
-        try:
-            if file.stat().st_size > MAX_FILE:
-                raise ValueError(f"more than {MAX_FILE} bytes")
-            facts = json.loads(file.read_text(encoding="utf-8"))
-            if facts["version"] != VERSION:
-                raise ValueError(f"expected version {VERSION}, got {facts['version']!r}")
-            found = {str(hash): _read(one) for hash, one in facts["sessions"].items()}
-        except FileNotFoundError:
+    def _load(self) -> None:
+        """Take over the sessions of the last run; tried again until the file can be read."""
+        if self._is_loaded or self._file is None:  # without waiting for a slow disk
             return
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            logger.warning(
-                "%s: sessions cannot be read, all browsers must log in again: %s", file, error
-            )
-            return
-        now, since = self._clock(), self._wall()
+        with self._writing:
+            if self._is_loaded or self._file is None:
+                return
+            lost = "all browsers must log in again"
+            try:
+                found = statefile.read(self._file, _sessions, most=MAX_FILE, lost=lost)
+            except NewerVersionError as error:
+                logger.warning("sessions will not survive a restart: %s", error)
+                self._file = None
+                return
+            except OSError as error:
+                self._failures.log("sessions of the last run cannot be read yet", error)
+                return
+            with self._lock:
+                self._sessions = self._active(found or {}) | self._sessions
+            self._is_loaded = True
+
+    def _active(self, found: dict[str, _Session]) -> dict[str, _Session]:
+        """The sessions of a file that have not ended, in times of the monotonic clock."""
+        now, since, kept = self._clock(), self._wall(), dict[str, _Session]()
         for hash, one in sorted(found.items(), key=lambda item: item[1].ends)[-MOST_SESSIONS:]:
-            one.ends = now + min(one.ends - since, self.longest_s)
-            one.used = now + min(one.used - since, 0.0)
-            self._sessions[hash] = one
-        self._forget_ended()
+            ends, used = min(one.ends - since, self.longest_s), min(one.used - since, 0.0)
+            moved = _Session(one.owner, now + ends, now + used)
+            if self._is_active(moved, now):
+                kept[hash] = moved
+        return kept
 
     def _save(self) -> None:
         """Save the sessions for the next run; if the disk is full, they stay valid in this run."""
-        if self._file is None:
-            return
+        self._load()
         with self._writing:
+            if self._file is None or not self._is_loaded:
+                return
             with self._lock:
                 self._saved = self._clock()
                 later = self._wall() - self._saved
@@ -173,7 +190,14 @@ class Sessions:
                 logger.warning("sessions will not survive a restart: %s", error)
 
 
-def _read(facts: dict[str, Any]) -> _Session:
-    """A session in times of the wall clock."""
+def _sessions(facts: object) -> dict[str, _Session]:
+    """The sessions of a file, in times of the wall clock."""
+    own = Fields.of("sessions", facts)
+    if (version := own.version(VERSION)) < VERSION:  # without the owner of a session
+        raise DataError(f"sessions: expected version {VERSION}, got {version}")
+    return {hash: _session(one) for hash, one in own.fields("sessions").values.items()}
+
+
+def _session(facts: Any) -> _Session:
     owner = Owner(str(facts["user"]), str(facts["stamp"]))
     return _Session(owner, float(facts["ends"]), float(facts["used"]))

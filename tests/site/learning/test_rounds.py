@@ -21,8 +21,10 @@ from stepvad.settings.file import load
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.explainer import packed
 from stepvad.site.learning import rounds
+from stepvad.site.learning.recordings import Amount
 from stepvad.site.learning.versions import Learned, Versions, facts
 from stepvad.site.store.eventstore import FILE_NAME, Store
+from tests.files.unreadable import unreadable
 from tests.site.learning.recorded import BEGIN, record_clips
 from tests.site.records import record
 
@@ -187,3 +189,24 @@ def test_facts_that_cannot_be_read_are_no_model(site: SiteSettings, tmp_path: Pa
         with pytest.raises(DataError, match="expected a learned model, got"):
             Learned.read(tmp_path)
     assert Versions(site.data).current is None
+
+
+def test_a_model_whose_facts_cannot_be_read_now_is_still_there(site: SiteSettings) -> None:
+    versions = Versions(site.data)
+    made = versions.begin(BEGIN)
+    amount = Amount(1.0, 2, 3)
+    Learned(
+        name=made.stem, made=BEGIN, fitted=amount, measured=amount, marks=0, threshold=1.0,
+        words="", is_provisional=False, changed="",
+    ).write(made)  # fmt: skip
+    path = versions.finish(made, keep=1) / "learned.json"
+    with unreadable(path):
+        with pytest.raises(DataError, match="expected a learned model, got"):
+            _ = versions.current
+        assert facts(versions) == []
+    assert versions.current is not None
+    path.write_text('{"version": 9}')
+    with pytest.raises(DataError, match="expected version 1 or older, got 9"):
+        _ = versions.current
+    path.write_text("{")
+    assert versions.current is None

@@ -12,6 +12,7 @@ import pytest
 from stepvad.accounts.accounts import Accounts
 from stepvad.errors import ConfigError, DataError
 from stepvad.incidents.sink import DeliveryError
+from stepvad.payload import NewerVersionError
 from stepvad.site.notifications.browsers import MOST_TRIES, BrowserTarget, outcome, payload
 from stepvad.site.notifications.push_encryption import MOST_PLAIN, public_point, to_base64
 from stepvad.site.notifications.push_subscriptions import (
@@ -20,6 +21,7 @@ from stepvad.site.notifications.push_subscriptions import (
     check_endpoint,
 )
 from stepvad.site.notifications.words import Notice
+from tests.files.unreadable import REASON, unreadable
 from tests.site.notifications.pushes import Browser, push_service
 from tests.video.servers import free_port
 
@@ -165,14 +167,48 @@ def test_threads_lose_no_subscription(subscriptions: PushSubscriptions, tmp_path
     assert len(subscriptions.all()) == 20
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"version": 2, "browsers": []}', '{"browsers": [{}]}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"browsers": [{}]}'])
 def test_a_damaged_file_notifies_nobody_and_stops_nothing(
     subscriptions: PushSubscriptions, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     subscribe(subscriptions, "https://push.example/1")
-    (tmp_path / "data" / "notifications" / "browsers.json").write_text(text)
+    file = tmp_path / "data" / "notifications" / "browsers.json"
+    file.write_text(text)
     assert subscriptions.all() == []
-    assert "cannot be read" in caplog.text
+    assert "damaged, so every browser must subscribe again" in caplog.text
+    subscribe(subscriptions, "https://push.example/2")
+    assert len(subscriptions.all()) == 1
+    assert file.with_name("browsers.json.damaged").read_text() == text
+
+
+def test_browsers_that_cannot_be_read_now_are_not_forgotten(
+    subscriptions: PushSubscriptions, tmp_path: Path
+) -> None:
+    for n in range(5):
+        subscribe(subscriptions, f"https://push.example/{n}")
+    with unreadable(tmp_path / "data" / "notifications" / "browsers.json"):
+        with pytest.raises(OSError, match=REASON):
+            subscribe(subscriptions, "https://push.example/5")
+        with pytest.raises(OSError, match=REASON):
+            _ = BrowserTarget(subscriptions).has_people
+    subscribe(subscriptions, "https://push.example/5")
+    assert len(subscriptions.all()) == 6
+
+
+def test_browsers_of_a_newer_version_are_left_as_they_are(
+    subscriptions: PushSubscriptions, tmp_path: Path
+) -> None:
+    subscribe(subscriptions, "https://push.example/1")
+    file = tmp_path / "data" / "notifications" / "browsers.json"
+    file.write_text('{"version": 2, "browsers": []}')
+    for call in (
+        subscriptions.all,
+        lambda: subscribe(subscriptions, "https://push.example/2"),
+        lambda: subscriptions.remove(["https://push.example/1"]),
+    ):
+        with pytest.raises(NewerVersionError, match="expected version 1 or older, got 2"):
+            call()
+    assert file.read_text() == '{"version": 2, "browsers": []}'
 
 
 def test_a_damaged_key_is_said(subscriptions: PushSubscriptions, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from stepvad.settings.sections import SiteSettings
 from stepvad.site.learning import schedule
 from stepvad.site.learning.recordings import RecordingIndex, find
 from stepvad.site.learning.schedule import RoundKind, Situation
-from stepvad.site.learning.versions import LearnedFacts, Versions, facts
+from stepvad.site.learning.versions import Learned, LearnedFacts, Versions, facts
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.eventstore import Store
 from stepvad.supervision.logs import FailureLog
@@ -171,18 +171,18 @@ class Learner:
             code = round.process.returncode
         if code is None:
             return False
+        learned = self._versions.current if code == 0 else None  # raises: seen to at the next look
         self._round = None
         if code == 0:
             self._failed_at, self._problem = None, ""
-            self._finished(round.kind)
+            self._finished(round.kind, learned)
         else:
             self._failed_at, self._problem = time.time(), round.complaint()
             logger.warning("learning: the %s failed: %s", round.kind, self._problem)
         round.end()
         return code == 0 and round.kind == "fit"
 
-    def _finished(self, kind: RoundKind) -> None:
-        learned = self._versions.current
+    def _finished(self, kind: RoundKind, learned: Learned | None) -> None:
         if learned is None:
             return
         if kind == "fit":

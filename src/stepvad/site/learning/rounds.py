@@ -78,6 +78,7 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
     """Fit and calibrate a new model on the recordings, and make it the current one."""
     at = time.time() if now is None else now
     judged, versions = JudgedEvents.of(settings.data), Versions(settings.data)
+    before = versions.current
     recordings = newest(find(settings.data / RECORDINGS), settings.learning.footage_hours)
     held = held_out(recordings)
     names = {one.path.stem for one in held}
@@ -106,7 +107,7 @@ def fit(settings: SiteSettings, *, now: float | None = None, report: Report = si
         until=max(one.begin for one in recordings),
         measured_until=max(one.begin for one in recordings),
     )
-    words = changes(versions.current, learned, detector, calibration, judged)
+    words = changes(before, learned, detector, calibration, judged)
     replace(learned, changed=words).write(made)
     return Learned.read(versions.finish(made, keep=settings.learning.keep))
 

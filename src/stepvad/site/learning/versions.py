@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from stepvad.errors import ConfigError, DataError, StepvadError
-from stepvad.files import bounded
+from stepvad.files import bounded, statefile
 from stepvad.files.atomic import replacing
 from stepvad.payload import Fields
 from stepvad.settings.learning import CURRENT, DIRECTORY, MODEL_NAME
@@ -91,10 +91,17 @@ class Versions:
 
     @property
     def current(self) -> Learned | None:
-        """The model in use; None before the first, or if its facts cannot be read."""
-        with suppress(DataError):
+        """The model in use; None before the first, or if its facts are damaged.
+
+        Raise `DataError` if its facts cannot be read now or are of a newer version, so that nobody
+        learns a first model again.
+        """
+        try:
             return Learned.read(self.directory / CURRENT)
-        return None
+        except DataError as error:
+            if statefile.is_unread(error.__cause__):
+                raise
+            return None
 
     @property
     def model(self) -> Path:
@@ -166,7 +173,9 @@ class LearnedFacts:
 
 def facts(versions: Versions) -> list[LearnedFacts]:
     """All models, the newest first."""
-    current = versions.current
+    current = None
+    with suppress(DataError):  # of facts that cannot be read now
+        current = versions.current
     return [
         LearnedFacts(
             name=one.name,

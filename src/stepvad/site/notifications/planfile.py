@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from pathlib import Path
 
-from stepvad.errors import DataError
+from stepvad.files import statefile
 from stepvad.files.atomic import replacing
 from stepvad.site.notifications.plan import NotificationPlan
 
 DIRECTORY = "notifications"
 """Directory in the data directory of a site."""
 MAX_BYTES = 1 << 20
-
-logger = logging.getLogger(__name__)
 
 
 def plan_file(data: Path, sink: str) -> Path:
@@ -24,18 +21,13 @@ def plan_file(data: Path, sink: str) -> Path:
 
 
 def load_plan(path: Path) -> NotificationPlan:
-    """The plan as it was saved; an empty one if there is none or it cannot be read."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError(f"notifications: expected at most {MAX_BYTES} bytes, got more")
-        return NotificationPlan.from_json(json.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return NotificationPlan()
-    except (OSError, ValueError, RecursionError, DataError) as error:
-        logger.warning(
-            "%s: cannot be read, so repeats and limits start afresh: %s", path, str(error)[:200]
-        )
-        return NotificationPlan()
+    """The plan as it was saved; an empty one if there is none or it is damaged.
+
+    Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
+    """
+    lost = "due messages are forgotten, and repeats and limits start afresh"
+    found = statefile.read(path, NotificationPlan.from_json, most=MAX_BYTES, lost=lost)
+    return NotificationPlan() if found is None else found
 
 
 def save_plan(path: Path, plan: NotificationPlan) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.database import FILE_NAME as ACCOUNTS
 from stepvad.errors import ConfigError, DataError
+from stepvad.files import statefile
 from stepvad.files.atomic import replacing
 from stepvad.payload import Fields, JsonObject
 from stepvad.site.notifications.planfile import DIRECTORY
@@ -31,8 +31,6 @@ MOST_BROWSERS = 64
 """Maximum number of browsers; a new one replaces the oldest."""
 LONGEST_ENDPOINT = 1024
 MAX_BYTES = 1 << 18
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,9 @@ class PushSubscriptions:
     """The subscriptions of a site in a file, which is read each time.
 
     Threads and processes may share it: the page adds browsers, deliveries remove them. A browser
-    whose account is gone gets nothing more.
+    whose account is gone gets nothing more. While the file cannot be read, all methods that need
+    it raise `OSError`, or `NewerVersionError` if it is of a newer version: no browsers and unknown
+    browsers are not the same.
     """
 
     def __init__(
@@ -121,7 +121,10 @@ class PushSubscriptions:
 
     def all(self) -> list[PushSubscription]:
         """All browsers whose account is still there, the oldest first."""
-        known = self._read()
+        if not self._file.parent.exists():
+            return []
+        with self._locked():
+            known = self._read()
         missing = self._missing({one.account for one in known if one.account})
         if missing:
             self.remove([one.endpoint for one in known if one.account in missing])
@@ -155,19 +158,9 @@ class PushSubscriptions:
             return len(known) - len(kept)
 
     def _read(self) -> list[PushSubscription]:
-        try:
-            if self._file.stat().st_size > MAX_BYTES:
-                raise DataError(f"browsers: expected at most {MAX_BYTES} bytes, got more")
-            own = Fields.of("browsers", json.loads(self._file.read_text(encoding="utf-8")))
-            own.version(VERSION)
-            return [_subscription(one) for one in own.items("browsers")]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, RecursionError, DataError) as error:
-            logger.warning(
-                "%s: cannot be read, so no browser is notified: %s", self._file, str(error)[:200]
-            )
-            return []
+        """The browsers in the file; call it with the lock held, as a damaged file is set aside."""
+        lost = "every browser must subscribe again"
+        return statefile.read(self._file, _subscriptions, most=MAX_BYTES, lost=lost) or []
 
     def _write(self, subscriptions: list[PushSubscription]) -> None:
         browsers: list[JsonObject] = [
@@ -193,6 +186,12 @@ class PushSubscriptions:
             yield
         finally:
             os.close(directory)
+
+
+def _subscriptions(facts: object) -> list[PushSubscription]:
+    own = Fields.of("browsers", facts)
+    own.version(VERSION)
+    return [_subscription(one) for one in own.items("browsers")]
 
 
 def _subscription(facts: object) -> PushSubscription:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stepvad.errors import ConfigError
 from stepvad.incidents.sink import DeliveryError
+from stepvad.payload import NewerVersionError
 from stepvad.site.notifications.plan import Notification, NotificationPlan, Scheduler
 from stepvad.site.notifications.planfile import load_plan, save_plan
 from stepvad.site.notifications.targets import Target
@@ -45,7 +46,8 @@ class Notify:
 
     A change of an event only changes the plan, which is on disk before the change counts as
     delivered. `send_due` sends what the plan says, in the words of the stored events: what was
-    deleted or seen meanwhile is not sent.
+    deleted or seen meanwhile is not sent. While the plan of the last run cannot be read, changes
+    wait in the store.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Notify:
         self.name = name
         self._target, self._scheduler, self._words = target, scheduler, words
         self._events, self._file, self._monotonic = events, file, monotonic
-        self._plan = load_plan(file)
+        self._read_plan: NotificationPlan | None = None
         self._backoff = Backoff(FIRST_S, LONGEST_S)
         self._not_before = 0.0
         self._is_checked = False
@@ -119,6 +121,23 @@ class Notify:
             raise DeliveryError(error.problem, hint=error.hint) from None
         self._is_checked = True
 
+    @property
+    def _plan(self) -> NotificationPlan:
+        """The plan, read at first use; raise `DeliveryError` while it cannot be read."""
+        if self._read_plan is None:
+            try:
+                self._read_plan = load_plan(self._file)
+            except NewerVersionError as error:
+                self._put_off()
+                raise DeliveryError(error.problem, hint=error.hint) from error
+            except OSError as error:
+                self._put_off()
+                raise DeliveryError(
+                    f"{self._file}: expected a readable plan, got: {error.strerror or error}",
+                    hint="its messages are sent once it can be read",
+                ) from error
+        return self._read_plan
+
     def _put_off(self) -> None:
         self._not_before = self._monotonic() + self._backoff.next_s()
 
@@ -130,7 +149,7 @@ class Notify:
         """Save the plan if it has changed."""
         if plan != self._plan:
             save_plan(self._file, plan)
-            self._plan = plan
+            self._read_plan = plan
 
 
 def _without(plan: NotificationPlan, message: Notification) -> NotificationPlan:
