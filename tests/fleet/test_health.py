@@ -12,7 +12,7 @@ import pytest
 
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import FleetSettings, ModelSettings
-from stepvad.fleet.worker import service
+from stepvad.fleet.worker import service, stats
 from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.worker import Worker
 from stepvad.intake import demo
@@ -49,7 +49,7 @@ async def hang(address: str) -> int:
 def test_a_worker_whose_loop_hangs_is_not_healthy_until_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "HUNG_S", HUNG_S)
+    monkeypatch.setattr(stats, "HUNG_S", HUNG_S)
     models = FleetModels.load([ModelSettings(model=Path(demo.MODEL), threshold=THRESHOLD)])
     address = f"127.0.0.1:{free_port()}"
 

@@ -17,6 +17,12 @@ def test_waits_double_up_to_the_longest_and_are_cut_to_half_at_most() -> None:
         assert full_s / 2 <= backoff.next_s() <= full_s
 
 
+def test_waits_may_grow_more_slowly() -> None:
+    backoff = Backoff(1.0, 1.3, growth=1.25)
+    for full_s in (1.0, 1.25, 1.3, 1.3):
+        assert full_s / 2 <= backoff.next_s() <= full_s
+
+
 def test_a_success_begins_from_the_first_wait() -> None:
     backoff = Backoff(1.0, 60.0)
     for _ in range(6):

@@ -1,8 +1,9 @@
-"""Cancel tasks reliably, and sleep until a stop."""
+"""Cancel tasks reliably, and work or sleep until a stop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +20,18 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
             task.cancel()
         await asyncio.wait(pending, timeout=AGAIN_S)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def unless(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
+    """Finish work, or cancel it when `stop` is set; return whether it was finished."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        await end(working, stopped)
 
 
 async def rest(stop: asyncio.Event, seconds: float) -> None:

@@ -6,20 +6,22 @@ import asyncio
 import random
 import threading
 
-MOST_DOUBLINGS = 30
-"""Keeps the power of two finite however long the other side is unreachable."""
+MOST_STEPS = 500
+"""Keeps the power finite however long the other side is unreachable."""
 
 
 class Backoff:
-    """The delay after each consecutive failure: twice the previous one, up to `longest_s`.
+    """The delay after each consecutive failure: `growth` times the previous one, up to `longest_s`.
 
     Each delay is shortened at random, to no less than half, so many clients of one server do not
     reconnect in step. Each retry loop owns one instance; it is not thread-safe.
     """
 
-    def __init__(self, first_s: float, longest_s: float, *, failures: int = 0) -> None:
+    def __init__(
+        self, first_s: float, longest_s: float, *, failures: int = 0, growth: float = 2.0
+    ) -> None:
         """`failures`: number of earlier failures, if the caller keeps count."""
-        self._first_s, self._longest_s = first_s, longest_s
+        self._first_s, self._longest_s, self._growth = first_s, longest_s, growth
         self.failures = failures
 
     def reset(self) -> None:
@@ -31,7 +33,8 @@ class Backoff:
 
         `at_least_s` is the delay that the other side asked for, also capped at `longest_s`.
         """
-        full_s = min(self._first_s * 2.0 ** min(self.failures, MOST_DOUBLINGS), self._longest_s)
+        steps = min(self.failures, MOST_STEPS)
+        full_s = min(self._first_s * self._growth**steps, self._longest_s)
         self.failures += 1
         return min(max(full_s * random.uniform(0.5, 1.0), at_least_s), self._longest_s)
 

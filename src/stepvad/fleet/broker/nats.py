@@ -32,7 +32,7 @@ from stepvad.fleet.broker.consumers import EventsConsumer, PosesConsumer
 from stepvad.fleet.broker.elections import until_led
 from stepvad.fleet.broker.key_values import Bucket
 from stepvad.fleet.broker.login import certificates, login
-from stepvad.fleet.broker.nats_client import CarefulClient
+from stepvad.fleet.broker.nats_client import SHORTEST_S, CarefulClient
 from stepvad.fleet.broker.nats_errors import CONFLICT, answers
 from stepvad.fleet.broker.streams import tenant_streams
 from stepvad.fleet.places import DEFAULT, Place
@@ -375,7 +375,7 @@ async def connect(settings: BusSettings, name: str) -> NatsBus:
                 disconnected_cb=went_away,
                 error_cb=failed,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=0.2,  # type: ignore[arg-type] # fractions of a second work
+                reconnect_time_wait=SHORTEST_S,  # type: ignore[arg-type] # fractions work
                 connect_timeout=2,
                 ping_interval=2,
                 max_outstanding_pings=2,

@@ -8,6 +8,7 @@ works. `stepvad.additions` holds those that they do survive.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +22,12 @@ logger = logging.getLogger(__name__)
 
 LOCK = 0x53564144
 """Key of the advisory lock held during a migration."""
+LONG_COMMAND_S = 6 * 3600.0
+"""Limit of a command that may read or rewrite a whole table, of hundreds of millions of events.
+
+A limit that such a command exceeds is worse than none: it is rolled back and begins again, without
+end, and holds its locks meanwhile.
+"""
 
 _FIRST = """
 CREATE TABLE stepvad.events (
@@ -146,7 +153,9 @@ async def migrate(connection: Connection[Any]) -> int:
 
     A program that is older than the tables leaves them, and their privileges, alone.
     """
-    await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
+    if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", LOCK):
+        logger.info("database: another program migrates it; waiting")
+        await connection.execute("SELECT pg_advisory_lock($1)", LOCK, timeout=LONG_COMMAND_S)
     try:
         async with connection.transaction():
             await connection.execute(_SAFELY)
@@ -167,7 +176,11 @@ async def migrate(connection: Connection[Any]) -> int:
 async def _upgrade(connection: Connection[Any], done: int) -> None:
     await connection.execute(_VERSIONS)
     for number, step in enumerate(MIGRATIONS[done:], start=done + 1):
-        await connection.execute(step.script)
+        logger.info("database: migration %d of %d started", number, len(MIGRATIONS))
+        began = time.monotonic()
+        await connection.execute(step.script, timeout=LONG_COMMAND_S)
+        took_s = time.monotonic() - began
+        logger.info("database: migration %d of %d took %.1f s", number, len(MIGRATIONS), took_s)
         table = "additions" if step.is_additive else "schema_version"
         await connection.execute(
             f"INSERT INTO stepvad.{table} (version) VALUES ($1)",  # noqa: S608  one of two tables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.event_message import FleetChange
-from stepvad.fleet.events.migrations import check, migrate
+from stepvad.fleet.events.migrations import LONG_COMMAND_S, check, migrate
 from stepvad.fleet.events.postgres_errors import LOCKED, expected, is_read_only, meaning, words
 from stepvad.fleet.events.wanted import Wanted
 from stepvad.incidents.record import Record
@@ -28,11 +29,16 @@ logger = logging.getLogger(__name__)
 
 CONNECT_S = 10.0
 COMMAND_S = 30.0
+"""Limit of a command, unless it may read or rewrite the whole table: see `LONG_COMMAND_S`."""
 IDLE_S = 10
 """The server ends a transaction whose client is silent for so long: a client that was cut off would
 otherwise keep its rows locked, for hours, and the writer that takes over waits for them."""
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
+"""A server that vanished is noticed after 30 s, also by a command whose limit is hours away."""
 CONNECTIONS = 4
 LOCKED_S = 2
+SCRUB_LOCKED_S = 20
+"""Everybody else waits behind a scrub that waits for its lock."""
 LOCAL = (None, "localhost", "127.0.0.1", "::1")
 
 _WRITE = """
@@ -150,6 +156,7 @@ class FleetEvents:
                 f"SELECT record FROM stepvad.events WHERE {where} "  # noqa: S608  constant parts
                 f"ORDER BY start_time DESC, id DESC LIMIT ${len(values)}",
                 *values,
+                timeout=LONG_COMMAND_S if limit is None else None,
             )
         return [Record.from_json(json.loads(body)) for (body,) in rows]
 
@@ -183,6 +190,7 @@ class FleetEvents:
                 "WHERE reviewed IS NOT NULL AND ($1::text[] IS NULL OR id = ANY($1)) "
                 "ORDER BY reviewed, id",
                 None if ids is None else [*ids],
+                timeout=LONG_COMMAND_S if ids is None else None,
             )
         return {id: Review(mark, at, by) for id, mark, at, by in rows}
 
@@ -204,9 +212,11 @@ class FleetEvents:
                 kept = await connection.fetchval(
                     f"SELECT count(*) FROM stepvad.events WHERE {where} AND end_time IS NULL",  # noqa: S608  constant parts
                     *values,
+                    timeout=LONG_COMMAND_S,
                 )
                 where += " AND end_time IS NOT NULL"
-            done = await connection.execute(_FORGET.format(where=where), *values)
+            forget = _FORGET.format(where=where)
+            done = await connection.execute(forget, *values, timeout=LONG_COMMAND_S)
         return Deleted(events=_count(done), poses=0, kept_open=int(kept))
 
     async def retain(self, asked_days: float | None = None) -> int:
@@ -215,7 +225,8 @@ class FleetEvents:
         `asked_days` keeps those of tenants without days of their own for longer.
         """
         async with self._connection() as connection:
-            return int(await connection.fetchval(_RETAIN, asked_days, RETAINED))
+            done = await connection.fetchval(_RETAIN, asked_days, RETAINED, timeout=LONG_COMMAND_S)
+            return int(done)
 
     async def retention(self) -> Mapping[str, float]:
         """Days that the events of each tenant are kept; those of '' hold for all others."""
@@ -230,8 +241,9 @@ class FleetEvents:
     async def scrub(self) -> None:
         """Rewrite the table to purge deleted rows from its file; locks the table."""
         async with self._connection() as connection:
-            await connection.execute("VACUUM (FULL) stepvad.events")
-            await connection.execute("CHECKPOINT")
+            await connection.execute(f"SET lock_timeout = '{SCRUB_LOCKED_S}s'")
+            await connection.execute("VACUUM (FULL) stepvad.events", timeout=LONG_COMMAND_S)
+            await connection.execute("CHECKPOINT", timeout=LONG_COMMAND_S)
 
     async def totals(self, *, stale_s: float) -> Totals:
         """Counts and sizes, including how many open events are stale."""
@@ -304,6 +316,7 @@ async def connect(dsn: str) -> AsyncIterator[FleetEvents]:
         command_timeout=COMMAND_S,
         timeout=CONNECT_S,
         max_inactive_connection_lifetime=60.0,
+        init=_keep_alive,
         server_settings={"idle_in_transaction_session_timeout": f"{IDLE_S}s"},
     )
     await pool
@@ -311,6 +324,17 @@ async def connect(dsn: str) -> AsyncIterator[FleetEvents]:
         yield FleetEvents(pool)
     finally:
         pool.terminate()
+
+
+async def _keep_alive(connection: Connection[Any]) -> None:
+    """Probe an idle connection, as PostgreSQL's own clients do; a local socket needs none."""
+    line = connection._transport.get_extra_info("socket")
+    if line is None or line.family == socket.AF_UNIX:
+        return
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):  # Linux
+            line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _check_dsn(dsn: str) -> None:

@@ -19,7 +19,7 @@ from stepvad.fleet.event_origin import origin_of
 from stepvad.fleet.events.postgres import RETAINED, FleetEvents, LockedError, NoDatabaseError
 from stepvad.fleet.events.postgres_errors import is_data
 from stepvad.fleet.subjects import Subjects
-from stepvad.fleet.tasks import end, rest
+from stepvad.fleet.tasks import end, rest, unless
 from stepvad.fleet.tracing import Journey, Tracing
 from stepvad.supervision.backoff import Backoff
 
@@ -277,23 +277,25 @@ class FleetEventWriter:
 
 
 async def checked(events: FleetEvents, stopping: asyncio.Event) -> bool:
-    """Wait for the database and migrate it if needed; False if stopped before.
+    """Wait for the database and migrate it if needed; False if stopped before or meanwhile.
 
     A role without the right to create tables works if the tables are up to date.
     """
     backoff = Backoff(FIRST_S, LONGEST_S)
     while not stopping.is_set():
         try:
-            try:
-                await events.check()
-            except ConfigError:
-                await events.migrate()
+            return await unless(stopping, _check_or_migrate(events))
         except NoDatabaseError as error:
             logger.warning("%s; retrying", error)
             await rest(stopping, backoff.next_s())
-        else:
-            return True
     return False
+
+
+async def _check_or_migrate(events: FleetEvents) -> None:
+    try:
+        await events.check()
+    except ConfigError:
+        await events.migrate()
 
 
 def _by_tenant(

@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.stats import WorkerMetrics, WorkerStats
 from stepvad.fleet.worker.worker import Worker
 from stepvad.supervision.backoff import Backoff
+from stepvad.supervision.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -34,8 +34,6 @@ FIRST_S, LONGEST_S = 0.2, 5.0
 """First and longest back-off between attempts to create streams and buckets."""
 LOOK_S = 10.0
 """Time between two looks at the leaders of the streams."""
-HUNG_S = 30.0
-"""A worker without a round for this long reports itself unhealthy at /health."""
 
 
 def worker_name(settings: FleetSettings) -> str:
@@ -65,7 +63,10 @@ async def set_up(bus: NatsBus, stop: asyncio.Event) -> None:
 
 
 async def work(settings: FleetSettings) -> None:
-    """Score until SIGTERM, then release all shards and the lease."""
+    """Score until SIGTERM, then release all shards and the lease.
+
+    A worker that hangs ends the process: others take its shards as soon as its lease expires.
+    """
     models = FleetModels.load(settings.models)
     name = worker_name(settings)
     tracing = settings.trace.opened("worker")
@@ -79,7 +80,8 @@ async def work(settings: FleetSettings) -> None:
         try:
             await set_up(bus, stop)
             logger.info("worker %s started", name)
-            await worker.run(stop)
+            with Watchdog(f"worker {name}", worker.stats.heartbeat):
+                await worker.run(stop)
         finally:
             await end(watching)
             close()
@@ -134,11 +136,11 @@ def with_health(metrics: WSGIApplication, stats: WorkerStats) -> WSGIApplication
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/health":
             return metrics(environ, start)
-        since_s = time.monotonic() - stats.round_at
+        beat = stats.heartbeat
         start(
-            "200 OK" if since_s < HUNG_S else "503 Service Unavailable",
+            "503 Service Unavailable" if beat.is_late else "200 OK",
             [("Content-Type", "text/plain")],
         )
-        return [f"the last round was {since_s:.1f} s ago\n".encode()]
+        return [f"the last round was {beat.age_s:.1f} s ago\n".encode()]
 
     return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stepvad.fleet.worker.scoring import ScoringStats, Work
+from stepvad.supervision.stages import Heartbeat
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -20,6 +20,8 @@ REASONS = ("shed", "duplicate", "missed", "late", "refused", "unhanded", "unread
 """Why frames are not scored. A counter is there before it counts: `rate` misses a first jump."""
 LATE_S = 1.0
 """A frame is late if the broker received it longer ago than this when it is scored."""
+HUNG_S = 30.0
+"""A worker without a round for this long hangs: /health says so, and its watchdog ends it."""
 BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -40,12 +42,12 @@ class WorkerStats:
     """Broker timestamp of the latest frame scored."""
     led: Mapping[str, bool] = field(default_factory=dict)
     """Whether each stream had a leader at the last look."""
-    round_at: float = field(default_factory=time.monotonic)
-    """When the last round finished; rounds run several times a second even without frames."""
+    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat(HUNG_S))
+    """Beats with every round; rounds run several times a second even without frames."""
 
     def add(self, works: Sequence[Work], clock: float) -> None:
         """Count the works of a round, by the broker's clock; there may be none."""
-        self.round_at = time.monotonic()
+        self.heartbeat.beat()
         self.messages += len(works)
         if works:
             self.latest = max(work.time for work in works)

@@ -105,11 +105,12 @@ class Worker:
 
     async def _round(self) -> None:
         """Score queued frames, publish event changes and write checkpoints when due."""
-        while self._lost:
-            owned = self._lost.pop()
+        lost = [*self._lost]
+        self._lost.clear()
+        for owned in lost:
             if self.owned_shards.get(owned.shard.place) is owned:
                 del self.owned_shards[owned.shard.place]
-            await owned.stop()
+        await asyncio.gather(*(owned.stop() for owned in lost))
         async with self._lock:
             await self._advance()
 

@@ -1,0 +1,72 @@
+"""Exits a process that makes no progress, so that whatever started it starts it again."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from stepvad.supervision.stages import CHECK_S, PAUSED_S, STUCK, Heartbeat
+
+logger = logging.getLogger(__name__)
+
+REPORT_S = 5.0
+"""Longest time to log why the process exits: its log may be what hangs."""
+
+
+class Watchdog:
+    """Exits the process, with the code `STUCK`, when a heartbeat is late.
+
+    It has a thread of its own, so it notices an event loop that hangs, too. It does not unwind or
+    join anything: that would hang as well. A pause of the whole process is forgiven.
+    """
+
+    def __init__(
+        self, name: str, heartbeat: Heartbeat, end: Callable[[int], object] = os._exit
+    ) -> None:
+        """`name`: what hangs, for the log."""
+        self._name, self._heartbeat, self._end = name, heartbeat, end
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Watchdog:
+        """Start watching; the first heartbeat is now."""
+        self._heartbeat.beat()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop watching."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        checked = time.monotonic()
+        while not self._stopping.wait(CHECK_S):
+            before, checked = checked, time.monotonic()
+            if checked - before > PAUSED_S:
+                logger.warning("the whole process was paused for %.1f s", checked - before)
+                self._heartbeat.beat()
+            elif self._heartbeat.is_late:
+                reporting = threading.Thread(target=self._report, name="report", daemon=True)
+                reporting.start()
+                reporting.join(REPORT_S)
+                self._end(STUCK)
+                return
+
+    def _report(self) -> None:
+        logger.critical(
+            "%s hangs: no progress for %g s; exiting", self._name, self._heartbeat.deadline_s
+        )
+        faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+        logging.shutdown()

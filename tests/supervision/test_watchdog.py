@@ -1,0 +1,80 @@
+"""The watchdog of a process: what it ends, what it forgives, and what cannot keep it from that."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from stepvad.supervision import watchdog
+from stepvad.supervision.stages import STUCK, Heartbeat
+from stepvad.supervision.watchdog import Watchdog
+
+SOON_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "CHECK_S", 0.02)
+
+
+@pytest.fixture
+def blocked_log() -> Iterator[None]:
+    """A log that nobody reads, such as a full pipe: whoever writes to it waits."""
+    released = threading.Event()
+
+    class Blocked(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            released.wait(SOON_S)
+
+    handler = Blocked()
+    watchdog.logger.addHandler(handler)
+    yield
+    released.set()
+    for thread in threading.enumerate():
+        if thread.name == "report":
+            thread.join(SOON_S)
+    watchdog.logger.removeHandler(handler)
+
+
+def test_a_process_that_makes_no_progress_ends_as_stuck_and_says_what_hangs(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended: queue.Queue[int] = queue.Queue()
+    with Watchdog("worker a", Heartbeat(0.1), ended.put):
+        assert ended.get(timeout=SOON_S) == STUCK
+    assert "worker a hangs: no progress for 0.1 s; exiting" in caplog.text
+
+
+def test_a_process_whose_log_hangs_ends_too(
+    monkeypatch: pytest.MonkeyPatch, blocked_log: None
+) -> None:
+    monkeypatch.setattr(watchdog, "REPORT_S", 0.1)
+    ended: queue.Queue[int] = queue.Queue()
+    with Watchdog("worker a", Heartbeat(0.1), ended.put):
+        assert ended.get(timeout=SOON_S) == STUCK
+
+
+def test_a_process_that_makes_progress_is_left_alone() -> None:
+    ended: queue.Queue[int] = queue.Queue()
+    heartbeat = Heartbeat(SOON_S)
+    heartbeat._at -= 2 * SOON_S  # as after a long start
+    with Watchdog("worker a", heartbeat, ended.put):
+        time.sleep(0.2)
+    assert ended.empty()
+    assert "watchdog" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_pause_of_the_whole_process_is_forgiven(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watchdog, "PAUSED_S", 0.0)  # every check comes later than that
+    ended: queue.Queue[int] = queue.Queue()
+    with Watchdog("worker a", Heartbeat(0.1), ended.put):
+        time.sleep(0.5)
+    assert ended.empty()
+    assert "the whole process was paused" in caplog.text
