@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from stepvad.intake import capture as capture_module
 from stepvad.intake.camera_states import CameraStates
 from stepvad.intake.capture import Capture
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.intake.status import LiveStatus
 from stepvad.settings.sections import CameraSettings
-from tests.intake.pools import read
-from tests.video.clips import walking_images, write_pictures
-from tests.video.servers import wait_until
+from stepvad.supervision.process import ChildPipe, SupervisedProcess
+from stepvad.video import camera as camera_module
+from tests.intake.pools import read, running
+from tests.video.clips import walking_images, write_images, write_pictures
+from tests.video.servers import SLOWER, wait_until
 
 pytest.importorskip("av")
 pytest.importorskip("cv2")
@@ -30,6 +34,10 @@ def opened(camera: CameraSettings) -> tuple[Capture, FrameQueues, LiveStatus]:
 
 def reason(status: LiveStatus) -> str:
     return status.snapshot().cameras[0].reason
+
+
+def restarts(status: LiveStatus) -> int:
+    return status.snapshot().cameras[0].counts["restarts"]
 
 
 def test_a_folder_of_pictures_is_played_at_its_rate(tmp_path: Path) -> None:
@@ -64,3 +72,53 @@ def test_an_attached_camera_that_is_not_there_is_offline_and_tried_again() -> No
         capture.process.stop(0.0)
         running.join(10)
     assert not running.is_alive()
+
+
+def test_a_file_whose_timestamps_jump_is_played_on(tmp_path: Path) -> None:
+    numbers = [0, 1, *range(954_430, 954_440)]
+    video = write_images(tmp_path / "a.mkv", walking_images(12), numbers=numbers)
+    capture, frames, status = opened(CameraSettings(name="gate", url=str(video), rate=10))
+    taken: list[QueuedFrame] = []
+
+    def is_over() -> bool:
+        taken.extend(frames.take(1, 0.1))
+        return reason(status) == "the file is over"
+
+    with running(capture.process):
+        wait_until(is_over)
+    assert len(taken) >= 6, "some may be late on a busy machine"
+    assert taken[-1].slot < 50 * SLOWER, "seconds, not a day"
+
+
+def only_alive(site: ChildPipe) -> None:
+    """Sends keep-alives and nothing else, as a decoder that hangs before its first frame."""
+    time.sleep(600)
+
+
+@pytest.mark.parametrize("url", ["rtsp://127.0.0.1:9/a", "a.mkv"])
+def test_a_process_that_never_shows_anything_is_replaced(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture_module, "NO_ATTEMPT_S", 0.5)
+    capture, _, status = opened(CameraSettings(name="gate", url=url))
+    capture.process = SupervisedProcess("capture-gate", "text", capture, only_alive)
+    with running(capture.process):
+        wait_until(lambda: restarts(status) >= 1)
+        assert reason(status) == "its capture process showed nothing for 0.5 s"
+
+
+def retries_often(site: ChildPipe, camera: CameraSettings) -> None:
+    """Captures a camera as ever, with shorter waits between its attempts."""
+    vars(camera_module)["LONGEST_WAIT_S"] = 0.05
+    capture_module.capture(site, camera)
+
+
+def test_an_offline_camera_may_be_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    camera = CameraSettings(name="gate", url="/dev/video99")
+    capture, _, status = opened(camera)
+    capture.process = SupervisedProcess("capture-gate", "text", capture, retries_often, camera)
+    with running(capture.process):
+        wait_until(lambda: "no such device" in reason(status))
+        monkeypatch.setattr(capture_module, "NO_ATTEMPT_S", 1.0)
+        time.sleep(2.5)
+        assert restarts(status) == 0

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stepvad.intake.time_slots import TimeOrder, TimeSlots
+from stepvad.intake.time_slots import JUMP_S, PlayPace, TimeOrder, TimeSlots
 
 
 def test_slots_go_by_the_time_of_the_stream_not_by_when_frames_arrive() -> None:
@@ -43,6 +43,30 @@ def test_a_first_frame_without_a_time_changes_nothing() -> None:
 def test_a_frame_in_disorder_is_skipped_and_the_others_stay() -> None:
     slots = TimeSlots(10)
     assert [slots.place(t, t) for t in (0.0, 0.2, 0.1, 0.3)] == [0, 2, None, 3]
+
+
+def played(times: list[float], *, rate: float = 25.0, slower_s: float = 0.0) -> list[float]:
+    """When frames with these timestamps are due, if each takes that long to decode."""
+    pace, clock, due = PlayPace(rate), 1000.0, []
+    for pts in times:
+        clock += slower_s
+        due.append(pace.due(pts, clock))
+        clock = max(clock, due[-1])
+    return [round(at - 1000.0, 3) for at in due]
+
+
+def test_a_file_is_played_at_its_own_pace() -> None:
+    assert played([7.0, 7.04, 7.08, 9.0, 9.0 + JUMP_S]) == [0.0, 0.04, 0.08, 2.0, 2.0 + JUMP_S]
+
+
+@pytest.mark.parametrize("jump", [95443.0, -95443.0, JUMP_S + 0.1, -1.5])
+def test_a_file_whose_timestamps_jump_goes_on_where_it_was(jump: float) -> None:
+    times = [0.04 * i + (jump if i >= 2 else 0.0) for i in range(5)]
+    assert played(times) == [0.0, 0.04, 0.08, 0.12, 0.16]
+
+
+def test_a_file_that_decodes_slowly_catches_up() -> None:
+    assert played([0.0, 0.04, 0.08, 3.0], slower_s=0.5) == [0.5, 0.54, 0.58, 3.5]
 
 
 def test_frames_twice_and_out_of_order_come_once_and_in_order() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,15 +19,17 @@ def write_walker(path: Path, *, n_frames: int = N_FRAMES) -> Path:
     return write_images(path, walking_images(n_frames))
 
 
-def write_images(path: Path, images: NDArray[np.uint8]) -> Path:
-    """Images `(n, H, W, 3)`, ten a second, without loss."""
+def write_images(
+    path: Path, images: NDArray[np.uint8], *, numbers: Iterable[int] | None = None
+) -> Path:
+    """Images `(n, H, W, 3)`, ten a second, without loss; gaps in their numbers are gaps in time."""
     import av
 
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", rate=10)
         stream.height, stream.width = images.shape[1:3]
         stream.pix_fmt = "bgr0"
-        for i, image in enumerate(images):
+        for i, image in zip(numbers or range(len(images)), images, strict=True):
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts, frame.time_base = i, Fraction(1, 10)
             container.mux(stream.encode(frame))

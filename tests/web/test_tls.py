@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from websockets.sync.client import connect
 
 from stepvad.errors import ConfigError
@@ -66,6 +67,29 @@ def test_the_wall_speaks_tls(server: ServerThread, certificate: Certificate) -> 
     address = f"wss://localhost:{server.port}/ws/live"
     with connect(address, additional_headers=BEARER, ssl=trusting(certificate)) as wall:
         assert "cameras" in json.loads(wall.recv(timeout=10))
+
+
+async def sends_without_end(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "websocket.accept"})
+    while True:
+        await send({"type": "websocket.send", "bytes": bytes(100_000)})
+
+
+def test_a_browser_that_does_not_read_is_waited_for_no_longer(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SEND_S", 0.5)
+    files = {"certificate": certificate.chain, "key": certificate.key}
+    running = serve(sends_without_end, "127.0.0.1", 0, **files)
+    try:
+        address, tls = f"wss://localhost:{running.port}/", trusting(certificate)
+        with connect(address, ssl=tls, max_queue=1, close_timeout=0.1) as wall:
+            held = running.server._server.server_state.connections
+            assert len(wall.recv(timeout=10)) == 100_000
+            assert held
+            wait_until(lambda: not held, 5 * SLOWER)
+    finally:
+        running.stop()
 
 
 def test_tls_older_than_1_2_is_refused(server: ServerThread, certificate: Certificate) -> None:

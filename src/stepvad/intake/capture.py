@@ -11,15 +11,22 @@ from pathlib import Path
 from stepvad.errors import StepvadError
 from stepvad.intake.buffer_lending import BufferBorrower, BufferLender
 from stepvad.intake.camera_states import CameraStates
-from stepvad.intake.child_messages import FrameHeader, PoolRequest, StatusMessage, decode, encode
+from stepvad.intake.child_messages import (
+    ConnectionAttempt,
+    FrameHeader,
+    PoolRequest,
+    StatusMessage,
+    decode,
+    encode,
+)
 from stepvad.intake.frame_buffers import SharedImage
 from stepvad.intake.frame_queues import FrameQueues, QueuedFrame
 from stepvad.intake.status import LiveStatus
-from stepvad.intake.time_slots import TimeSlots
+from stepvad.intake.time_slots import JUMP_S, PlayPace, TimeSlots
 from stepvad.settings.sections import CameraSettings
 from stepvad.supervision.logs import Form
 from stepvad.supervision.process import ChildPipe, ChildProcess, HungError, SupervisedProcess
-from stepvad.video.camera import Camera, StateChange
+from stepvad.video.camera import LONGEST_ATTEMPT_S, Camera, StateChange
 from stepvad.video.footage import open_footage
 from stepvad.video.source import Frame as Picture
 
@@ -27,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 NO_FRAME_S = 20.0
 """If an online stream sends nothing for this long, its decoder counts as hung."""
+NO_ATTEMPT_S = 4 * LONGEST_ATTEMPT_S
+"""The same for a stream that is not online, which sends its attempts, and for a file."""
 WAIT_S = 0.2
 
 
@@ -44,7 +53,7 @@ class _Sender:
         self._dropped = 0
         self._without_buffer = 0
 
-    def say(self, message: StatusMessage) -> None:
+    def say(self, message: StatusMessage | ConnectionAttempt) -> None:
         self._site.send(encode(message))
 
     def frame(self, picture: Picture, dropped: int = 0) -> None:
@@ -98,23 +107,26 @@ def _stream(camera: CameraSettings, sender: _Sender) -> None:
     def on_state(change: StateChange) -> None:
         sender.say(StatusMessage(change.state, change.reason))
 
-    source = Camera(camera.name, camera.live_source(), on_state=on_state)
+    def on_attempt() -> None:
+        sender.say(ConnectionAttempt())
+
+    source = Camera(camera.name, camera.live_source(), on_state=on_state, on_attempt=on_attempt)
     for picture in source:
         sender.frame(picture, source.counts.dropped)
 
 
 def _file(camera: CameraSettings, sender: _Sender) -> None:
-    """Play a video in real time."""
+    """Play a video in real time, without the gaps where its timestamps jump."""
     video = open_footage(Path(camera.url), picture_rate=camera.picture_rate)
     while True:
-        began, first = time.monotonic(), None
+        pace, is_online = PlayPace(camera.rate, jump_s=max(JUMP_S, 2 / camera.picture_rate)), False
         for picture in video:
-            if first is None:
+            if not is_online:
                 height, width = picture.image.shape[:2]
                 sender.say(StatusMessage("online", f"{width} x {height} pixels"))
-                first = picture.pts or 0.0
+                is_online = True
             at = picture.number / (video.fps or camera.rate)
-            due = began + (at if picture.pts is None else picture.pts - first)
+            due = pace.due(at if picture.pts is None else picture.pts, time.monotonic())
             time.sleep(max(due - time.monotonic(), 0.0))
             sender.frame(_now(picture))
         if not camera.loop:
@@ -168,16 +180,15 @@ class Capture:
             lender.retire()
 
     def _serve(self, child: ChildProcess, lender: BufferLender, stopping: threading.Event) -> bool:
-        latest, is_online = time.monotonic(), False
+        silent_s, is_online = 0.0, False
         while not stopping.is_set():
             data = child.receive(WAIT_S)
             if data is None:
-                if is_online and time.monotonic() - latest > NO_FRAME_S:
-                    raise HungError(f"showed nothing for {NO_FRAME_S:g} s")
+                silent_s += WAIT_S  # not by the clock, which goes on while all processes pause
+                self._check_silence(silent_s, is_online)
                 lender.lend_freed()
                 continue
-            latest = time.monotonic()
-            message = decode(data)
+            silent_s, message = 0.0, decode(data)
             if isinstance(message, FrameHeader):
                 self._put(message, lender.image(message))
             elif isinstance(message, PoolRequest):
@@ -189,6 +200,15 @@ class Capture:
                     return True
             lender.lend_freed()
         return True
+
+    def _check_silence(self, silent_s: float, is_online: bool) -> None:
+        """Raise `HungError` if the process sent nothing but keep-alives for too long."""
+        camera = self.camera
+        limit_s = max(
+            NO_FRAME_S if is_online else NO_ATTEMPT_S, 3 / camera.rate, 3 / camera.picture_rate
+        )
+        if silent_s > limit_s:
+            raise HungError(f"showed nothing for {limit_s:g} s")
 
     def _put(self, header: FrameHeader, image: SharedImage) -> None:
         name = self.camera.name

@@ -40,6 +40,13 @@ class StatusMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class ConnectionAttempt:
+    """A capture process connects to its camera, once more or for the first time."""
+
+    type: Literal["attempt"] = "attempt"
+
+
+@dataclass(frozen=True, slots=True)
 class PoolRequest:
     """A capture process needs buffers for images of this size."""
 
@@ -143,6 +150,7 @@ class ImagesHeader:
 
 Message = (
     StatusMessage
+    | ConnectionAttempt
     | PoolRequest
     | PoolOffer
     | FreedBuffers

@@ -1,4 +1,4 @@
-"""Assign frames to time slots of a connection, and restore the order of frames."""
+"""Times of frames: slots of a connection, the pace of a played file, and the order of frames."""
 
 from __future__ import annotations
 
@@ -53,6 +53,29 @@ class TimeSlots:
         if time >= self._latest:
             self._latest, self._arrived = time, arrived
         return time
+
+
+class PlayPace:
+    """When to play the frames of a file, on the monotonic clock.
+
+    Uses the file's timestamps. Where they jump, continues `1 / rate` after the previous frame.
+    """
+
+    def __init__(self, rate: float, *, jump_s: float = JUMP_S) -> None:
+        self._step_s = min(1 / rate, jump_s)
+        self._jump_s = jump_s
+        self._offset: float | None = None
+        """Monotonic time at timestamp 0."""
+        self._latest = 0.0
+
+    def due(self, pts: float, now: float) -> float:
+        """The time to play the next frame; the first one is due now."""
+        if self._offset is None:
+            self._offset = now - pts
+        elif not -BACK_S <= pts - self._latest <= self._jump_s:
+            self._offset += self._latest + self._step_s - pts
+        self._latest = pts
+        return self._offset + pts
 
 
 class TimeOrder(Generic[T]):

@@ -30,7 +30,7 @@ from stepvad.supervision.stages import PAUSED_S, Heartbeat
 
 logger = logging.getLogger(__name__)
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of the protocol between a site and its children."""
 OTHER_VERSION = 75
 """Exit code of a child with another protocol version: the package was upgraded under the site."""

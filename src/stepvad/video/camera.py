@@ -42,6 +42,12 @@ PATIENCE = (1, 2, 1, 4)
 Some cameras are slow to respond, or send a key frame only every ten seconds.
 """
 
+LONGEST_ATTEMPT_S = 3 * max(PATIENCE) * STALL_S + LONGEST_WAIT_S
+"""Longest time between two attempts: TLS check, opening, first frame and back-off.
+
+Looking up the name of a camera comes on top, and only the system limits that.
+"""
+
 HINT = "check the path in its address"
 
 BUFFER = 8
@@ -71,7 +77,7 @@ class CameraCounts(DecodeStats):
     offline_s: float = 0.0
 
 
-def _ignore(change: StateChange) -> None:
+def _ignore(*_: object) -> None:
     """Do nothing."""
 
 
@@ -80,7 +86,8 @@ class Camera:
 
     Iterating connects. Iteration continues until `stop` is called, from any thread. A background
     thread decodes and buffers the latest frames: a slow consumer loses frames instead of falling
-    behind. `on_state` is called from that thread. Credentials never appear in messages.
+    behind. From that thread `on_attempt` is called before each attempt to connect, and `on_state`
+    after each change of state. Credentials never appear in messages.
     """
 
     def __init__(
@@ -89,13 +96,14 @@ class Camera:
         url: Url | Device | str,
         *,
         on_state: Callable[[StateChange], None] = _ignore,
+        on_attempt: Callable[[], None] = _ignore,
         stall_s: float = STALL_S,
         buffer: int = BUFFER,
     ) -> None:
         pyav()
         self.name = name
         self.url = Url(url) if isinstance(url, str) else url
-        self._on_state = on_state
+        self._on_state, self._on_attempt = on_state, on_attempt
         self._stall_s = stall_s
         self._counts = CameraCounts()
         self._state: LinkState | None = None
@@ -177,6 +185,7 @@ class Camera:
         backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         while not self._stopped.is_set():
             decoded = self._counts.decoded
+            self._on_attempt()
             reason = self._explained(self._session(log))
             if self._stopped.is_set():
                 reason = "stopped"

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import ssl
 import time
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from stepvad.supervision.logs import Repeats, repeated
 
@@ -87,6 +89,42 @@ class ConnectionLimit:
             )
 
 
+class SendTimeout:
+    """Aborts a connection whose client does not read what was sent to it.
+
+    From the moment that writing is paused the client has `SEND_S` to make room, and up to twice as
+    long from the moment that the connection is closed: asyncio waits for it without a limit.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, line: asyncio.Transport) -> None:
+        """`line` is the connection below TLS."""
+        self._loop, self._line = loop, line
+        self._paused: asyncio.TimerHandle | None = None
+        self._closing = loop.call_later(SEND_S, self._check_closing, False)
+
+    def writing_paused(self) -> None:
+        """Start the deadline: the write buffer is full."""
+        self._paused = self._loop.call_later(SEND_S, self._line.abort)
+
+    def writing_resumed(self) -> None:
+        """Cancel the deadline: the client reads again."""
+        if self._paused is not None:
+            self._paused.cancel()
+            self._paused = None
+
+    def cancel(self) -> None:
+        """Cancel the timers of a connection that is lost."""
+        self.writing_resumed()
+        self._closing.cancel()
+
+    def _check_closing(self, was_closing: bool) -> None:
+        if was_closing:
+            self._line.abort()
+            return
+        is_closing = self._line.is_closing()
+        self._closing = self._loop.call_later(SEND_S, self._check_closing, is_closing)
+
+
 class HttpConnection(H11Protocol):
     """An HTTP connection with deadlines for sending requests and reading responses."""
 
@@ -99,11 +137,11 @@ class HttpConnection(H11Protocol):
         self._early = b""
         self._handshake: asyncio.Task[None] | None = None
         self._too_late: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for a request, after the TLS handshake if TLS is enabled."""
         self._line = transport
+        self._send_timeout = SendTimeout(self.loop, transport)
         self._limit.opened(self)
         self._expect_request()
         if self._tls is None:
@@ -146,8 +184,10 @@ class HttpConnection(H11Protocol):
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the limit: the guard closes unauthenticated websockets at once."""
-        self._forget()
+        self._leave_limit()
         self._line = None
+        websocket: Any = self.ws_protocol_class
+        self.ws_protocol_class = partial(websocket, send_timeout=self._send_timeout)  # type: ignore[assignment]
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -159,12 +199,12 @@ class HttpConnection(H11Protocol):
     def pause_writing(self) -> None:
         """Start the deadline for a client that does not read."""
         super().pause_writing()
-        self._unread = self.loop.call_later(SEND_S, self.abort)
+        self._send_timeout.writing_paused()
 
     def resume_writing(self) -> None:
         """Cancel the deadline: the client reads again."""
         super().resume_writing()
-        self._cancel_unread()
+        self._send_timeout.writing_resumed()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection after the keep-alive timeout, even if its response was not read."""
@@ -198,12 +238,33 @@ class HttpConnection(H11Protocol):
             self._too_late.cancel()
             self._too_late = None
 
-    def _cancel_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+    def _leave_limit(self) -> None:
+        self._cancel_late()
+        self._limit.closed(self)
 
     def _forget(self) -> None:
-        self._cancel_late()
-        self._cancel_unread()
-        self._limit.closed(self)
+        self._leave_limit()
+        self._send_timeout.cancel()
+
+
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """A websocket with the deadline of its HTTP connection for reading what was sent."""
+
+    def __init__(self, *args: Any, send_timeout: SendTimeout, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._send_timeout = send_timeout
+
+    def pause_writing(self) -> None:
+        """Start the deadline for a client that does not read."""
+        super().pause_writing()
+        self._send_timeout.writing_paused()
+
+    def resume_writing(self) -> None:
+        """Cancel the deadline: the client reads again."""
+        super().resume_writing()
+        self._send_timeout.writing_resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the timers."""
+        self._send_timeout.cancel()
+        super().connection_lost(exc)

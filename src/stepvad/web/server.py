@@ -23,7 +23,7 @@ from stepvad.errors import ConfigError
 from stepvad.settings.tls import server_tls
 from stepvad.supervision.logs import RepeatFilter, Repeats, repeated
 from stepvad.supervision.stages import Heartbeat
-from stepvad.web.connections import ConnectionLimit, HttpConnection
+from stepvad.web.connections import ConnectionLimit, HttpConnection, WebSocketConnection
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ def _config(app: ASGIApp, connection: Any, backlog: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=connection,
-        ws="websockets-sansio",  # applies backpressure to slow readers
+        ws=WebSocketConnection,  # applies backpressure to slow readers
         loop="asyncio",
         lifespan="off",
         log_config=None,
