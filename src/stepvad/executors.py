@@ -6,12 +6,13 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar, get_args
 
 from stepvad import cores
@@ -20,6 +21,9 @@ from stepvad.errors import ConfigError, MissingExtraError
 Executor = Literal["processes", "ray"]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+END_S = 3.0
+"""Time for a worker to unwind its task, which removes its temporary files, before it is killed."""
+ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def check(executor: Executor, jobs: int) -> None:
@@ -43,7 +47,8 @@ def run(
 ) -> Iterator[Result]:
     """Run `work` for every task, `jobs` at a time, each on `threads` or on `threads_per_job`.
 
-    Results are yielded as they complete. The first error cancels the remaining tasks.
+    Results are yielded as they complete. The first error or Ctrl-C ends all tasks: those under way
+    are interrupted, and a process that does not stop within `END_S` is killed.
     """
     check(executor, jobs)
     if not tasks:
@@ -65,26 +70,64 @@ def _in_processes(
         _environment("OMP_NUM_THREADS", str(threads)),
         ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool,
     ):
-        waiting = {pool.submit(work, task) for task in tasks}
+        workers: Mapping[int, BaseProcess] = {}
         try:
+            waiting = {pool.submit(_interruptible, work, task) for task in tasks}
+            workers = dict(pool._processes)  # all of them: each task may start one
             while waiting:
                 # Poll: a signal delivered to another thread does not wake this one.
                 done, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in done)
-        except BrokenProcessPool:
-            raise  # no process is left to wait for; leaving the pool joins its thread
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            _end([*(workers or pool._processes).values()])
+            raise  # leaving the pool, whose tasks fail without processes, joins its thread
+
+
+def _end(workers: Sequence[BaseProcess]) -> None:
+    """Terminate processes, and kill those that are still alive after `END_S`."""
+    for worker in workers:
+        worker.terminate()
+    deadline = time.monotonic() + END_S
+    for worker in workers:
+        worker.join(max(deadline - time.monotonic(), 0))
+        if worker.is_alive():
+            worker.kill()
+
+
+def _interruptible(work: Callable[[Task], Result], task: Task) -> Result:
+    """Run a task; a signal unwinds it, so it removes its temporary files, and ends the process."""
+    for number in ENDS:
+        signal.signal(number, _interrupt)
+    try:
+        return work(task)
+    except KeyboardInterrupt:
+        os._exit(1)
+    finally:
+        for number in ENDS:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupt(*_: object) -> None:
+    """Interrupt the task once: a second signal, such as of the parent, would stop its unwinding."""
+    for number in ENDS:
+        signal.signal(number, _ignore)
+    raise KeyboardInterrupt
+
+
+def _ignore(*_: object) -> None:
+    """Ignore a signal; Python reports one that arrived before it was set to SIG_IGN."""
 
 
 def _end_with_parent() -> None:
     """Make a worker exit silently on Ctrl-C and when its parent dies."""
 
     def watch() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # they are to wake the task, not this
         parent = parent_process()
         if parent is not None:
             parent.join()
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+            time.sleep(END_S)
             os._exit(1)
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -129,11 +129,12 @@ def test_one_more_seed_is_the_only_one_that_runs(
 
 def test_leftovers_of_killed_writers_go_and_nothing_else_does(tmp_path: Path) -> None:
     old, young = tmp_path / f".{'0a' * 8}.tmp", tmp_path / f".{'1b' * 8}.tmp"
+    log = tmp_path / f"{old.name}-wal"
     others = [tmp_path / name for name in ("result.parquet", ".mine.tmp", f"{'0a' * 8}.tmp")]
-    for file in (old, young, *others):
+    for file in (old, log, young, *others):
         file.write_bytes(b"half")
     long_ago = time.time() - LEFTOVER_S - 60
-    for file in (old, *others):
+    for file in (old, log, *others):
         os.utime(file, (long_ago, long_ago))
     remove_leftovers(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([young, *others])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
+import signal
+from collections.abc import Callable
 from dataclasses import replace
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
 
@@ -14,13 +17,16 @@ import pytest
 from typer.testing import CliRunner
 
 from stepvad.benchmark.speed import SpeedResult, TimedSubject, _lines, compare, subjects
+from stepvad.benchmark.speed import worker as speed_worker
 from stepvad.benchmark.speed.subjects import raw_windows
-from stepvad.benchmark.speed.worker import work
+from stepvad.benchmark.speed.worker import TimedWorker, work
 from stepvad.cli import app
 from stepvad.config import Config
 from stepvad.detector import Detector
+from stepvad.errors import StepvadError
 from stepvad.model.runtime import choose, usable
 from stepvad.poses import Clip
+from tests import endless_work
 
 DEFAULT_FROM = 1.1
 """How many times as fast as the naive way the default is at least; 1.3 to 2.3 were measured."""
@@ -140,6 +146,40 @@ def test_a_worker_loads_times_and_ends_with_its_pipe(small: Path) -> None:
     ours.close()
     thread.join(timeout=30)
     assert not thread.is_alive()
+
+
+def started(target: Callable[[Connection], None], answer_s: float) -> TimedWorker:
+    """A worker that does something else than its work."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    return TimedWorker(TimedSubject("engine", "numpy"), process, ours, answer_s)
+
+
+@pytest.mark.parametrize("work", [endless_work.receive_and_hang, endless_work.hang])
+def test_a_worker_that_never_answers_is_killed(work: Callable[[Connection], None]) -> None:
+    worker = started(work, answer_s=1)
+    large = np.zeros(1_000_000, np.float32)  # more than a pipe holds
+    with pytest.raises(StepvadError, match="numpy: expected an answer within 1 s, got none"):
+        worker.load(large)
+    worker.stop()
+    assert worker.process.exitcode == -signal.SIGKILL
+
+
+def test_a_worker_that_ends_instead_of_answering_is_told_from_a_late_one() -> None:
+    worker = started(endless_work.leave, answer_s=60)
+    with pytest.raises(StepvadError, match="within 60 s, got a process that ended"):
+        worker.reading()
+    worker.stop()
+
+
+def test_a_worker_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed_worker, "STOP_S", 0.1)
+    worker = started(endless_work.hang, answer_s=60)
+    worker.stop()
+    assert worker.process.exitcode == -signal.SIGKILL
 
 
 def test_everything_that_this_machine_can_do_is_a_subject() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,13 @@ def test_the_poses_of_an_event_come_back_as_they_were() -> None:
     clip = one_person(3.0)
     again = unpacked(packed(clip))
     assert again.digest() == clip.digest()
+
+
+def test_the_poses_of_an_event_are_in_no_temporary_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    assert unpacked(packed(one_person(3.0))).n_poses
+    with pytest.raises(DataError, match="poses: expected a Parquet file of tracks, got"):
+        unpacked(b"not a file")
 
 
 def test_a_file_without_poses_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,10 +79,16 @@ class Still:
         ]
 
 
-def test_a_detector_and_a_pose_network_of_different_makers_work_together(tmp_path: Path) -> None:
+def test_a_detector_and_a_pose_network_of_different_makers_work_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = recipe("own_estimator")["BrightSpot"]()
     file = write_walker(tmp_path / "a.mkv")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed = tmp_path / f".stepvad-{'0a' * 8}"  # as an extraction that was killed left it
+    (killed / "parts").mkdir(parents=True)
     clip = extract_clip(file, TopDown(Still(), own))
+    assert [*tmp_path.iterdir()] == [file]
     assert (clip.n_frames, clip.fps, len(clip.tracks)) == (N_FRAMES, 10, 1)
     folder = write_pictures(tmp_path / "a", walking_images())
     assert extract_clip(folder, TopDown(Still(), own), picture_rate=10).digest() == clip.digest()

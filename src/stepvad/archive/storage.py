@@ -117,8 +117,8 @@ class Directory:
             with replacing(path) as temporary:
                 yield temporary
             return
-        with tempfile.TemporaryDirectory() as directory:
-            temporary = Path(directory) / "file"
+        with tempfile.TemporaryFile() as file:  # without a name: a kill leaves nothing behind
+            temporary = Path(f"/proc/self/fd/{file.fileno()}")
             yield temporary
             with _writable(self.named(name)):
                 files.makedirs(_inside(root, str(PurePosixPath(name).parent)), exist_ok=True)

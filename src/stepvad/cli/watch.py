@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from stepvad.cli.terminal import say
 from stepvad.errors import ConfigError
+from stepvad.files.temporary import temporary_directory
 
 DEMO_PORT = 8080
 
@@ -62,9 +62,9 @@ def watch(
 def _demo(port: int, *, exact: bool) -> int:
     from stepvad.services.site import watch_demo
 
-    with tempfile.TemporaryDirectory(prefix="stepvad-demo-") as data:
+    with temporary_directory() as data:
         say("synthetic scene: people walk, and someone falls every half minute; Ctrl-C stops it")
-        return watch_demo(Path(data), port if exact or _is_free(port) else 0)
+        return watch_demo(data, port if exact or _is_free(port) else 0)
 
 
 def _is_free(port: int) -> bool:

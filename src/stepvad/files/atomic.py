@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stepvad.errors import StepvadError
+from stepvad.files.temporary import remove_abandoned
 
 LEFTOVER_S = 3600.0
 """Age at which a temporary file counts as abandoned; writing one takes seconds."""
@@ -22,6 +23,8 @@ PUBLIC = 0o666
 """Mode of a file that holds no personal data and that other users may need."""
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """Error numbers that only writing raises."""
+SQLITE_ENDS = ("-wal", "-shm", "-journal")
+"""Suffixes of the files that SQLite keeps next to a database."""
 
 
 @contextmanager
@@ -61,9 +64,14 @@ def replacing(
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove temporary files of killed writers from a directory; recent ones may be in use."""
-    for file in directory.glob("." + "[0-9a-f]" * 16 + ".tmp"):
-        _remove_old(file)
+    """Remove temporary files of killed writers from a directory; recent ones may be in use.
+
+    Temporary directories whose process is gone are removed at any age.
+    """
+    for end in ("", *SQLITE_ENDS):
+        for file in directory.glob("." + "[0-9a-f]" * 16 + ".tmp" + end):
+            _remove_old(file)
+    remove_abandoned(directory)
 
 
 def _names(path: Path) -> tuple[Path, Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from io import BytesIO
 from itertools import chain, groupby
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from stepvad.skeletons import COCO17
 
 METADATA_KEY = b"stepvad"
 EXTRA: Mapping[str, str] = {"feature": "reading Parquet tracks", "extra": "parquet"}
+WRITING = ("writing Parquet tracks", "parquet")
 
 
 def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
@@ -35,7 +37,21 @@ def read(path: Path, *, fps: float | None = None) -> Iterator[Clip]:
     Args:
         fps: Frame rate; overrides the rate stored in the file, if any.
     """
-    with located(str(path)), opened(path) as (header, parts):
+    with located(str(path)):
+        yield from _clips(path, fps)
+
+
+def from_bytes(body: bytes) -> Clip:
+    """The only clip of the contents of a file."""
+    with located("poses"):
+        clips = [*_clips(BytesIO(body), None)]
+        if len(clips) != 1:
+            raise DataError(f"expected one clip, got {len(clips)}", hint="check the input")
+    return clips[0]
+
+
+def _clips(source: Path | BinaryIO, fps: float | None) -> Iterator[Clip]:
+    with opened(source) as (header, parts):
         seen: set[str] = set()
         n_frames = n_poses = 0
         for name, tracks in _grouped(parts):
@@ -121,24 +137,36 @@ def write(
     Small clips share a row group, large ones span several. A track without poses has no rows, so
     it is not stored. `origin` records how the poses were produced, as JSON values.
     """
-    pyarrow, parquet = parquetfile.pyarrow_of("writing Parquet tracks", "parquet")
+    parquetfile.pyarrow_of(*WRITING)  # fails before clips are made, which may take hours
     clips = iter(clips)
     first = next(clips, None)
     if first is None:
         raise DataError(f"{path}: expected at least one clip, got none", hint="check the input")
+    with replacing(path, DataError) as temporary:
+        _write(first, clips, temporary, origin)
+
+
+def to_bytes(clip: Clip) -> bytes:
+    """The contents of a file of one clip, made in memory: no temporary file holds the poses."""
+    file = BytesIO()
+    _write(clip, (), file, {})
+    return file.getvalue()
+
+
+def _write(
+    first: Clip, others: Iterable[Clip], file: Path | BinaryIO, origin: Mapping[str, object]
+) -> None:
+    pyarrow, parquet = parquetfile.pyarrow_of(*WRITING)
     header = Header(first.skeleton, {}, origin)
     schema = trackrows.schema(first.skeleton.V, pyarrow)
-    with (
-        replacing(path, DataError) as temporary,
-        parquet.ParquetWriter(
-            temporary,
-            schema,
-            compression="zstd",
-            use_dictionary=["clip", "track"],
-            write_page_checksum=True,
-        ) as writer,
-    ):
-        for group in row_groups(chain([first], clips), header, schema, pyarrow):
+    with parquet.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        use_dictionary=["clip", "track"],
+        write_page_checksum=True,
+    ) as writer:
+        for group in row_groups(chain([first], others), header, schema, pyarrow):
             writer.write_table(group, row_group_size=trackrows.ROWS_AT_ONCE)
         writer.add_key_value_metadata({METADATA_KEY: header.encode()})
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from stepvad.errors import ConfigError
+from stepvad.files.atomic import remove_leftovers
 from stepvad.incidents.review import Mark, MarkMessage
 from stepvad.incidents.sink import Sink
 from stepvad.intake.camera_states import CameraListener
@@ -197,7 +198,10 @@ class Site:
 
 @contextmanager
 def alone(data: Path) -> Iterator[None]:
-    """Lock the data directory; wait up to `LOCK_S` for another site to release it, then raise."""
+    """Lock the data directory, and remove what killed writers left there.
+
+    Waits up to `LOCK_S` for another site to release it, then raises.
+    """
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (data / "lock").open("w") as file:
         deadline = time.monotonic() + LOCK_S
@@ -212,4 +216,5 @@ def alone(data: Path) -> Iterator[None]:
                         hint="stop that one, or choose another data directory",
                     ) from None
             time.sleep(0.1)
+        remove_leftovers(data)
         yield

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
-from stepvad.formats import read_clip, write_clip
+from stepvad.formats import tracks
 from stepvad.incidents.camera_events import CameraProfile
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record
@@ -103,15 +101,9 @@ class ExplainEvent:
 
 def packed(clip: Clip) -> bytes:
     """Serialize a clip as a track file."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "event.parquet"
-        write_clip(clip, path)
-        return path.read_bytes()
+    return tracks.to_bytes(clip)
 
 
 def unpacked(body: bytes) -> Clip:
     """Restore a clip from the output of `packed`."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "event.parquet"
-        path.write_bytes(body)
-        return read_clip(path)
+    return tracks.from_bytes(body)

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
+from stepvad.files.temporary import temporary_directory
 from stepvad.poses import Clip, tracks_of
 from stepvad.progress import Progress, Report, silent
 from stepvad.video.camera import Camera
@@ -181,7 +181,7 @@ def extract_clip(
     path: Path | str, estimator: PoseEstimator, *, picture_rate: float = PICTURE_RATE
 ) -> Clip:
     """Tracked poses of a video or a folder of pictures, in one go: `extract_file` resumes."""
-    with TemporaryDirectory(prefix="stepvad-") as directory, Parts(Path(directory), {}) as parts:
+    with temporary_directory() as directory, Parts(directory, {}) as parts:
         found = extract_file(open_footage(path, picture_rate=picture_rate), estimator, parts)
     if found is None:
         raise RuntimeError("an extraction without a stop signal was stopped")

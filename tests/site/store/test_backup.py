@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stepvad.errors import DataError
+from stepvad.files.atomic import replacing
 from stepvad.site.store.eventstore import Store
 from stepvad.site.store.restore import restore
 from tests.site.records import SINKS, UNIQUE, fill, record
@@ -87,6 +89,20 @@ def test_a_damaged_store_is_a_sentence_with_a_remedy(store: Store) -> None:
         broken.events()
     assert "restore a backup" in caught.value.hint
     broken.close()
+
+
+def test_a_backup_removes_what_a_killed_one_of_another_date_left(
+    store: Store, tmp_path: Path
+) -> None:
+    place = tmp_path / "backups"
+    place.mkdir()
+    with replacing(place / "monday.db") as temporary:
+        left = [place / f"{temporary.name}{end}" for end in ("", "-journal")]
+    for file in left:
+        file.write_text("half")
+        os.utime(file, (0, 0))
+    store.backup(place / "tuesday.db")
+    assert [path.name for path in place.iterdir() if path.name != "monday.db"] == ["tuesday.db"]
 
 
 def test_a_backup_onto_the_store_itself_is_refused(store: Store) -> None:

@@ -9,6 +9,8 @@ import shutil
 import signal
 import sqlite3
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +20,7 @@ import pytest
 
 from stepvad.errors import DataError
 from stepvad.incidents.record import message
+from stepvad.site.app import alone
 from stepvad.site.store import database, schema
 from stepvad.site.store.eventstore import Store
 from stepvad.site.store.restore import restore
@@ -249,6 +252,41 @@ def test_restoring_takes_no_more_than_the_rows(tmp_path: Path) -> None:
     begun = time.monotonic()
     restore(tmp_path / "copy.db", tmp_path / "data" / "events.db")
     assert time.monotonic() - begun < 10
+
+
+STOPPED = """
+import os, signal, sys
+from pathlib import Path
+from stepvad.site.store import restore as module
+check = getattr(module, sys.argv[1])
+
+def check_and_die(*args):
+    check(*args)
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+
+setattr(module, sys.argv[1], check_and_die)
+module.restore(Path(sys.argv[3]), Path(sys.argv[4]))
+"""
+
+
+@pytest.mark.parametrize("after", ["_check", "_go_on_from", "_keep"])
+def test_what_a_killed_restore_left_goes_with_the_next_one(
+    live: Path, copy: Path, after: str
+) -> None:
+    by = "SIGTERM" if after == "_check" else "SIGKILL"
+    command = [sys.executable, "-c", STOPPED, after, by, str(copy), str(live)]
+    assert subprocess.run(command, check=False).returncode < 0
+    assert [*live.parent.glob(".*")], "it was killed in the middle"
+    kept = restore(copy, live)
+    assert kept is not None
+    assert {path.name for path in live.parent.iterdir()} == {live.name, kept.name}
+
+
+def test_a_site_that_starts_removes_what_a_killed_restore_left(live: Path, copy: Path) -> None:
+    command = [sys.executable, "-c", STOPPED, "_check", "SIGTERM", str(copy), str(live)]
+    assert subprocess.run(command, check=False).returncode < 0
+    with alone(live.parent):
+        assert not [*live.parent.glob(".*")]
 
 
 RESTORER = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -14,6 +13,7 @@ from stepvad.benchmark.walkers import make_clips
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.files.atomic import replacing
+from stepvad.files.temporary import temporary_directory
 from stepvad.progress import Report, silent
 
 
@@ -25,8 +25,8 @@ def usual_model(model: Path | None = None, report: Report = silent) -> Iterator[
         return
     config = replace(Config.short(), width=Config().width, max_steps=200)
     clips = (clip for clip, _ in make_clips(20, seed=0))
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "model.safetensors"
+    with temporary_directory() as directory:
+        path = directory / "model.safetensors"
         Detector.fit(clips, config, report=report).save(path)
         yield path
 

@@ -13,17 +13,23 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Self
+from threading import Timer
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.benchmark.speed.subjects import ScoreArray, TimedSubject
 from stepvad.detector import Detector
+from stepvad.errors import StepvadError
 from stepvad.model.runtime.telemetry import import_onnxruntime, import_openvino
 
 SHORTEST_S = 0.02
 """Minimum duration of a reading; calls are repeated until they take this long."""
+ANSWER_S = 900.0
+"""Time for an answer; 4,096 people on one thread take some seconds."""
+STOP_S = 10.0
+"""Time to exit before a process is killed."""
 STATUS = Path("/proc/self/status")
 RESET = Path("/proc/self/clear_refs")
 
@@ -35,6 +41,7 @@ class TimedWorker:
     subject: TimedSubject
     process: BaseProcess
     pipe: Connection
+    answer_s: float = ANSWER_S
 
     @classmethod
     def start(cls, subject: TimedSubject, model: Path, threads: int) -> Self:
@@ -55,18 +62,36 @@ class TimedWorker:
 
     def load(self, x: NDArray[np.float32]) -> tuple[ScoreArray | None, float]:
         """Set the raw windows `(N, 2, V, T)` to time; return their scores, and memory in MB."""
-        self.pipe.send(x)
-        return self.pipe.recv()
+        return self._ask(x)
 
     def reading(self) -> float:
         """Time all windows once; in seconds."""
-        self.pipe.send(None)
-        return self.pipe.recv()
+        return self._ask(None)
 
     def stop(self) -> None:
-        """Close the pipe and wait for the process to exit."""
+        """Close the pipe and wait for the process to exit; kill it if it does not."""
         self.pipe.close()
-        self.process.join()
+        self.process.join(STOP_S)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+    def _ask(self, request: NDArray[np.float32] | None) -> Any:
+        """The answer to a request; a process that does not answer is killed."""
+        deadline = time.monotonic() + self.answer_s
+        late = Timer(self.answer_s, self.process.kill)  # sending blocks, too, if nobody receives
+        late.start()
+        try:
+            self.pipe.send(request)
+            return self.pipe.recv()
+        except (EOFError, OSError) as error:
+            reason = "none" if time.monotonic() >= deadline else "a process that ended"
+            raise StepvadError(
+                f"{self.subject.name}: expected an answer within {self.answer_s:g} s, got {reason}",
+                hint="time fewer people, or check the installation of its library",
+            ) from error
+        finally:
+            late.cancel()
 
 
 def work(pipe: Connection, subject: TimedSubject, model: Path, threads: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from stepvad.errors import MissingExtraError, StepvadError
 from stepvad.files.atomic import replacing
+from stepvad.files.temporary import temporary_directory
 from stepvad.model.encoder import Encoder
 from stepvad.model.folded import fold
 from stepvad.model.modelfile import Model
@@ -180,8 +180,8 @@ def _export_openvino(
     except ImportError as error:
         raise MissingExtraError("export to OpenVINO", "openvino") from error
     parity = _parity("openvino", openvino_run(raw, 1, bfloat16=False)(inputs), expected)
-    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-        written = Path(directory) / path.name
+    with temporary_directory(path.parent) as directory:
+        written = directory / path.name
         openvino.save_model(openvino.Core().read_model(raw), written, compress_to_fp16=False)
         written.with_suffix(".bin").replace(path.with_suffix(".bin"))
         written.replace(path)

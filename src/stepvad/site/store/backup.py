@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from stepvad.errors import DataError
-from stepvad.files.atomic import replacing
+from stepvad.files.atomic import remove_leftovers, replacing
 from stepvad.site.store.database import Database
 
 
@@ -16,5 +16,6 @@ def back_up(database: Database, path: Path) -> None:
             f"{path}: expected a file other than the store itself, got the store",
             hint="write the backup to another disk",
         )
+    remove_leftovers(path.parent)  # of backups with other names, such as dates
     with replacing(path, DataError) as temporary:
         database.copy(temporary)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from stepvad.errors import DataError
+from stepvad.files.atomic import remove_leftovers
+from stepvad.files.temporary import temporary_directory
 from stepvad.incidents.record import Record
 from stepvad.site.store.database import Database, identify, schema_of
 from stepvad.site.store.errors import store_error
@@ -71,20 +72,20 @@ def _alone(data: Path) -> Iterator[None]:
 
 @contextmanager
 def _copied(path: Path, onto: Path) -> Iterator[Path]:
-    """A temporary copy of a backup and its WAL next to the store, removed on exit."""
-    staged = onto.parent / f".{secrets.token_hex(8)}.tmp"
+    """A copy of a backup and its WAL in a temporary directory on the disk of the store."""
+    remove_leftovers(onto.parent)
     try:
-        for end in ("", "-wal"):
-            source = path.with_name(path.name + end)
-            if source.exists():
-                copy = staged.with_name(staged.name + end)
-                copy.touch(mode=0o600, exist_ok=False)
-                shutil.copyfile(source, copy)
-        yield staged
+        with temporary_directory(onto.parent) as directory:
+            staged = directory / onto.name
+            for end in ("", "-wal"):
+                source = path.with_name(path.name + end)
+                if source.exists():
+                    copy = staged.with_name(staged.name + end)
+                    copy.touch(mode=0o600, exist_ok=False)
+                    shutil.copyfile(source, copy)
+            yield staged
     except OSError as error:
         raise store_error(onto, "that can be replaced", error) from error
-    finally:
-        _remove(staged)
 
 
 def _check(staged: Path, path: Path) -> None:
@@ -187,7 +188,7 @@ def _swap(staged: Path, onto: Path) -> Path | None:
     before = onto.with_name(onto.name + BEFORE) if onto.exists() else None
     with nullcontext() if before is None else _locked(onto):
         if before is not None:
-            _keep(onto, before)
+            _keep(onto, before, staged.parent)
         staged.replace(onto)
     directory = os.open(onto.parent, os.O_RDONLY)
     try:
@@ -215,14 +216,14 @@ def _locked(store: Path) -> Iterator[None]:
         yield
 
 
-def _keep(store: Path, before: Path) -> None:
+def _keep(store: Path, before: Path, temporary: Path) -> None:
     """Link the old store to a second name, with any WAL that could not be checkpointed."""
     for end in ("-wal", "-shm"):
         before.with_name(before.name + end).unlink(missing_ok=True)
     for end in ("-wal", ""):
         source, target = (path.with_name(path.name + end) for path in (store, before))
         if source.exists():
-            link = target.with_name(f".{secrets.token_hex(8)}.tmp")
+            link = temporary / target.name
             try:
                 os.link(source, link)
             except OSError:  # a file system without hard links
@@ -231,12 +232,6 @@ def _keep(store: Path, before: Path) -> None:
             link.replace(target)
     for end in ("-wal", "-shm"):
         store.with_name(store.name + end).unlink(missing_ok=True)
-
-
-def _remove(store: Path) -> None:
-    for end in ("", "-wal", "-shm", "-journal"):
-        with suppress(OSError):
-            store.with_name(store.name + end).unlink()
 
 
 def _in_use(place: Path) -> DataError:
