@@ -27,7 +27,7 @@ def hang_at_first_frame() -> None:
             threading.Event().wait()
         score(self, taken, now)
 
-    worker.Worker._score = hanging  # type: ignore[method-assign]
+    worker.Worker._score = hanging  # type: ignore[method-assign]  # what a hanging engine does
 
 
 if __name__ == "__main__":

@@ -180,7 +180,7 @@ class Supervisor:
             logger.critical("stages died: %s; exiting", ", ".join(dead))
         if late:
             logger.critical("stages hang: %s; exiting", ", ".join(late))
-            faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+            dump_threads()
         logging.shutdown()
         self._end(STUCK)
 
@@ -196,6 +196,11 @@ class Supervisor:
         with self._lock:
             if self._running.get(name) is one:
                 del self._running[name]
+
+
+def dump_threads() -> None:
+    """Write where all threads are to standard error, which needs none of their locks."""
+    faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
 
 
 def _show_name(name: str) -> None:

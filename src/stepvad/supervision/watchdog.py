@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import faulthandler
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 
-from stepvad.supervision.stages import CHECK_S, PAUSED_S, STUCK, Heartbeat
+from stepvad.supervision.stages import CHECK_S, PAUSED_S, STUCK, Heartbeat, dump_threads
 
 logger = logging.getLogger(__name__)
 
@@ -68,5 +66,5 @@ class Watchdog:
         logger.critical(
             "%s hangs: no progress for %g s; exiting", self._name, self._heartbeat.deadline_s
         )
-        faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+        dump_threads()
         logging.shutdown()
