@@ -18,7 +18,7 @@ from stepvad.fleet.worker.models import FleetModels
 from stepvad.fleet.worker.worker import Worker
 from stepvad.intake import demo
 from stepvad.poses import Clip
-from stepvad.supervision.stages import STUCK
+from stepvad.supervision.stuck import STUCK
 from tests.fleet.brokers import broker, bus_settings
 from tests.fleet.fleets import THRESHOLD, Player, WorkerProcess, script
 from tests.video.servers import SLOWER

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from stepvad.supervision.parent_process import REFUSED
-from stepvad.supervision.stages import STUCK
+from stepvad.supervision.stuck import STUCK
 
 PROGRAM = """
 import argparse

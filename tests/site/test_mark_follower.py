@@ -84,6 +84,22 @@ def test_a_mark_raises_the_threshold_and_taking_it_back_lowers_it(
     assert model.parent.stat().st_mtime_ns == files  # nothing was written beside the model
 
 
+def test_marks_on_events_with_damaged_poses_are_applied_too(
+    follower: MarkFollower, store: Store, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = follower._models.load(model)
+    ids = [alert(store, n, 50.0, loaded.sha256) for n in range(1, 31)]
+    for id in ids:
+        store.mark(id, "normal", time.time())
+    store.put_poses(ids[0], b"torn")
+    follower.follow()
+    (limit,) = follower._limits.take_all()
+    assert limit.rules.threshold > limit_of(loaded, "door", None).rules.threshold
+    kept = normal_set.beside(kept_beside(follower._settings.data, loaded.sha256))
+    assert len([*kept.iterdir()]) == 29
+    assert f"event {ids[0]}: left out" in caplog.text
+
+
 def test_marks_outlive_the_events_that_retention_deletes(
     follower: MarkFollower, store: Store, model: Path
 ) -> None:

@@ -11,7 +11,8 @@ from typing import NoReturn
 import pytest
 
 from stepvad.supervision import stages
-from stepvad.supervision.stages import STUCK, Heartbeat, Supervisor
+from stepvad.supervision.stages import Heartbeat, Supervisor
+from stepvad.supervision.stuck import STUCK
 from tests.video.servers import wait_until
 
 
@@ -78,6 +79,21 @@ def test_a_stage_that_hangs_ends_the_process_and_is_named(
     assert "stages hang: bad" in caplog.text
     bad.released.set()
     supervisor.stop([good, bad], 5.0)
+
+
+def test_a_process_whose_log_hangs_with_a_stage_ends_too(
+    supervisor: Supervisor, blocked_log: None
+) -> None:
+    stage = Steady("bad", 0.2)
+    supervisor.start(stage)
+    stage.hangs.set()
+    wait_until(lambda: not supervisor.health().is_ok, 5)
+    began = time.monotonic()
+    with pytest.raises(EndedError):
+        supervisor.check()
+    assert time.monotonic() - began < 10
+    stage.released.set()
+    supervisor.stop([stage], 5.0)
 
 
 def test_a_stage_that_dies_ends_the_process_with_its_traceback(

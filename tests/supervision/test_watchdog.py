@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from stepvad.supervision import watchdog
-from stepvad.supervision.stages import STUCK, Heartbeat
+from stepvad.supervision.stages import Heartbeat
+from stepvad.supervision.stuck import STUCK
 from stepvad.supervision.watchdog import Watchdog
-
-SOON_S = 20.0
+from tests.supervision.conftest import SOON_S
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "CHECK_S", 0.02)
-
-
-@pytest.fixture
-def blocked_log() -> Iterator[None]:
-    """A log that nobody reads, such as a full pipe: whoever writes to it waits."""
-    released = threading.Event()
-
-    class Blocked(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            released.wait(SOON_S)
-
-    handler = Blocked()
-    watchdog.logger.addHandler(handler)
-    yield
-    released.set()
-    for thread in threading.enumerate():
-        if thread.name == "report":
-            thread.join(SOON_S)
-    watchdog.logger.removeHandler(handler)
 
 
 def test_a_process_that_makes_no_progress_ends_as_stuck_and_says_what_hangs(
@@ -50,10 +29,7 @@ def test_a_process_that_makes_no_progress_ends_as_stuck_and_says_what_hangs(
     assert "worker a hangs: no progress for 0.1 s; exiting" in caplog.text
 
 
-def test_a_process_whose_log_hangs_ends_too(
-    monkeypatch: pytest.MonkeyPatch, blocked_log: None
-) -> None:
-    monkeypatch.setattr(watchdog, "REPORT_S", 0.1)
+def test_a_process_whose_log_hangs_ends_too(blocked_log: None) -> None:
     ended: queue.Queue[int] = queue.Queue()
     with Watchdog("worker a", Heartbeat(0.1), ended.put):
         assert ended.get(timeout=SOON_S) == STUCK

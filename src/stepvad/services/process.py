@@ -15,7 +15,7 @@ from stepvad.site.store.errors import StoreError
 from stepvad.supervision.limits import raise_file_limit
 from stepvad.supervision.parent_process import REFUSED, HeartbeatPipe
 from stepvad.supervision.process import die_with_parent
-from stepvad.supervision.stages import STUCK
+from stepvad.supervision.stuck import STUCK, exit_stuck
 
 logger = logging.getLogger(__name__)
 
@@ -48,5 +48,4 @@ def run_process(run: RunService, options: argparse.Namespace) -> None:
         logger.exception("the site cannot continue")
         left = ["main"]
     if left:  # hanging threads must not keep the process alive
-        logging.shutdown()
-        os._exit(STUCK)
+        exit_stuck(lambda: None, os._exit)

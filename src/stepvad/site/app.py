@@ -110,6 +110,7 @@ class Site:
                 *(settings, self.store, self.status, rounds),
                 on_fit=reload,
                 on_calibrated=self._recalibrated,
+                unusable=self.pipeline.unusable,
             )
 
     def run(self, stop: threading.Event, parent: Parent | None = None) -> list[str]:

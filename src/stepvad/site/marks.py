@@ -13,6 +13,7 @@ from stepvad.calibration.marks import Marks
 from stepvad.incidents.record import Record
 from stepvad.poses import Clip
 from stepvad.site.explainer import unpacked
+from stepvad.site.leaving_out import leaving_out
 from stepvad.site.store.access import open_store
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,8 @@ def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[s
     """A clip of the people in each event; of everybody if none of them has poses."""
     clips = {}
     for id, body in bodies.items():
-        clip = unpacked(body)
-        tracks = tuple(track for track in clip.tracks if track.id in records[id].tracks)
-        clips[id] = replace(clip, name=id, tracks=tracks or clip.tracks)
+        with leaving_out(f"event {id}"):
+            clip = unpacked(body)
+            tracks = tuple(track for track in clip.tracks if track.id in records[id].tracks)
+            clips[id] = replace(clip, name=id, tracks=tracks or clip.tracks)
     return clips

@@ -63,8 +63,12 @@ class Pipeline:
         self.watchers: dict[str, Watcher] = {}
         self.unscored: dict[str, CameraPeople] = {}
         """Cameras whose model the site has yet to learn."""
+        self.unusable = ""
+        """Why the learned model cannot be used; empty if it can, or if there is none."""
         # fail on a missing model before any camera is opened
         self._learning = {c.name for c in settings.cameras if not self._has_model(c)}
+        if self.unusable:
+            logger.error("%s", self.unusable)
         self.changes, self.tasks = ChangeQueue(), TaskQueue()
         explained, self.limits = ExplainedQueue(), LimitQueue()
         self.intake = Intake(settings, status, self)
@@ -182,7 +186,8 @@ class Pipeline:
             if not self._settings.learns(camera):
                 raise
             if self._settings.model_of(camera).exists():
-                logger.error("the learned model cannot be used, a new one is learned: %s", error)
+                said = "the learned model cannot be used, a new one is learned"
+                self.unusable = f"{said}: {error.problem}"
             return False
         return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import logging
 import os
 import sys
@@ -11,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, Protocol
+
+from stepvad.supervision.stuck import dump_threads, exit_stuck
 
 logger = logging.getLogger(__name__)
 
-STUCK = 70
-"""Exit code of a process that exits because a stage hangs or died."""
 PR_SET_NAME = 15
 CHECK_S = 0.25
 PAGE_S = 3.0
@@ -173,16 +173,7 @@ class Supervisor:
         dead = [one.stage.name for one in running if one.error is not None]
         late = [one.stage.name for one in running if one.stage.heartbeat.is_late]
         if dead or late:
-            self._give_up(dead, late)
-
-    def _give_up(self, dead: list[str], late: list[str]) -> NoReturn:
-        if dead:
-            logger.critical("stages died: %s; exiting", ", ".join(dead))
-        if late:
-            logger.critical("stages hang: %s; exiting", ", ".join(late))
-            dump_threads()
-        logging.shutdown()
-        self._end(STUCK)
+            exit_stuck(partial(_report, dead, late), self._end)
 
     def _run(self, name: str) -> None:
         one = self._running[name]
@@ -198,9 +189,12 @@ class Supervisor:
                 del self._running[name]
 
 
-def dump_threads() -> None:
-    """Write where all threads are to standard error, which needs none of their locks."""
-    faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+def _report(dead: list[str], late: list[str]) -> None:
+    if dead:
+        logger.critical("stages died: %s; exiting", ", ".join(dead))
+    if late:
+        logger.critical("stages hang: %s; exiting", ", ".join(late))
+        dump_threads()
 
 
 def _show_name(name: str) -> None:

@@ -9,12 +9,10 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from stepvad.supervision.stages import CHECK_S, PAUSED_S, STUCK, Heartbeat, dump_threads
+from stepvad.supervision.stages import CHECK_S, PAUSED_S, Heartbeat
+from stepvad.supervision.stuck import dump_threads, exit_stuck
 
 logger = logging.getLogger(__name__)
-
-REPORT_S = 5.0
-"""Longest time to log why the process exits: its log may be what hangs."""
 
 
 class Watchdog:
@@ -56,10 +54,7 @@ class Watchdog:
                 logger.warning("the whole process was paused for %.1f s", checked - before)
                 self._heartbeat.beat()
             elif self._heartbeat.is_late:
-                reporting = threading.Thread(target=self._report, name="report", daemon=True)
-                reporting.start()
-                reporting.join(REPORT_S)
-                self._end(STUCK)
+                exit_stuck(self._report, self._end)
                 return
 
     def _report(self) -> None:
@@ -67,4 +62,3 @@ class Watchdog:
             "%s hangs: no progress for %g s; exiting", self._name, self._heartbeat.deadline_s
         )
         dump_threads()
-        logging.shutdown()

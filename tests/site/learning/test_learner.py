@@ -14,6 +14,7 @@ import pytest
 
 from stepvad.benchmark.walkers import make_clips
 from stepvad.config import Config
+from stepvad.intake.models import Models
 from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip
 from stepvad.settings.file import load
@@ -22,6 +23,7 @@ from stepvad.site.learning import learner as module
 from stepvad.site.learning import rounds
 from stepvad.site.learning.learner import Learner
 from stepvad.site.learning.schedule import RoundKind
+from stepvad.site.pipeline import Pipeline
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from tests.site.learning.recorded import record_clips
 from tests.video.servers import wait_until
@@ -54,8 +56,22 @@ class Learning:
 
     settings: SiteSettings
     status: LiveStatus
-    stage: Learner
+    store: Store
     rounds: Rounds
+    stage: Learner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stage = self.of()
+
+    def of(self, unusable: str = "") -> Learner:
+        """The learner from now on."""
+        self.stage = Learner(
+            *(self.settings, self.store, self.status, self.rounds.start),
+            on_fit=lambda: self.rounds.fitted.append("fit"),
+            on_calibrated=self.rounds.calibrated.append,
+            unusable=unusable,
+        )
+        return self.stage
 
     def until(self, done: Callable[[], bool]) -> None:
         def look() -> bool:
@@ -77,14 +93,10 @@ def learning(tmp_path: Path) -> Iterator[Learning]:
     path.write_text(SITE)
     settings, status, made = load(path), LiveStatus(), Rounds()
     store = Store(settings.data / FILE_NAME)
-    stage = Learner(
-        *(settings, store, status, made.start),
-        on_fit=lambda: made.fitted.append("fit"),
-        on_calibrated=made.calibrated.append,
-    )
-    yield Learning(settings, status, stage, made)
-    if stage._round is not None:
-        stage._round.end()
+    learning = Learning(settings, status, store, made)
+    yield learning
+    if learning.stage._round is not None:
+        learning.stage._round.end()
     store.close()
 
 
@@ -139,6 +151,27 @@ def test_a_round_that_fails_is_said_and_not_repeated_at_once(
     assert view.problem == "no torch here"
     assert learning.rounds.started == ["fit"]
     assert learning.rounds.fitted == []
+
+
+def test_a_learned_model_that_cannot_be_used_is_replaced(
+    learning: Learning, walks: Sequence[Clip], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_clips(learning.settings.data, "yard", walks[:6], time.time() - 6000)
+    small_fit(learning.settings, monkeypatch)
+    learning.stage.look()
+    assert learning.rounds.started == []  # it can be used
+    learning.stage._versions.model.write_bytes(b"torn")
+    pipeline = Pipeline(learning.settings, Models(), learning.status, learning.store)
+    assert pipeline.unusable.startswith("the learned model cannot be used")
+    stage = learning.of(pipeline.unusable)
+    learning.rounds.code = "raise SystemExit('no torch here')"
+    learning.until(lambda: stage._failed_at is not None)
+    stage._failed_at = None  # the time of the next attempt has come
+    learning.rounds.code = ""
+    learning.until(lambda: bool(learning.rounds.fitted))
+    assert learning.rounds.started == ["fit", "fit"]
+    stage.look()
+    assert learning.rounds.started == ["fit", "fit"]  # while the site restarts
 
 
 def test_a_round_that_hangs_is_killed(

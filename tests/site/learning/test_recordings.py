@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from stepvad.incidents.review import Review
 from stepvad.poses import Clip, Track
 from stepvad.site.learning.recordings import (
+    AGAIN_S,
     Recording,
     RecordingIndex,
     TimeSpan,
@@ -18,6 +20,7 @@ from stepvad.site.learning.recordings import (
     spans_of,
 )
 from stepvad.site.learning.split import held_out, newest
+from tests.files.unreadable import unreadable
 from tests.site.learning.recorded import BEGIN, name_of, record_clips
 from tests.site.records import record
 
@@ -103,6 +106,25 @@ def test_files_are_counted_some_at_a_time_and_deleted_ones_forgotten(tmp_path: P
     assert index.update(2)
     assert index.amount().poses == 200  # what was read once is known
     assert index.amount().hours == pytest.approx(2 * 10 / 3600)
+
+
+def test_a_recording_that_cannot_be_read_now_is_counted_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = record_clips(tmp_path, "yard", [clip()] * 3)
+    index = RecordingIndex(tmp_path / "poses")
+    with unreadable(paths[0]):
+        assert not index.update(2)
+        assert index.update(2)  # does not try the same file for ever
+        assert index.amount().poses == 200
+    assert caplog.text.count("left out of learning for now") == 1
+    assert paths[0].name in caplog.text
+    assert index.update(2)
+    assert index.amount().poses == 200  # not tried at every look
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + AGAIN_S + 1)
+    assert index.update(2)
+    assert index.amount().poses == 300
 
 
 def several(n: int, camera: str = "yard", every_s: float = 120.0) -> list[Recording]:

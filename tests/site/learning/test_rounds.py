@@ -21,8 +21,10 @@ from stepvad.settings.file import load
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.explainer import packed
 from stepvad.site.learning import rounds
-from stepvad.site.learning.recordings import Amount
+from stepvad.site.learning.recordings import Amount, find
+from stepvad.site.learning.split import held_out
 from stepvad.site.learning.versions import Learned, Versions, facts
+from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from tests.files.unreadable import unreadable
 from tests.site.learning.recorded import BEGIN, record_clips
@@ -181,6 +183,25 @@ def test_without_footage_nothing_is_learned(site: SiteSettings, walks: Sequence[
         rounds.fit(site)
     with pytest.raises(DataError, match="expected a learned model, got none"):
         rounds.calibrate(site)
+
+
+def test_damaged_poses_are_left_out_of_a_round(
+    site: SiteSettings, walks: Sequence[Clip], caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = record_clips(site.data, "yard", walks, BEGIN)
+    alert(site, walks[0], BEGIN, "normal")
+    damaged = alert(site, walks[1], BEGIN + 600, "normal")
+    with closing(Store(site.data / FILE_NAME)) as store:
+        store.put_poses(damaged, b"torn")
+    paths[0].write_bytes(b"torn")
+    held = held_out(find(site.data / RECORDINGS))[-1].path
+    held.write_bytes(b"torn")
+    learned = rounds.fit(site)
+    assert learned.marks == 1
+    assert (learned.fitted + learned.measured).people < sum(len(one.tracks) for one in walks)
+    for name in (paths[0].name, held.name, damaged):
+        assert f"{name}: left out, its poses cannot be read" in caplog.text
+    rounds.calibrate(site)
 
 
 def test_facts_that_cannot_be_read_are_no_model(site: SiteSettings, tmp_path: Path) -> None:

@@ -87,8 +87,12 @@ class Learner:
         *,
         on_fit: Callable[[], None],
         on_calibrated: Callable[[Path], None],
+        unusable: str = "",
     ) -> None:
-        """`on_fit` is called for a new model, `on_calibrated` for a new threshold of the model."""
+        """`on_fit` is called for a new model, `on_calibrated` for a new threshold of the model.
+
+        If the learned model is `unusable`, a new one is fitted as soon as there is footage.
+        """
         self.heartbeat = Heartbeat(DEADLINE_S)
         self._settings, self._store, self._status = settings, store, status
         self._start, self._on_fit, self._on_calibrated = start, on_fit, on_calibrated
@@ -96,7 +100,7 @@ class Learner:
         self._index = RecordingIndex(settings.data / RECORDINGS)
         self._round: Round | None = None
         self._failed_at: float | None = None
-        self._problem = ""
+        self._unusable = self._problem = unusable
         self._asked = threading.Event()
         self._stopping = threading.Event()
         self._failures = FailureLog(logger)
@@ -144,7 +148,7 @@ class Learner:
         self._tell(situation)
 
     def _situation(self) -> Situation:
-        current = self._versions.current
+        current = None if self._unusable else self._versions.current
         return Situation(
             now=time.time(),
             amount=self._index.amount(),
@@ -174,7 +178,7 @@ class Learner:
         learned = self._versions.current if code == 0 else None  # raises: seen to at the next look
         self._round = None
         if code == 0:
-            self._failed_at, self._problem = None, ""
+            self._failed_at, self._problem, self._unusable = None, "", ""
             self._finished(round.kind, learned)
         else:
             self._failed_at, self._problem = time.time(), round.complaint()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,11 +18,15 @@ from stepvad.incidents.record import Record
 from stepvad.incidents.review import Review
 from stepvad.poses import Clip, Track
 
+logger = logging.getLogger(__name__)
+
 MARGIN_S = 2.0
 """Seconds around an event that are left out with it."""
 SEEN = 0.5
 """Footage in which people were seen in less than this share of their frames is left out."""
 HOUR_S = 3600.0
+AGAIN_S = 600.0
+"""After which an unreadable file is tried again: it may be damaged, or the disk busy or away."""
 
 _STAMP = re.compile(r"(?P<camera>.+)-(?P<time>\d{8}T\d{6})-(?P<ms>\d{3})")
 
@@ -79,24 +84,36 @@ class Amount:
 
 @dataclass(slots=True)
 class RecordingIndex:
-    """The recordings of a directory with their amounts; every file is read once."""
+    """The recordings of a directory with their amounts; every readable file is read once."""
 
     directory: Path
     _known: dict[Path, Amount] = field(default_factory=dict)
+    _unread: dict[Path, float] = field(default_factory=dict)
+    """Monotonic time after which an unreadable file is tried again."""
 
     def update(self, most: int) -> bool:
         """Read up to `most` new files and forget deleted ones; False if some are left to read."""
+        now = time.monotonic()
         there = {one.path for one in find(self.directory)}
         self._known = {path: amount for path, amount in self._known.items() if path in there}
-        new = sorted(there - self._known.keys())
+        self._unread = {path: at for path, at in self._unread.items() if path in there and at > now}
+        new = sorted(there - self._known.keys() - self._unread.keys())
         for path in new[:most]:
-            self._known[path] = _amount(path)
+            try:
+                self._known[path] = _amount(path)
+            except (StepvadError, OSError) as error:
+                self._set_aside(path, now + AGAIN_S, error)
         return len(new) <= most
 
     def amount(self, since: float = 0.0) -> Amount:
         """Amount of the recordings read so far that begin after a time."""
         known = ((Recording.of(path), amount) for path, amount in self._known.items())
         return sum((amount for one, amount in known if one and one.begin > since), Amount())
+
+    def _set_aside(self, path: Path, until: float, error: Exception) -> None:
+        self._unread[path] = until
+        if path.exists():  # not deleted meanwhile
+            logger.warning("recording left out of learning for now: %s", error)
 
     def __len__(self) -> int:
         """Number of recordings with people who were seen well enough."""
@@ -152,8 +169,5 @@ def amount_of(clip: Clip) -> Amount:
 
 
 def _amount(path: Path) -> Amount:
-    try:
-        clip = read_clip(path)
-    except (StepvadError, OSError):  # deleted meanwhile, or torn
-        return Amount()
+    clip = read_clip(path)
     return amount_of(clip) if is_well_seen(clip) else Amount()

@@ -33,6 +33,7 @@ from stepvad.site.learning.recordings import (
 )
 from stepvad.site.learning.split import held_out, newest
 from stepvad.site.learning.versions import Learned, Versions
+from stepvad.site.leaving_out import leaving_out
 from stepvad.site.limits import promise_words
 from stepvad.site.mark_follower import DIRECTORY as MARKS
 from stepvad.site.recorder import RECORDINGS
@@ -60,8 +61,14 @@ class JudgedEvents:
             judged = [id for id, review in reviews.items() if review.mark is not None]
             bodies = {id: body for id in judged if (body := store.poses(id)) is not None}
         kept = {path.stem: path for path in (data / MARKS).glob("*/*.parquet")}
-        older = {id: read_clip(kept[id]) for id in judged if id in kept and id not in bodies}
-        return cls(events, reviews, older | {id: unpacked(body) for id, body in bodies.items()})
+        clips = {}
+        for id in judged:
+            with leaving_out(f"event {id}"):
+                if id in bodies:
+                    clips[id] = unpacked(bodies[id])
+                elif id in kept:
+                    clips[id] = read_clip(kept[id])
+        return cls(events, reviews, clips)
 
     def marked(self, mark: Mark) -> list[Clip]:
         """The poses of the people in events with this mark."""
@@ -144,7 +151,11 @@ def config_for(settings: SiteSettings, poses: int) -> Config:
 def _clips(recordings: Sequence[Recording], judged: JudgedEvents, *, fitting: bool) -> list[Clip]:
     """The poses of recordings, without right alerts and, to fit, without unjudged ones."""
     avoid = spans_of(judged.events, judged.reviews, unjudged=fitting)
-    return [clip for one in recordings if is_well_seen(clip := one.clip(avoid))]
+    clips = []
+    for one in recordings:
+        with leaving_out(f"recording {one.path.name}"):
+            clips += [clip] if is_well_seen(clip := one.clip(avoid)) else []
+    return clips
 
 
 def _calibrate(

@@ -1,0 +1,32 @@
+"""The end of a process that hangs: it says why, if it can, and exits."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import sys
+import threading
+from collections.abc import Callable
+
+STUCK = 70
+"""Exit code of a process that exits because a part of it hangs or died."""
+REPORT_S = 5.0
+"""Longest time to log why the process exits: its log may be what hangs."""
+
+
+def exit_stuck(report: Callable[[], object], end: Callable[[int], object]) -> None:
+    """Run `report`, flush the logs, and call `end` with `STUCK`, however long the logs take."""
+
+    def last_words() -> None:
+        report()
+        logging.shutdown()
+
+    reporting = threading.Thread(target=last_words, name="report", daemon=True)
+    reporting.start()
+    reporting.join(REPORT_S)
+    end(STUCK)
+
+
+def dump_threads() -> None:
+    """Write where all threads are to standard error, which needs none of their locks."""
+    faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
