@@ -60,6 +60,7 @@ def _cells(line: str) -> list[str]:
 
 def _row(place: _Place, cells: dict[str, str]) -> dict[str, str]:
     case = next(words for name, words in cells.items() if name != "data")
+    case += f", T = {cells['T']}" if "T" in cells else ""
     low, high = _found(INTERVAL, cells.get("95 % over clips", ""), 2)
     kind = next((name for name in cells if name.startswith(("difference", "lead of"))), "")
     known = {

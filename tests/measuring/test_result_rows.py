@@ -42,6 +42,15 @@ def test_rows_keep_their_interval_their_command_and_their_sign(tmp_path: Path) -
     assert second["commands"] == "stepvad benchmark compare walkers results --seeds 5"
 
 
+def test_rows_of_one_method_at_several_lengths_differ(tmp_path: Path) -> None:
+    page = tmp_path / "one.md"
+    header = "| data | method | T | AUROC | over seeds |\n|---|---|--:|--:|--:|\n"
+    page.write_text(
+        header + "| walkers | STEP | 1 | 92.3 | - |\n| walkers | STEP | 24 | 94.5 | - |\n"
+    )
+    assert [one["case"] for one in result_rows(page)] == ["STEP, T = 1", "STEP, T = 24"]
+
+
 def test_the_table_to_download_is_that_of_the_pages() -> None:
     pages = sorted((ROOT / "docs" / "benchmarks").glob("*.md"))
     made = results_csv(pages)
