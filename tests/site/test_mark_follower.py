@@ -123,6 +123,23 @@ def test_marks_outlive_the_events_that_retention_deletes(
     assert limit.rules.threshold == raised.rules.threshold
 
 
+def test_poses_that_an_earlier_model_found_go_with_their_event(
+    follower: MarkFollower, store: Store, model: Path
+) -> None:
+    loaded = follower._models.load(model)
+    store.mark(alert(store, 1, 50.0, loaded.sha256), "normal", time.time())
+    follower.follow()
+    kept = normal_set.beside(kept_beside(follower._settings.data, loaded.sha256))
+    earlier = normal_set.beside(kept_beside(follower._settings.data, "f" * 64))
+    shutil.copytree(kept, earlier)  # as if the site had learned a new model since
+    store.mark(alert(store, 2, 50.0, loaded.sha256), "normal", time.time())
+    follower.follow()
+    assert len([*earlier.iterdir()]) == 1  # its event is stored
+    store.delete(camera="door")
+    follower.follow()
+    assert not [*earlier.iterdir()]
+
+
 def test_marks_on_events_of_another_model_change_nothing(
     follower: MarkFollower, store: Store
 ) -> None:

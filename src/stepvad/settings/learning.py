@@ -28,7 +28,10 @@ class LearningSettings(BaseModel):
         "watching.",
     )
     footage_hours: float = Field(
-        48.0, gt=0, description="Maximum footage to fit on: the newest, spread over its days."
+        48.0,
+        gt=0,
+        description="Maximum footage to fit on, roughly: blocks of ten minutes, spread evenly over "
+        "all recordings.",
     )
     keep: int = Field(3, ge=1, le=100, description="Older models to keep.")
 

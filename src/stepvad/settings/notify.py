@@ -21,7 +21,7 @@ def _target(text: str, info: ValidationInfo) -> str:
     if not is_reference(text):
         raise ValueError(
             f"expected {BROWSERS}, env:NAME or file:PATH, got something else | put the address "
-            "(ntfy://, mailto://, tgram://...) into an environment variable or a file and name "
+            "(ntfys://, mailtos://, tgram://...) into an environment variable or a file and name "
             "that here: it holds a secret"
         )
     return reference(text, info)
@@ -38,7 +38,7 @@ class NotifySettings(Section):
         min_length=1,
         max_length=MOST_TARGETS,
         description='"browsers" for every browser in which someone pressed "Notify this browser", '
-        "and references to Apprise addresses (ntfy://, mailto://, tgram:// and others) "
+        "and references to Apprise addresses (ntfys://, mailtos://, tgram:// and others) "
         "as env:NAME or file:PATH, because they contain secrets.",
     )
     cameras: list[str] = Field(

@@ -58,6 +58,7 @@ class MarkFollower:
         if marked == self._seen:
             return
         applied = [self._is_applied(model) for model in self._models.loaded()]
+        self._forget_poses()
         self._seen = marked if all(applied) else None
 
     def reload(self, path: Path) -> None:
@@ -95,9 +96,9 @@ class MarkFollower:
         return replace(marks, normal=kept | dict(marks.normal))
 
     def _apply(self, model: Loaded, marks: Marks) -> None:
-        """Keep the poses of marked events, and queue the limits that follow from the marks."""
+        """Write the poses of marked events, and queue the limits that follow from the marks."""
         kept = kept_beside(self._settings.data, model.sha256)
-        self._keep_poses(normal_set.beside(kept), marks)
+        normal_set.update(normal_set.beside(kept), marks.clips, marks.not_normal)
         before = model.calibration
         if before is None:
             return
@@ -111,11 +112,14 @@ class MarkFollower:
         )
         self._queue(self._models.load(model.path))
 
-    def _keep_poses(self, directory: Path, marks: Marks) -> None:
-        """Keep the poses of normal events as long as the events are stored, and no longer."""
-        normal_set.update(directory, marks.clips, marks.not_normal)
+    def _forget_poses(self) -> None:
+        """Keep the poses of normal events as long as the events are stored, and no longer.
+
+        Whichever model found them: a site that learns has a new one every night.
+        """
         stored = {file_stem(id) for id in self._store.marked()}
-        for path in directory.glob("*.parquet"):
+        directories = normal_set.beside(self._settings.data / DIRECTORY / "*").name
+        for path in (self._settings.data / DIRECTORY).glob(f"{directories}/*.parquet"):
             if path.stem not in stored:
                 path.unlink(missing_ok=True)
 

@@ -30,7 +30,7 @@ from stepvad.site.notifications.words import Notice
 LIFETIME_S = 4 * 3600
 """How long a push service keeps a message for a browser that is off."""
 MOST_TRIES = 5
-"""Attempts for one browser and one message; then the others do not wait for it any longer."""
+"""Attempts for one browser once another has the message; then the others do not wait any longer."""
 GONE = frozenset({401, 403, 404, 410})
 """The subscription has ended, or belongs to another key: the person must press the button again."""
 
@@ -62,7 +62,8 @@ class _Counted:
 class BrowserTarget:
     """Sends a message to every subscribed browser; ended subscriptions are removed.
 
-    While some fail, the message is sent again to those only, `MOST_TRIES` times each.
+    While some fail, the message is sent again to those only: `MOST_TRIES` times once one browser
+    has it, and without a limit while none has, as when the site is offline.
     """
 
     label = BROWSERS
@@ -82,6 +83,8 @@ class BrowserTarget:
         self._contact = contact if contact.startswith("https://") else ""
         self._process = process or SendingProcess()
         self._sending: Notice | None = None
+        self._has_reached = False
+        """Whether any browser has the message `_sending`."""
         self._tries: dict[str, int] = {}
         """Attempts by browser for the message `_sending`; taken ones have `MOST_TRIES`."""
 
@@ -99,7 +102,7 @@ class BrowserTarget:
     def send(self, notice: Notice) -> str:
         """Send one message to all browsers that do not have it yet."""
         if notice != self._sending:
-            self._sending, self._tries = notice, {}
+            self._sending, self._has_reached, self._tries = notice, False, {}
         known = self._subscriptions.all()
         waiting = [one for one in known if self._tries.get(one.endpoint, 0) < MOST_TRIES]
         counted = self._post(notice, waiting) if waiting else _Counted()
@@ -142,8 +145,10 @@ class BrowserTarget:
         return _Counted(taken, len(gone), refused, failed, reasons[0] if reasons else "")
 
     def _count_tries(self, found: Mapping[str, Outcome]) -> None:
+        self._has_reached |= "taken" in found.values()
+        most = MOST_TRIES if self._has_reached else MOST_TRIES - 1
         for endpoint, what in found.items():
-            tries = self._tries.get(endpoint, 0) + 1
+            tries = min(self._tries.get(endpoint, 0) + 1, most)
             self._tries[endpoint] = tries if what == "failed" else MOST_TRIES
 
     def _request(self, notice: Notice, to: PushSubscription) -> JsonObject:

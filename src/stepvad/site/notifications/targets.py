@@ -64,7 +64,7 @@ class AppriseTarget:
             raise ConfigError(
                 f"{self.label}: expected an address that Apprise knows, got: "
                 f"{words or 'something else'}",
-                hint="for example ntfy://ntfy.sh/TOPIC or mailto://USER:PASSWORD@HOST?to=ADDRESS",
+                hint="for example ntfys://ntfy.sh/TOPIC or mailtos://USER:PASSWORD@HOST?to=ADDRESS",
             )
         return f"a {self._service} address"
 
