@@ -61,11 +61,15 @@ def marks_in(store: MarkedEvents, model_sha256: str) -> Marks:
 
 
 def _clips(bodies: Mapping[str, bytes], records: Mapping[str, Record]) -> dict[str, Clip]:
-    """A clip of the people in each event; of everybody if none of them has poses."""
+    """A clip of the people in each event."""
     clips = {}
     for id, body in bodies.items():
         with leaving_out(f"event {id}"):
-            clip = unpacked(body)
-            tracks = tuple(track for track in clip.tracks if track.id in records[id].tracks)
-            clips[id] = replace(clip, name=id, tracks=tracks or clip.tracks)
+            clips[id] = people_of(records[id], unpacked(body))
     return clips
+
+
+def people_of(event: Record, clip: Clip) -> Clip:
+    """The poses of the people in an event; of everybody if none of them has poses."""
+    tracks = tuple(track for track in clip.tracks if track.id in event.tracks)
+    return replace(clip, name=event.id, tracks=tracks or clip.tracks)

@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 STUCK = 70
 """Exit code of a process that exits because a part of it hangs or died."""
@@ -22,8 +23,9 @@ def exit_stuck(report: Callable[[], object], end: Callable[[int], object]) -> No
         logging.shutdown()
 
     reporting = threading.Thread(target=last_words, name="report", daemon=True)
-    reporting.start()
-    reporting.join(REPORT_S)
+    with suppress(RuntimeError):  # no thread can be started: exit without a word
+        reporting.start()
+        reporting.join(REPORT_S)
     end(STUCK)
 
 

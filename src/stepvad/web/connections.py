@@ -187,8 +187,8 @@ class HttpConnection(H11Protocol):
         self._leave_limit()
         self._line = None
         websocket: Any = self.ws_protocol_class
-        # uvicorn only calls it, so it need not be a class
-        self.ws_protocol_class = partial(websocket, send_timeout=self._send_timeout)  # type: ignore[assignment]
+        limited = partial(websocket, send_timeout=self._send_timeout)
+        self.ws_protocol_class = limited  # type: ignore[assignment]  # uvicorn only calls it
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from stepvad.site.notifications.push_subscriptions import (
 )
 from stepvad.site.notifications.words import Notice
 from tests.files.unreadable import REASON, unreadable
-from tests.site.notifications.pushes import Browser, push_service
+from tests.site.notifications.pushes import Browser, PushService, push_service
 
 NOTICE = Notice(
     "Yard, Tür", "Someone is moving unusually. 14:03:22", "https://m.example/#event/1", "1"
@@ -34,6 +35,14 @@ def subscriptions(tmp_path: Path) -> PushSubscriptions:
     return PushSubscriptions(tmp_path / "data", clock=lambda: 1000.0)
 
 
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PushService]:
+    """A push service whose certificate is trusted."""
+    with push_service(tmp_path) as made:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
+        yield made
+
+
 def subscribe(subscriptions: PushSubscriptions, endpoint: str) -> Browser:
     browser = Browser()
     subscriptions.add(endpoint, browser.p256dh, browser.auth)
@@ -42,16 +51,14 @@ def subscribe(subscriptions: PushSubscriptions, endpoint: str) -> Browser:
 
 @pytest.mark.slow
 def test_every_browser_reads_the_message(
-    subscriptions: PushSubscriptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subscriptions: PushSubscriptions, service: PushService
 ) -> None:
-    with push_service(tmp_path) as service:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
-        browsers = {
-            f"/send/{n}": subscribe(subscriptions, f"{service.address}/send/{n}") for n in range(3)
-        }
-        target = BrowserTarget(subscriptions, contact="https://m.example")
-        assert target.check() == "3 browsers"
-        assert target.send(NOTICE) == "3 of 3 browsers got it"
+    browsers = {
+        f"/send/{n}": subscribe(subscriptions, f"{service.address}/send/{n}") for n in range(3)
+    }
+    target = BrowserTarget(subscriptions, contact="https://m.example")
+    assert target.check() == "3 browsers"
+    assert target.send(NOTICE) == "3 of 3 browsers got it"
     assert {path for path, _, _ in service.got} == {*browsers}
     for path, headers, body in service.got:
         assert json.loads(browsers[path].read(body)) == {
@@ -70,58 +77,52 @@ def test_every_browser_reads_the_message(
 
 @pytest.mark.slow
 def test_ended_subscriptions_are_removed_and_failures_tried_again_for_those_only(
-    subscriptions: PushSubscriptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subscriptions: PushSubscriptions, service: PushService
 ) -> None:
-    with push_service(tmp_path) as service:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
-        for path in ("fine", "gone", "lost", "busy", "odd"):
-            subscribe(subscriptions, f"{service.address}/{path}")
-        service.statuses = {"/gone": 410, "/lost": 404, "/busy": 503, "/odd": 413}
-        target = BrowserTarget(subscriptions)
-        with pytest.raises(DeliveryError, match="1 push services that refused it: localhost"):
-            target.send(NOTICE)
-        left = [one.endpoint.rpartition("/")[2] for one in subscriptions.all()]
-        assert left == ["fine", "busy", "odd"]
-        service.got.clear()
-        service.statuses = {}
-        assert target.send(NOTICE) == "1 of 3 browsers got it"
-        assert [path for path, _, _ in service.got] == ["/busy"], "the others have it"
-        service.got.clear()
-        assert target.send(NOTICE) == "3 of 3 browsers got it", "a new message goes to all"
+    for path in ("fine", "gone", "lost", "busy", "odd"):
+        subscribe(subscriptions, f"{service.address}/{path}")
+    service.statuses = {"/gone": 410, "/lost": 404, "/busy": 503, "/odd": 413}
+    target = BrowserTarget(subscriptions)
+    with pytest.raises(DeliveryError, match="1 push services that refused it: localhost"):
+        target.send(NOTICE)
+    left = [one.endpoint.rpartition("/")[2] for one in subscriptions.all()]
+    assert left == ["fine", "busy", "odd"]
+    service.got.clear()
+    service.statuses = {}
+    assert target.send(NOTICE) == "1 of 3 browsers got it"
+    assert [path for path, _, _ in service.got] == ["/busy"], "the others have it"
+    service.got.clear()
+    assert target.send(NOTICE) == "3 of 3 browsers got it", "a new message goes to all"
 
 
 @pytest.mark.slow
 def test_one_broken_service_does_not_stop_messages_for_ever(
-    subscriptions: PushSubscriptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subscriptions: PushSubscriptions, service: PushService
 ) -> None:
-    with push_service(tmp_path) as service:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
-        subscribe(subscriptions, f"{service.address}/fine")
-        subscribe(subscriptions, f"{service.address}/busy")
-        service.statuses = {"/busy": 503}
-        target = BrowserTarget(subscriptions)
-        for _ in range(MOST_TRIES - 1):
-            with pytest.raises(DeliveryError, match="localhost answered 503"):
-                target.send(NOTICE)
-        assert "1 could not be reached" in target.send(NOTICE)
-        assert [path for path, _, _ in service.got].count("/fine") == 1
+    subscribe(subscriptions, f"{service.address}/fine")
+    subscribe(subscriptions, f"{service.address}/busy")
+    service.statuses = {"/busy": 503}
+    target = BrowserTarget(subscriptions)
+    for _ in range(MOST_TRIES - 1):
+        with pytest.raises(DeliveryError, match="localhost answered 503"):
+            target.send(NOTICE)
+    assert "1 could not be reached" in target.send(NOTICE)
+    assert [path for path, _, _ in service.got].count("/fine") == 1
 
 
 @pytest.mark.slow
 def test_a_site_that_is_offline_keeps_its_message_until_it_is_back(
-    subscriptions: PushSubscriptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    subscriptions: PushSubscriptions, service: PushService
 ) -> None:
-    with push_service(tmp_path) as service:
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "chain.pem"))
-        subscribe(subscriptions, f"{service.address}/one")
-        subscribe(subscriptions, f"{service.address}/two")
-        service.statuses = {"/one": 503, "/two": 503}
-        target = BrowserTarget(subscriptions)
-        for _ in range(2 * MOST_TRIES):
-            with pytest.raises(DeliveryError, match="got 2 push services"):
-                target.send(NOTICE)
-        service.statuses = {}
-        assert target.send(NOTICE) == "2 of 2 browsers got it"
+    subscribe(subscriptions, f"{service.address}/one")
+    subscribe(subscriptions, f"{service.address}/two")
+    service.statuses = {"/one": 503, "/two": 503}
+    target = BrowserTarget(subscriptions)
+    for _ in range(2 * MOST_TRIES):
+        with pytest.raises(DeliveryError, match="got 2 push services"):
+            target.send(NOTICE)
+    service.statuses = {}
+    assert target.send(NOTICE) == "2 of 2 browsers got it"
 
 
 def test_without_browsers_there_is_nothing_to_do(subscriptions: PushSubscriptions) -> None:

@@ -26,7 +26,7 @@ SEEN = 0.5
 """Footage in which people were seen in less than this share of their frames is left out."""
 HOUR_S = 3600.0
 AGAIN_S = 600.0
-"""After which an unreadable file is tried again: it may be damaged, or the disk busy or away."""
+"""Seconds until an unreadable file is tried again: it may be damaged, or the disk busy or away."""
 
 _STAMP = re.compile(r"(?P<camera>.+)-(?P<time>\d{8}T\d{6})-(?P<ms>\d{3})")
 

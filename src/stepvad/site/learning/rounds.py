@@ -36,6 +36,7 @@ from stepvad.site.learning.versions import Learned, Versions
 from stepvad.site.leaving_out import leaving_out
 from stepvad.site.limits import promise_words
 from stepvad.site.mark_follower import DIRECTORY as MARKS
+from stepvad.site.marks import people_of
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.access import open_store
 from stepvad.windows.sampling import at_rate
@@ -72,13 +73,12 @@ class JudgedEvents:
 
     def marked(self, mark: Mark) -> list[Clip]:
         """The poses of the people in events with this mark."""
-        people = {event.id: event.tracks for event in self.events}
-        found = []
-        for id, clip in self.clips.items():
-            if self.reviews[id].mark == mark and id in people:
-                tracks = tuple(track for track in clip.tracks if track.id in people[id])
-                found.append(replace(clip, name=id, tracks=tracks or clip.tracks))
-        return found
+        events = {event.id: event for event in self.events}
+        return [
+            people_of(events[id], clip)
+            for id, clip in self.clips.items()
+            if self.reviews[id].mark == mark and id in events
+        ]
 
 
 def fit(settings: SiteSettings, *, now: float | None = None, report: Report = silent) -> Learned:
