@@ -1,4 +1,4 @@
-"""Asked for help, every script in Python says what it does, and does nothing."""
+"""Every script in Python answers --help, and does nothing then; a test that hangs is ended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.pages import ROOT
@@ -66,3 +67,33 @@ def test_asked_for_help_a_script_gives_its_first_line_and_does_nothing(tmp_path:
 def first_line(script: Path) -> str:
     """The first line of its docstring."""
     return script.read_text("utf-8").split('"""')[1].splitlines()[0]
+
+
+HANGS = """
+import ctypes
+
+def test_that_hangs():
+    ctypes.PyDLL(None).sleep(60)  # holds the GIL: neither a signal nor a thread could end it
+
+def test_after_it():
+    pass
+"""
+
+
+def test_a_test_that_hangs_fails_by_name_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "test_hanging.py").write_text(HANGS, encoding="utf-8")
+    limit = ["-o", "faulthandler_timeout=2", "-p", "no:cacheprovider"]
+    command = ["-c", ROOT / "pyproject.toml", "--rootdir", tmp_path, "-q", "-n", "1", *limit]
+    began = time.monotonic()
+    made = subprocess.run(
+        [sys.executable, "-m", "pytest", *map(str, command), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=50,
+    )
+    assert time.monotonic() - began < 40
+    assert made.returncode == 1, made.stdout + made.stderr
+    assert "crashed while running 'test_hanging.py::test_that_hangs'" in made.stdout
+    assert "1 failed, 1 passed" in made.stdout
+    assert "in test_that_hangs" in made.stderr
