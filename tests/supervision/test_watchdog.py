@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import subprocess
+import sys
 import threading
 import time
 
@@ -54,3 +56,37 @@ def test_a_pause_of_the_whole_process_is_forgiven(
         time.sleep(0.5)
     assert ended.empty()
     assert "the whole process was paused" in caplog.text
+
+
+KEEPS_THE_GIL = """
+import ctypes, sys, time
+from stepvad.supervision import watchdog
+from stepvad.supervision.stages import Heartbeat
+
+watchdog.CHECK_S, watchdog.FROZEN_S = 0.1, 1.0
+with watchdog.Watchdog("worker a", Heartbeat(60.0)):
+    time.sleep(2.0)
+    print("was left alone while threads ran", flush=True)
+    ctypes.PyDLL(None).sleep(int(sys.argv[1]))
+time.sleep(2.0)
+print("ended by itself")
+"""
+
+
+def run_keeping_the_gil(seconds: int) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", KEEPS_THE_GIL, str(seconds)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=40, check=False)
+
+
+def test_a_process_in_which_native_code_keeps_the_gil_is_ended() -> None:
+    made = run_keeping_the_gil(60)
+    assert made.returncode == 1
+    assert made.stdout == "was left alone while threads ran\n"
+    assert "Timeout" in made.stderr
+    assert 'File "<string>"' in made.stderr
+
+
+def test_once_it_is_left_the_timer_ends_nothing() -> None:
+    made = run_keeping_the_gil(0)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.endswith("ended by itself\n")

@@ -32,3 +32,17 @@ def exit_stuck(report: Callable[[], object], end: Callable[[int], object]) -> No
 def dump_threads() -> None:
     """Write where all threads are to standard error, which needs none of their locks."""
     faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+
+
+def exit_unless_called_again(within_s: float) -> None:
+    """End the process in that time, wherever its threads are, unless this is called again.
+
+    The timer is not Python's: it also ends a process in which native code never gives the GIL back,
+    so that no thread runs. It writes where they are to standard error; the exit code is 1.
+    """
+    faulthandler.dump_traceback_later(within_s, exit=True, file=sys.__stderr__ or 2)
+
+
+def exit_no_more() -> None:
+    """Stop the timer of `exit_unless_called_again`."""
+    faulthandler.cancel_dump_traceback_later()
