@@ -19,6 +19,7 @@ from stepvad.fleet.settings import FleetSettings
 from stepvad.fleet.subjects import EVENTS
 from stepvad.incidents.review import Mark
 from stepvad.incidents.stored import Deleted
+from stepvad.supervision.watchdog import Watchdog
 
 
 async def migrate(settings: FleetSettings) -> int:
@@ -61,7 +62,7 @@ async def marks_of(settings: FleetSettings, model_sha256: str, tenant: str = "")
 
 
 async def write(settings: FleetSettings) -> None:
-    """Store events from the bus until SIGTERM or Ctrl-C."""
+    """Store events from the bus until SIGTERM or Ctrl-C; a writer that hangs ends the process."""
     told = settings.events
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +80,8 @@ async def write(settings: FleetSettings) -> None:
         if told.metrics is not None:
             serve(writer.counts, told.metrics)
         try:
-            await writer.run()
+            with Watchdog("the writer of events", writer.counts.heartbeat):
+                await writer.run()
         finally:
             if tracing is not None:
                 await asyncio.to_thread(tracing.close)

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from stepvad.fleet.subjects import Subjects
 from stepvad.fleet.tasks import end, rest, unless
 from stepvad.fleet.tracing import Journey, Tracing
 from stepvad.supervision.backoff import Backoff
+from stepvad.supervision.stages import Heartbeat
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EventsSettings
@@ -36,6 +37,8 @@ TENANTS_S = 5.0
 FIRST_S, LONGEST_S = 0.2, 5.0
 """First and longest back-off while the bus or the database is unreachable."""
 LOOK_S, RETAIN_S = 15.0, 600.0
+HUNG_S = 300.0
+"""A writer that does nothing for this long hangs: its own waits are shorter, and are retried."""
 
 
 @dataclass(slots=True)
@@ -60,6 +63,8 @@ class WriterStats:
     """Open events without a recent update."""
     last_write: float = 0.0
     database_up: bool = False
+    heartbeat: Heartbeat = field(default_factory=lambda: Heartbeat(HUNG_S))
+    """Beats with every fetch, which comes every second even without events, and every write."""
 
 
 class FleetEventWriter:
@@ -123,6 +128,7 @@ class FleetEventWriter:
         consumer: Consumer | None = None
         backoff = Backoff(FIRST_S, LONGEST_S)
         while not self._stopping.is_set():
+            self.counts.heartbeat.beat()
             try:
                 if consumer is None:
                     consumer = await open_()
@@ -203,6 +209,7 @@ class FleetEventWriter:
         """Store changes, retrying while the database is unreachable; give up on stop."""
         backoff = Backoff(FIRST_S, LONGEST_S)
         while changes:
+            self.counts.heartbeat.beat()
             try:
                 await self._events.write(changes)
             except LockedError:
