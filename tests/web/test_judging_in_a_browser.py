@@ -20,7 +20,7 @@ from stepvad.web import ServerThread, serve
 from tests.accessibility import violations
 from tests.browser import CHROMIUM, Page, browser
 from tests.web.scenes import crowd, explained
-from tests.web.sites import TOKEN, Site, person, record, site
+from tests.web.sites import TOKEN, Site, happen, person, record, site
 
 pytestmark = [
     pytest.mark.slow,
@@ -342,3 +342,41 @@ def test_axe_finds_nothing_serious(page: Page, mill: tuple[Site, ServerThread], 
         assert violations(page, "#moment") == []
     inside = "document.documentElement.scrollWidth"
     assert page.run(inside) <= width
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_new_event_can_be_read_from_its_first_moment(
+    page: Page, mill: tuple[Site, ServerThread], scheme: str
+) -> None:
+    page.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
+    happen(mill[0], 1)
+    happen(mill[0], 2, over=False)
+    page.wait("document.querySelectorAll('#list .fresh').length === 2")
+    page.run("document.getAnimations().forEach((one) => { one.pause(); one.currentTime = 0; })")
+    assert page.run("document.getAnimations().length") == 2
+    states = "[...document.querySelectorAll('#list .state')].map((one) => one.innerText)"
+    assert page.run(states) == ["ongoing", "to review"]
+    assert violations(page, "#list") == []
+
+
+def test_a_late_word_of_the_last_event_does_not_empty_the_next(
+    page: Page, mill: tuple[Site, ServerThread]
+) -> None:
+    """A browser reports that a dialog was closed when it has time to."""
+    one = told(mill[0], 1)
+    page.run(f"location.hash = '#event/{one.id}'")
+    page.wait("!!document.querySelector('#event .motion.driven .stage')")
+    page.run("document.getElementById('event').dispatchEvent(new Event('close'))")
+    assert page.run("location.hash") == f"#event/{one.id}"
+    assert page.run("!!document.querySelector('#event .motion.driven .stage')")
+
+
+def test_a_late_word_of_the_last_moment_does_not_end_the_next(
+    page: Page, mill: tuple[Site, ServerThread]
+) -> None:
+    page.run(f"location.hash = '#moment/yard/{int(time.time())}'")
+    page.wait("document.getElementById('moment').open")
+    page.run("document.getElementById('moment').dispatchEvent(new Event('close'))")
+    assert page.run("location.hash").startswith("#moment/yard/")

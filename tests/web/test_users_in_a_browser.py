@@ -170,6 +170,21 @@ def test_users_are_managed_by_keyboard(
     assert chromium.complaints == []
 
 
+def test_a_late_word_of_the_last_question_does_not_answer_the_next(
+    chromium: Page, mill: tuple[Site, str], accounts: Accounts
+) -> None:
+    """A browser reports that a dialog was closed when it has time to."""
+    log_in(chromium, mill[1], "ada")
+    go(chromium, f"{mill[1]}/users")
+    chromium.wait(f"{NAMES} === 'ada,jan,lena'")
+    chromium.run("document.querySelector('[data-name=jan] .remove').click()")
+    chromium.wait("document.getElementById('sure').open")
+    chromium.run("document.getElementById('sure').dispatchEvent(new Event('close'))")
+    chromium.run("document.querySelector('#sure button[value=yes]').click()")
+    chromium.wait(f"{SAID} === 'jan is removed and logged out.' && {NAMES} === 'ada,lena'")
+    assert accounts.find("jan") is None
+
+
 def test_a_name_that_is_taken_is_said(chromium: Page, mill: tuple[Site, str]) -> None:
     log_in(chromium, mill[1], "ada")
     go(chromium, f"{mill[1]}/users")

@@ -30,7 +30,7 @@ export class EventView {
     press(".next", () => this.next());
     press(".delete", () => this.delete());
     this.events.counted = () => this.offerNext();
-    this.dialog.addEventListener("close", () => this.left());
+    this.dialog.addEventListener("close", () => { if (!this.dialog.open) this.left(); }); // else late, about the last one
     this.dialog.addEventListener("click", (click) => {
       if (click.target === this.dialog) this.dialog.close(); // beside it
     });

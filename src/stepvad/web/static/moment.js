@@ -10,7 +10,7 @@ export class MomentView {
     this.part = (kind) => this.dialog.querySelector(kind);
     this.asked = 0;
     this.part(".close").addEventListener("click", () => this.dialog.close());
-    this.dialog.addEventListener("close", () => this.left());
+    this.dialog.addEventListener("close", () => { if (!this.dialog.open) this.left(); }); // else late, about the last one
     this.dialog.addEventListener("click", (click) => {
       if (click.target === this.dialog) this.dialog.close();
     });

@@ -52,7 +52,8 @@ const isSure = (name) => new Promise((resolve) => {
   at("sure-title").textContent = `Remove ${name}?`;
   dialog.returnValue = "no";
   for (const button of dialog.querySelectorAll("button")) button.onclick = () => dialog.close(button.value);
-  dialog.onclose = () => resolve(dialog.returnValue === "yes");
+  // If the browser is late, an open dialog hears that the last question was closed.
+  dialog.onclose = () => { if (!dialog.open) resolve(dialog.returnValue === "yes"); };
   dialog.showModal();
   at("sure-title").focus();
 });
