@@ -11,7 +11,6 @@ import pytest
 
 from stepvad import executors
 from stepvad.baselines import DistanceDetector
-from stepvad.benchmark import experiment as module
 from stepvad.benchmark import sweep as sweeps
 from stepvad.benchmark.datasets import Dataset, open_dataset
 from stepvad.benchmark.experiment import Experiment, Jittered, without_unsure
@@ -128,14 +127,6 @@ def test_the_name_of_a_result_covers_the_clips_fitted_on_and_not_where_they_are(
     none, first, same, *different = (place.file(e, digests[e.fit_on]) for e in experiments)
     assert first == same
     assert len({none, first, *different}) == 5
-
-
-def test_results_from_before_these_choices_keep_their_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "version", lambda _: "0.1.0")
-    former = Experiment(config=Config(missing="middle"))
-    assert former.key("data") == "4b94d22b6ea2506c0f28"
 
 
 def test_looks_at_one_fit_share_it_and_other_fits_do_not() -> None:

@@ -230,11 +230,13 @@ def test_the_choices_told_are_those_of_the_run(name: paper.PaperDataset, layouts
 
 def test_results_in_a_precision_asked_for_are_kept_apart(layouts: Path, tmp_path: Path) -> None:
     place = SweepPlace(data=layouts / "MSAD", results=tmp_path, checkpoints=True)
-    exact = replace(place, compute=Compute(precision="float32"))
+    exact, quick = (
+        replace(place, compute=Compute(precision=precision))
+        for precision in ("float32", "bfloat16")
+    )
     some = Experiment(config=TINY)
-    assert place.file(some, "").name == f"{some.key('')}.parquet"  # as before
-    assert exact.file(some, "").name == f"{some.key('')}-float32.parquet"
-    assert place.checkpoint(some, "") != exact.checkpoint(some, "")
+    assert exact.file(some, "") == place.file(some, "") != quick.file(some, "")
+    assert exact.checkpoint(some, "") == place.checkpoint(some, "") != quick.checkpoint(some, "")
 
 
 def test_abnormal_clips_to_fit_on_are_refused(layouts: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from zlib import crc32
 
@@ -15,8 +14,9 @@ import numpy as np
 from stepvad import baselines
 from stepvad.baselines import Fitted, Method
 from stepvad.benchmark.datasets import Dataset, open_dataset
+from stepvad.benchmark.provenance import code
 from stepvad.benchmark.validation import validation_auroc
-from stepvad.config import BEFORE, Aggregation, Compute, Config, View
+from stepvad.config import Aggregation, Compute, Config, View
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
 from stepvad.model.footage import score_clip
@@ -24,24 +24,6 @@ from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip, Track
 from stepvad.progress import Report, silent
 from stepvad.windows import Windows
-
-LATER = (
-    "clock",
-    "fps",
-    "view",
-    "share",
-    "views",
-    "cap",
-    "least",
-    "smooth",
-    "whitening",
-    "weigh_joints",
-    "noise",
-    "pace",
-    "split_jumps",
-    "missing",
-)
-"""Settings that came later: as they were before, results keep the keys they had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,22 +128,13 @@ class Experiment:
         return Jittered(own, self.jitter) if self.jitter else own
 
     def key(self, data: str) -> str:
-        """A key for the result of this experiment on data with this digest, by this version.
+        """A key for the result of this experiment on data with this digest, by this code.
 
         The digest covers the data sets of `fit_on`, so their paths are not part of the key.
         """
         told = asdict(self)
         del told["fit_on"]
-        before = Config(**BEFORE)
-        for facts, choice, former in (
-            (told, "drop_below", 0.0),
-            (told, "best_on_validation", False),
-            (told, "views", ()),
-            *((told["config"], name, getattr(before, name)) for name in LATER),
-        ):
-            if facts[choice] == former:  # keep the keys of results from before it existed
-                del facts[choice]
-        words = {"experiment": told, "data": data, "version": version("stepvad")}
+        words = {"experiment": told, "data": data, "code": code()}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
 
 

@@ -11,14 +11,16 @@ from pathlib import Path
 
 from stepvad import executors
 from stepvad.baselines import Fitted
-from stepvad.benchmark import custom, protocol, runs
+from stepvad.benchmark import custom, protocol, provenance, runs
 from stepvad.benchmark.datasets import Dataset, Split, open_dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.config import Compute
 from stepvad.detector import Detector
+from stepvad.errors import DataError
 from stepvad.executors import Executor
-from stepvad.files.atomic import remove_leftovers, replacing
+from stepvad.files.atomic import check_writable, remove_leftovers, replacing
 from stepvad.model.runtime import is_cpu
+from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
 
@@ -41,17 +43,15 @@ class SweepPlace:
 
     def file(self, experiment: Experiment, digest: str) -> Path:
         """Path of the result of an experiment on data with this digest."""
-        return self.results / f"{experiment.key(digest)}{self._precision}.parquet"
+        return self.results / f"{experiment.key(digest)}{self._suffix(experiment)}.parquet"
 
     def checkpoint(self, experiment: Experiment, digest: str) -> Path | None:
         """Path of the checkpoint of its training, or None without checkpoints."""
-        name = f"{experiment.fitting.key(digest)}{self._precision}.checkpoint"
+        name = f"{experiment.fitting.key(digest)}{self._suffix(experiment)}.checkpoint"
         return self.results / name if self.checkpoints else None
 
-    @property
-    def _precision(self) -> str:
-        """Part of a file's name: results in a precision that was asked for are kept apart."""
-        return "" if self.compute.precision == "auto" else f"-{self.compute.precision}"
+    def _suffix(self, experiment: Experiment) -> str:
+        return provenance.suffix(experiment.method, self.compute, experiment.config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,8 @@ def sweep(
     for file, experiment in wanted.items():
         if not file.exists():
             fits.setdefault(experiment.fitting, []).append(experiment)
+    if fits:
+        check_writable(place.results)
     tasks = [_task(several, place, digests[fit.fit_on]) for fit, several in fits.items()]
     done = len(wanted) - sum(len(task.experiments) for task in tasks)
     report(Progress("experiments", done, len(wanted)))
@@ -114,10 +116,14 @@ def _check_device(compute: Compute) -> None:
 def _task(experiments: Sequence[Experiment], place: SweepPlace, digest: str) -> SweepTask:
     """One fit, with absolute paths."""
     directories = tuple(str(Path(name).absolute()) for name in experiments[0].fit_on)
+    there = replace(
+        place,
+        data=_anywhere(place.data),
+        results=place.results.absolute(),
+        compute=provenance.resolved(place.compute, experiments[0].config),
+    )
     return SweepTask(
-        tuple(replace(experiment, fit_on=directories) for experiment in experiments),
-        replace(place, data=_anywhere(place.data), results=place.results.absolute()),
-        digest,
+        tuple(replace(experiment, fit_on=directories) for experiment in experiments), there, digest
     )
 
 
@@ -130,10 +136,13 @@ def _anywhere(data: Path | str) -> Path | str:
 def digest_of(dataset: Dataset) -> str:
     """A digest of everything an experiment can see of a data set."""
     sha = _hash_of_training(dataset)
-    pairs = [*dataset.test_clips()]
-    pairs += [*dataset.validation_clips()] if dataset.validation is not None else []
-    for clip, labels in pairs:
-        sha.update(clip.digest() + labels.abnormal.tobytes() + labels.counted.tobytes())
+    parts = {"test": dataset.test_clips}
+    if dataset.validation is not None:
+        parts["validation"] = dataset.validation_clips
+    for name, clips in parts.items():
+        sha.update(name.encode())
+        for clip, labels in clips():
+            sha.update(_clip_digest(clip) + labels.abnormal.tobytes() + labels.counted.tobytes())
     return sha.hexdigest()
 
 
@@ -149,8 +158,13 @@ def _digests(experiments: Sequence[Experiment], dataset: Dataset) -> dict[tuple[
 def _hash_of_training(dataset: Dataset) -> hashlib._Hash:
     sha = hashlib.sha256()
     for clip in dataset.train_clips():
-        sha.update(clip.digest())
+        sha.update(_clip_digest(clip))
     return sha
+
+
+def _clip_digest(clip: Clip) -> bytes:
+    """A digest of its poses and its rate, which windows by the clock and views follow."""
+    return clip.digest() + repr((clip.fps, clip.n_frames)).encode()
 
 
 def run_fit(task: SweepTask) -> int:
@@ -161,12 +175,15 @@ def run_fit(task: SweepTask) -> int:
     checkpoint = task.place.checkpoint(shared, task.digest)
     fitted = shared.fit(dataset, compute=task.place.compute, checkpoint=checkpoint)
     fit_s = time.monotonic() - started
-    for experiment in task.experiments:
-        scorer = experiment.scorer(fitted)
-        clips = protocol.score_clips(scorer, dataset)
+    scored = [
+        (experiment, protocol.score_clips(experiment.scorer(fitted), dataset))
+        for experiment in task.experiments
+    ]
+    _check_unchanged(task)
+    for experiment, clips in scored:
         facts = {
             **_facts(experiment, task.digest),
-            "config": scorer.config.facts(),
+            "config": experiment.scorer(fitted).config.facts(),
             "windows": fitted.origin.windows,
             "runtime": fitted.network.engine if isinstance(fitted, Detector) else "numpy",
             "device": fitted.device if isinstance(fitted, Detector) else "cpu",
@@ -178,6 +195,21 @@ def run_fit(task: SweepTask) -> int:
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     return len(task.experiments)
+
+
+def _check_unchanged(task: SweepTask) -> None:
+    """Reject results of data that changed since the digest was taken."""
+    (digest,) = _digests(task.experiments, task.place.open()).values()
+    if digest != task.digest:
+        raise changed(task.place.data)
+
+
+def changed(data: Path | str) -> DataError:
+    """Build the error for a data set that changed while it was fitted or scored."""
+    return DataError(
+        f"{data}: expected the same poses and labels from start to end, got others",
+        hint="the result was not stored; run it again when nobody changes the data set",
+    )
 
 
 def _precision_of(fitted: Fitted, compute: Compute) -> str:
@@ -195,5 +227,6 @@ def _facts(experiment: Experiment, digest: str) -> dict[str, object]:
         "experiment": asdict(experiment),
         "data": digest,
         "version": version("stepvad"),
+        "code": provenance.code(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

@@ -16,13 +16,13 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.baselines import Fitted
-from stepvad.benchmark import comparison, custom, runs
+from stepvad.baselines import Fitted, Method
+from stepvad.benchmark import comparison, custom, provenance, runs
 from stepvad.benchmark.datasets import Dataset, Split
 from stepvad.benchmark.densities import Density, with_density
 from stepvad.benchmark.experiment import Experiment
 from stepvad.benchmark.protocol import ScoredClip
-from stepvad.benchmark.sweep import digest_of
+from stepvad.benchmark.sweep import changed, digest_of
 from stepvad.benchmark.trivial import TITLES, BodyWindows, Places, Trivial
 from stepvad.config import Compute, Config, View
 from stepvad.detector import Detector
@@ -130,10 +130,17 @@ class ViewFit:
     density: Density = "step"
 
     def file(self, place: ViewPlace, digest: str, suffix: str = ".parquet") -> Path:
-        """Its result on data with this digest, by this version and its settings of views."""
+        """Its result on data with this digest, by this code and its settings of views."""
         told = (self.what, self.config.facts(), self._views(), self.density)
-        words = json.dumps(["views", *told, digest, version("stepvad")], sort_keys=True)
-        return place.results / f"{hashlib.sha256(words.encode()).hexdigest()[:20]}{suffix}"
+        words = json.dumps(["views", *told, digest, provenance.code()], sort_keys=True)
+        name = hashlib.sha256(words.encode()).hexdigest()[:20] + self._engine(place.compute)
+        return place.results / f"{name}{suffix}"
+
+    def _engine(self, compute: Compute) -> str:
+        if self.what == "trivial":
+            return ""
+        method: Method = "knn" if self.what == "knn" else "step"
+        return provenance.suffix(method, compute, self.config)
 
     def _views(self) -> list[dict[str, object]]:
         """Settings of the views at a slow and at a fast camera."""
@@ -168,7 +175,10 @@ def run_view_fit(task: ViewTask) -> int:
         "data": task.digest,
         "seconds": time.monotonic() - started,
         "version": version("stepvad"),
+        "code": provenance.code(),
     }
+    if task.place.digest(task.place.divide()) != task.digest:
+        raise changed(task.place.data)
     with replacing(task.fit.file(task.place, task.digest)) as temporary:
         runs.write(clips, facts, temporary)
     return 1

@@ -30,7 +30,7 @@ from stepvad.benchmark.viewruns import (
 )
 from stepvad.config import Config, View
 from stepvad.errors import ConfigError
-from stepvad.files.atomic import remove_leftovers
+from stepvad.files.atomic import check_writable, remove_leftovers
 from stepvad.progress import Progress, Report, silent
 
 PAPER = "STEP, one view"
@@ -159,6 +159,8 @@ def _run_missing(
     place.results.mkdir(parents=True, exist_ok=True)
     remove_leftovers(place.results)
     missing = [fit for fit in fits if not fit.file(place, digest).exists()]
+    if missing:
+        check_writable(place.results)
     done = len(fits) - len(missing)
     report(Progress("fits", done, len(fits)))
     for last in (False, True):

@@ -85,7 +85,8 @@ def compare(
     Your own method runs once, after the others, and its scores are not kept.
 
     Mean and deviation are over seeds, the interval is over clips, and the lead is that of the
-    first method, paired over clips. Results already in RESULTS are reused.
+    first method, paired over clips. Results already in RESULTS are reused if
+    the same code, engine and precision made them.
 
     The ray executor uses the cluster that RAY_ADDRESS names, otherwise this machine only. All
     machines of a cluster must see DATA and RESULTS in the same place.

@@ -66,7 +66,7 @@ def reproduce(
     400 epochs with the data set's learning rate, early stopping by validation AUROC on UBnormal,
     20 runs; every split, online and backtrack, raw and smoothed, four aggregations, AUROC and AP.
     A figure holds if ours is within 0.5 points or within the paper's standard deviation. Results
-    already in RESULTS are reused; those in a --precision other than auto are kept apart.
+    already in RESULTS are reused if the same code, device, engine and precision made them.
     """
     from stepvad.benchmark import reproduction
     from stepvad.benchmark.sweep import SweepPlace, sweep

@@ -7,6 +7,7 @@ import hashlib
 import os
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,6 +62,12 @@ def replacing(
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def check_writable(directory: Path, error: type[StepvadError] = StepvadError) -> None:
+    """Raise `error` unless files can be written in a directory: now, rather than after hours."""
+    with _written(directory, error), tempfile.TemporaryFile(dir=directory):
+        pass
 
 
 def remove_leftovers(directory: Path) -> None:
