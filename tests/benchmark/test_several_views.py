@@ -10,11 +10,13 @@ import pytest
 
 from stepvad import executors
 from stepvad.benchmark import comparison, protocol, walkers
-from stepvad.benchmark.datasets import Dataset, open_dataset
+from stepvad.benchmark.datasets import Dataset, of_clips, open_dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
+from stepvad.model.scoring import Placement, person_scores
+from stepvad.poses import Clip
 from tests.cli.conftest import Command
 from tests.cli.conftest import stepvad as stepvad
 
@@ -62,6 +64,54 @@ def test_the_table_of_a_detector_with_views_has_all_trivial_scores(
     assert {row.method for row in rows} >= {"detector", "speed", "place", "random"}
     speed = next(row for row in rows if row.method == "speed" and row.frames == "covered")
     assert 0.5 < speed.auroc < 1  # walkers who run are faster
+
+
+@pytest.mark.parametrize("placement", ["center", "backtrack"])
+@pytest.mark.parametrize("fps", [25.0, 50.0])
+def test_people_have_scores_only_where_they_are(
+    street: Dataset, fitted: Detector, placement: Placement, fps: float
+) -> None:
+    by_clock = tuple(replace(view, clock=True) for view in fitted.config.views)
+    config = replace(fitted.config, clock=True, views=by_clock)
+    detector = replace(fitted, model=replace(fitted.model, config=config))
+    at_once = 0
+    for clip, _ in street.test_clips():
+        scores = detector.score(replace(clip, fps=fps))
+        there: dict[int, set[int]] = {
+            track.id: set(range(int(track.frames[0]), int(track.frames[-1]) + 1))
+            for track in clip.tracks
+        }
+        for track, frames in there.items():
+            at_once += 0 in frames
+            own = scores.windows.part(np.flatnonzero(scores.windows.track_id == track))
+            placed = person_scores(own, scores.T, placement=placement)
+            found = [frame for some, _ in placed for frame in some.tolist()]
+            assert set(found) <= frames
+            assert placement == "center" or min(found, default=0) <= min(frames)
+    assert at_once
+
+
+def test_clips_shorter_than_the_longest_view_are_evaluated(
+    street: Dataset, fitted: Detector
+) -> None:
+    cut = [
+        (
+            Clip(
+                clip.name,
+                clip.fps,
+                12,
+                tuple(part for track in clip.tracks if len(part := track.between(0, 12))),
+                clip.skeleton,
+            ),
+            labels.abnormal[:12],
+        )
+        for clip, labels in street.test_clips()
+    ]
+    short = of_clips("short", train=lambda: [*street.train_clips()], test=cut)
+    found = protocol.evaluate(fitted, short)
+    assert found.n_windows
+    covered = found.row(placement="backtrack", smoothed=False, frames="covered")
+    assert covered.n_frames <= 12 * len(cut)
 
 
 def test_noise_scales_and_noisy_windows_are_of_one_view(street: Dataset, fitted: Detector) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -319,3 +321,53 @@ def test_scores_of_a_clip_show_the_online_frame_scores() -> None:
     scores = Scores("clip", 4, 3, windows, Repairs(), flat_windows=0)
     np.testing.assert_array_equal(scores.frames, floats(NAN, NAN, 5, NAN))
     assert scores.A.tolist() == [3, 5]
+
+
+def young(*rows: tuple[int, int, float, int]) -> WindowScores:
+    """Scores of windows as track, last frame, A(x), and frames short of T."""
+    whole = scored(*((track, frame, A) for track, frame, A, _ in rows))
+    return replace(whole, lacking=np.array([lacking for *_, lacking in rows]))
+
+
+def test_backtrack_of_a_young_window_goes_back_to_its_first_frame_only() -> None:
+    # T = 4: windows of 2, 3, 4 and 4 frames, the first three begin in frame 0
+    windows = young((1, 1, 8.0, 2), (1, 2, 4.0, 1), (1, 3, 0.0, 0), (1, 4, 6.0, 0))
+    means = floats(4, 4.5, 10 / 3, 3, 6, NAN, NAN)
+    np.testing.assert_allclose(frame_scores(windows, 7, 4, placement="backtrack"), means)
+    worst = floats(8, 8, 6, 6, 6, NAN, NAN)
+    got = frame_scores(windows, 7, 4, placement="backtrack_max")
+    np.testing.assert_array_equal(got, worst)
+
+
+def test_center_of_a_young_window_is_its_own_and_young_windows_share_one() -> None:
+    # windows of 1 to 4 frames from frame 5 on: their middles are frames 5, 6, 6 and 7
+    windows = young((1, 5, 1.0, 3), (1, 6, 2.0, 2), (1, 7, 4.0, 1), (1, 8, 8.0, 0), (1, 9, 9.0, 0))
+    got = frame_scores(windows, 11, 4, placement="center")
+    np.testing.assert_array_equal(got, floats(*[NAN] * 5, 1, 3, 8, 9, NAN, NAN))
+    ((frames, _),) = person_scores(windows, 4, placement="center")
+    assert frames.tolist() == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("placement", ["center", "backtrack", "backtrack_max"])
+def test_no_window_begins_before_frame_0(placement: Placement) -> None:
+    untold = scored((1, 1, 8.0), (1, 2, 4.0))  # as in a file that does not say how long they are
+    told = young((1, 1, 8.0, 4), (1, 2, 4.0, 3))
+    for n_frames in (3, 9):
+        got = frame_scores(untold, n_frames, 6, placement=placement)
+        np.testing.assert_array_equal(got, frame_scores(told, n_frames, 6, placement=placement))
+        assert np.isnan(got[3:]).all()
+
+
+def test_a_track_that_begins_again_at_once_is_another_stretch() -> None:
+    # the body jumped before frame 5: from there on its windows are young again
+    windows = young((1, 3, 1.0, 0), (1, 4, 1.0, 0), (1, 5, 9.0, 2), (1, 6, 9.0, 1))
+    got = frame_scores(windows, 7, 3, placement="backtrack", person_sigma=2.0)
+    np.testing.assert_allclose(got, floats(NAN, 1, 1, 1, 1, 9, 9), rtol=1e-6)
+
+
+def test_parts_and_joined_scores_keep_how_short_their_windows_are() -> None:
+    one, two = young((1, 1, 8.0, 2), (1, 2, 4.0, 1)), scored((1, 3, 0.0))
+    both = WindowScores.join([one, two], L=1)
+    assert both.lacking.tolist() == [2, 1, 0]
+    assert both.part(np.array([2, 0])).lacking.tolist() == [0, 2]
+    assert WindowScores.join([], L=1).lacking.shape == (0,)

@@ -184,8 +184,10 @@ def score_clip(
     counts, flat = Repairs(), 0
     for index, mended in cut_in_pieces(clip, config, skeleton):
         counts += mended
-        for windows in index.batches(BATCH):
-            parts.append(score_windows(windows))
+        for first in range(0, len(index), BATCH):
+            rows = slice(first, first + BATCH)
+            windows = index.windows(rows)
+            parts.append(replace(score_windows(windows), lacking=index.lacking(rows)))
             flat += int(windows.flat.sum())
         report(Progress("scoring", counts.poses, clip.n_poses, clip.name))
     return Scores(

@@ -14,6 +14,8 @@ from stepvad.config import Aggregation
 from stepvad.windows import Repairs
 from stepvad.windows.values import UNSTATED, all_seen, unstated
 
+WHOLE = np.empty(0, np.int64)
+"""Stands for windows that lack no frames: none of them is young."""
 Placement = Literal["latest", "center", "backtrack", "backtrack_max"]
 Floor = Literal["global", "per_clip"]
 Smoothing = Literal["filled", "scored"]
@@ -24,7 +26,9 @@ class WindowScores:
     """Scores of N windows: `track_id`, last `frame`, confidence `c` and score `A`, all `(N,)`.
 
     `E (N, L)` are the energies standardised per noise scale, the fraction in Eq. 8. `seen (N,)` is
-    the share of a window's poses that were seen, not interpolated: 1 unless stated.
+    the share of a window's poses that were seen, not interpolated: 1 unless stated. `lacking (N,)`
+    is how many frames a window is short of the T of its clip, because its track is young: 0 unless
+    stated.
     """
 
     track_id: NDArray[np.int64]
@@ -33,11 +37,14 @@ class WindowScores:
     E: NDArray[np.float32]
     A: NDArray[np.float32]
     seen: NDArray[np.float32] = field(default_factory=unstated)
+    lacking: NDArray[np.int64] = field(default_factory=lambda: WHOLE)
 
     def __post_init__(self) -> None:
-        """Take poses for seen unless stated otherwise."""
+        """Take poses for seen, and windows for whole, unless stated otherwise."""
         if self.seen is UNSTATED:
             object.__setattr__(self, "seen", all_seen(len(self.A)))
+        if self.lacking is WHOLE:
+            object.__setattr__(self, "lacking", np.zeros(len(self.A), np.int64))
 
     def __len__(self) -> int:
         """Number of windows N."""
@@ -52,7 +59,12 @@ class WindowScores:
             self.E[rows],
             self.A[rows],
             self.seen[rows],
+            self.lacking[rows],
         )
+
+    def lengths(self, T: int) -> NDArray[np.int64]:
+        """How many frames each window covers, `(N,)`: T or fewer, and none before frame 0."""
+        return np.minimum(T - self.lacking, self.frame + 1)
 
     @classmethod
     def join(cls, parts: Sequence[WindowScores], L: int) -> WindowScores:
@@ -65,6 +77,7 @@ class WindowScores:
             E=np.concatenate([np.empty((0, L), np.float32), *(part.E for part in parts)]),
             A=np.concatenate([np.empty(0, np.float32), *(part.A for part in parts)]),
             seen=np.concatenate([np.empty(0, np.float32), *(part.seen for part in parts)]),
+            lacking=np.concatenate([nothing, *(part.lacking for part in parts)]),
         )
 
 
@@ -75,6 +88,7 @@ class Scores:
     clip: str
     n_frames: int
     T: int
+    """Frames of the clip that a window covers; `windows.lacking` says which cover fewer."""
     windows: WindowScores
     counts: Repairs
     """Repairs made before scoring."""
@@ -165,32 +179,50 @@ def person_scores(
     """Frames and scores of each person, one run of consecutive frames at a time.
 
     `latest` and `center` give a window's score to its last or middle frame; `backtrack` to all its
-    frames, each keeping the mean (`backtrack_max`: the maximum) of the windows that cover it.
+    frames, each keeping the mean (`backtrack_max`: the maximum) of the windows that cover it. A
+    young window covers the frames of its track only; those with the same middle share it as a mean.
     """
     order = np.lexsort((windows.frame, windows.track_id))
     track_id, frame, A = windows.track_id[order], windows.frame[order], windows.A[order]
-    broken = (np.diff(track_id) != 0) | (np.diff(frame) != 1)
+    length = windows.lengths(T)[order]
+    first = frame - length + 1
+    broken = (np.diff(track_id) != 0) | (np.diff(frame) != 1) | (np.diff(first) > 1)
     for part in np.split(np.arange(len(A)), np.flatnonzero(broken) + 1):
         if len(part):
-            yield _place(frame[part], A[part], T, placement)
+            yield _place(first[part], length[part], A[part], placement)
 
 
 def _place(
-    frame: NDArray[np.int64], A: NDArray[np.float32], T: int, placement: Placement
+    first: NDArray[np.int64],
+    length: NDArray[np.int64],
+    A: NDArray[np.float32],
+    placement: Placement,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Assign the scores of consecutive windows to frames."""
+    """Assign the scores of consecutive windows, which begin in frame `first`, to frames."""
     match placement:
         case "latest":
-            return frame, A
+            return first + length - 1, A
         case "center":
-            return frame - (T - 1) + T // 2, A
+            return _middles(first + length // 2, A)
         case "backtrack" | "backtrack_max":
-            covered = np.arange(frame[0] - T + 1, frame[-1] + 1)
+            last, T = first + length - 1, int(length.max())
+            covered = np.arange(first[0], last[-1] + 1)
             reach = np.full((T, len(covered)), np.nan, dtype=np.float32)
             for late in range(T):  # row `late`: the window that ends `late` frames after the frame
-                reach[late, T - 1 - late : T - 1 - late + len(A)] = A
+                whole = length > late
+                reach[late, last[whole] - late - first[0]] = A[whole]
             merge = np.nanmean if placement == "backtrack" else np.nanmax
             return covered, merge(reach, axis=0).astype(np.float32)
+
+
+def _middles(
+    middle: NDArray[np.int64], A: NDArray[np.float32]
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Each middle frame once, with the mean score of the windows that have it."""
+    frame, which, count = np.unique(middle, return_inverse=True, return_counts=True)
+    if len(frame) == len(middle):
+        return frame, A
+    return frame, (np.bincount(which, A) / count).astype(np.float32)
 
 
 def fill_uncovered(

@@ -125,6 +125,10 @@ class WindowIndex:
         found = CompletedWindows(*self.poses(rows), *whose, n_poses, seen)
         return Windows.completed(found, self.config)
 
+    def lacking(self, rows: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """How many frames the windows at these rows lack, because their tracks are young."""
+        return self.sampling.span - self.here[rows]
+
     def poses(self, rows: NDArray[np.int64] | slice) -> PoseArrays:
         """The windows at these rows in pixels `(n, T, V, 2)`, and their confidences `(n, T)`."""
         covered = self._covered(rows)
