@@ -9,6 +9,7 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.detector import Detector
+from stepvad.model.footage import Footage
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import of_size
 from stepvad.stream import Stream
@@ -101,6 +102,49 @@ def test_parts_of_any_size_have_the_same_runs(monkeypatch: pytest.MonkeyPatch) -
     parts, counts = cut(clip, MOTION, of_size(V))
     assert counts.jumps == 2
     np.testing.assert_array_equal(parts.frame, whole.frame)
+
+
+@pytest.mark.parametrize("own", [10.0, 25.0, None])
+@pytest.mark.parametrize("stated", [10.0, None])
+@pytest.mark.parametrize("clock", [False, True])
+@pytest.mark.parametrize("by", [300.0, 14.0])  # 14 pixels along both axes: 1.2 sizes of the body
+def test_a_fit_cuts_the_windows_that_are_scored(
+    own: float | None, stated: float | None, by: float, *, clock: bool
+) -> None:
+    (track,) = crossing((0.0, 0.0), n=40).tracks
+    clip = replace(moved(track, slice(17, 40), by), fps=own)
+    config = replace(MOTION, fps=stated, clock=clock)
+    if clock and stated:
+        clip = replace(clip, fps=stated)
+    footage = Footage.read([clip, clip], config)
+    index, counts = cut(clip, footage.config, of_size(V))
+    assert footage.counts.jumps == 2 * counts.jumps
+    assert counts.jumps == (by == 300 or 10 not in (own, stated))
+    scored = index.windows(slice(None)).x
+    np.testing.assert_array_equal(
+        footage.index.windows(slice(None)).x, np.tile(scored, (2, 1, 1, 1))
+    )
+
+
+def test_a_fit_at_a_common_rate_learns_no_jump_of_a_faster_camera() -> None:
+    (track,) = crossing((0.0, 0.0), n=40).tracks
+    calm, quick = (replace(moved(track, slice(17, 40), by), fps=20.0) for by in (0.0, 300.0))
+    footage = Footage.read([replace(calm, fps=10.0), quick], replace(MOTION, clock=True))
+    assert footage.counts.jumps == 1
+    numbers = footage.index.windows(slice(None)).x[:, :, 0, 0]
+    np.testing.assert_allclose(numbers, 0, atol=1e-5)
+
+
+def test_what_is_usual_of_a_motion_is_taken_from_no_jump() -> None:
+    tracks = [crossing((speed, 0.5), n=300).tracks[0] for speed in (1.0, 2.0, 3.0, 4.0)]
+    config = Config(K=1, width=16, max_steps=2, ema_warmup=True).with_views(("pose", "motion"), 10)
+    fastest = []
+    for by in (0.0, 300.0):
+        clips = [moved(track, slice(150, 300), by) for track in tracks]
+        views = Detector.fit(clips, config).model.views
+        fastest.append([view.usual[0, -1] for view in views if view.usual is not None])
+    assert len(fastest[0]) == 2
+    np.testing.assert_allclose(fastest[1], fastest[0], rtol=0.05)
 
 
 def test_a_stream_counts_what_a_clip_counts(small_model: Detector) -> None:

@@ -53,7 +53,8 @@ class Footage:
             if not clip.tracks:
                 continue  # without people its skeleton is only a guess
             skeleton = skeleton or skeletons.modelled(clip.skeleton)
-            for run, mended in clip_runs(rates.common(clip), config, skeleton):
+            clip = rates.common(clip)
+            for run, mended in clip_runs(clip, config, skeleton, rates.sampling(clip)):
                 counts += mended
                 if len(run) >= config.shortest:
                     runs.append(run)
@@ -163,6 +164,11 @@ class _Rates:
             )
         self._fps = self._fps or clip.fps
         return at_rate(clip, replace(self._config, fps=self._fps))
+
+    def sampling(self, clip: Clip) -> Sampling:
+        """How windows are cut from a clip at the common rate, and jumps found: as in scoring."""
+        fps = self._fps or clip.fps
+        return Sampling.of(replace(self._config, fps=fps), fps)
 
     def settings(self) -> Config:
         """The settings, with the rate of the windows where it is one."""
