@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stepvad.benchmark.protocol import ScoredClip
+from stepvad.config import Config
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Repairs
+from stepvad.windows import Repairs, Sampling
 
 try:
     import pyarrow as pa
@@ -25,6 +26,10 @@ except ImportError as error:
 
 KEY = b"stepvad"
 """Metadata key of the scores' origin."""
+COLUMNS = ("track", "frame", "confidence", "score")
+LACKING = "lacking"
+"""The column of the frames that windows are short of their clip's span, if any are."""
+AGAIN = "delete it to run the experiment again"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,41 +49,89 @@ def write(clips: Sequence[ScoredClip], facts: Mapping[str, object], path: Path) 
     windows = WindowScores.join([clip.scores.windows for clip in clips], n_energies)
     lengths = [len(clip.scores.windows) for clip in clips]
     names = pa.array([clip.scores.clip for clip in clips], pa.string())
+    columns = (windows.track_id, windows.frame, windows.c, windows.A)
     table = pa.table(
         {
             "clip": pa.DictionaryArray.from_arrays(
                 np.repeat(np.arange(len(clips)), lengths), names
             ),
-            "track": windows.track_id,
-            "frame": windows.frame,
-            "confidence": windows.c,
-            "score": windows.A,
+            **dict(zip(COLUMNS, columns, strict=True)),
+            **({LACKING: windows.lacking} if windows.lacking.any() else {}),
             **{f"E{n}": windows.E[:, n] for n in range(n_energies)},
         }
     )
-    text = json.dumps({**facts, "clips": names.to_pylist()}, sort_keys=True).encode()
-    pq.write_table(table.replace_schema_metadata({KEY: text}), path, compression="zstd")
+    about = {**facts, "clips": names.to_pylist(), "spans": [clip.scores.T for clip in clips]}
+    text = json.dumps(about, sort_keys=True).encode()
+    whole = table.replace_schema_metadata({KEY: text})
+    pq.write_table(whole, path, compression="zstd", write_page_checksum=True)
 
 
 def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun:
     """Read a result; `clips` are the test clips of its data set, which provide the labels."""
-    table = pq.read_table(path)
-    facts = json.loads(table.schema.metadata[KEY])
+    table, facts = _contents(path)
     names = [clip.name for clip, _ in clips]
     if facts.pop("clips") != names:
         raise DataError(
             f"{path}: expected scores of the clips of this data set, got those of others",
             hint="keep the results of different data sets in different directories",
         )
+    spans = facts.pop("spans", None) or _spans_of_before(path, facts, [clip for clip, _ in clips])
     of_clip = table["clip"].combine_chunks().indices.to_numpy()
-    columns = {name: table[name].to_numpy() for name in ("track", "frame", "confidence", "score")}
-    kept = [table[name].to_numpy() for name in table.column_names if name.startswith("E")]
-    energies = np.column_stack([np.empty((len(table), 0), np.float32), *kept])
-    length = int(facts["config"]["T"])
+    windows = _windows(table)
     scored = []
-    for number, (clip, labels) in enumerate(clips):
-        track, frame, c, score = (column[of_clip == number] for column in columns.values())
-        windows = WindowScores(track, frame, c, energies[of_clip == number], score)
-        scores = Scores(clip.name, clip.n_frames, length, windows, Repairs(), 0)
+    for number, ((clip, labels), span) in enumerate(zip(clips, spans, strict=True)):
+        own = windows.part(np.flatnonzero(of_clip == number))
+        scores = Scores(clip.name, clip.n_frames, span, own, Repairs(), 0)
         scored.append(ScoredClip(scores, labels, clip.persons_per_frame()))
     return ExperimentRun(facts, scored)
+
+
+def _contents(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """The table of a file and its facts; an error if it is damaged or something else."""
+    data = path.read_bytes()
+    try:
+        table = pq.ParquetFile(
+            pa.BufferReader(data), pre_buffer=False, page_checksum_verification=True
+        ).read(use_threads=False)
+        facts = json.loads((table.schema.metadata or {}).get(KEY, b"null"))
+    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
+        raise _no_result(path, str(error).partition("\n")[0]) from error
+    match facts:
+        case {"clips": [*clips], "config": {"T": int()}}:
+            spans = facts.get("spans", [1] * len(clips))
+            whole = {"clip", *COLUMNS} <= {*table.column_names} and len(spans) == len(clips)
+            if whole and pa.types.is_dictionary(table["clip"].type):
+                return table, facts
+    raise _no_result(path, "a file of another kind")
+
+
+def _no_result(path: Path, got: str) -> DataError:
+    return DataError(f"{path}: expected the result of an experiment, got: {got}", hint=AGAIN)
+
+
+def _windows(table: pa.Table) -> WindowScores:
+    """The scores of the windows of all clips."""
+    track, frame, c, score = (table[name].to_numpy() for name in COLUMNS)
+    kept = [table[name].to_numpy() for name in table.column_names if name.startswith("E")]
+    energies = np.column_stack([np.empty((len(table), 0), np.float32), *kept])
+    windows = WindowScores(track, frame, c, energies, score)
+    if LACKING in table.column_names:
+        return replace(windows, lacking=table[LACKING].to_numpy())
+    return windows
+
+
+def _spans_of_before(path: Path, facts: Mapping[str, Any], clips: Sequence[Clip]) -> list[int]:
+    """Frames that windows cover in each clip, of a file that does not say so.
+
+    They follow from the settings, unless windows of young tracks are shorter, or windows were cut
+    by the clock at a rate that is not among the settings.
+    """
+    config = Config.of_facts(facts["config"])
+    has_views = config.views or facts.get("columns")  # a column for each view
+    if has_views or config.shortest < config.T or (config.clock and config.fps is None):
+        raise DataError(
+            f"{path}: expected the frames that its windows cover, got a result of before they "
+            "were written",
+            hint=AGAIN,
+        )
+    return [Sampling.of(config, clip.fps).span if config.clock else config.T for clip in clips]
