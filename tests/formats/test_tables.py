@@ -172,6 +172,15 @@ def test_scores_come_back_from_a_table_as_they_were(scores: list[Scores]) -> Non
     assert_equal_scores(scores_from_table(scores_to_table(scores[2])), scores[2:])
 
 
+def test_windows_of_young_tracks_stay_as_short_as_they_are(scores: list[Scores]) -> None:
+    lacking = np.maximum(5 - np.arange(len(scores[0].A)), 0)
+    young = replace(scores[0], windows=replace(scores[0].windows, lacking=lacking))
+    table = scores_to_table([young, scores[1]])
+    assert table.column_names == [*SCORE_COLUMNS, "seen", "lacking", "energies"]
+    for found, expected in zip(scores_from_table(table), (young, scores[1]), strict=True):
+        np.testing.assert_array_equal(found.windows.lacking, expected.windows.lacking)
+
+
 def test_scores_without_metadata_need_the_length_of_a_window(scores: list[Scores]) -> None:
     bare = scores_to_table(scores[:2]).replace_schema_metadata().drop_columns(["energies"])
     with pytest.raises(DataError, match="metadata, or T, got neither"):
@@ -194,6 +203,9 @@ def test_scores_without_metadata_need_the_length_of_a_window(scores: list[Scores
         ({"score": ["high"]}, "column score: expected numbers, got string"),
         ({"seen": [float("nan")]}, "column seen, row 0: expected a finite number, got nan"),
         ({"seen": ["most"]}, "column seen: expected numbers, got string"),
+        ({"lacking": [0.5]}, "column lacking: expected whole numbers, got double"),
+        ({"lacking": [12]}, "clip 'a': expected windows that lack 0 to 11 frames, got 12"),
+        ({"lacking": [-1]}, "clip 'a': expected windows that lack 0 to 11 frames, got -1"),
         ({"track": [1.0]}, "column track: expected whole numbers, got double"),
         ({"clip": None}, "column clip: expected text, got none"),
     ],

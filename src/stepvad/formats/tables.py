@@ -29,6 +29,8 @@ EXTRA: Mapping[str, str] = {"feature": "a table", "extra": "parquet"}
 SCORE_COLUMNS = ("clip", "track", "frame", "confidence", "score")
 SEEN = "seen"
 """The optional column of the share of poses that were seen; without it, all of them were."""
+LACKING = "lacking"
+"""The optional column of the frames that windows are short of T; without it, none is."""
 ENERGIES = "energies"
 """The optional column of standardised energies, a list of L numbers in each row."""
 
@@ -82,9 +84,9 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     """Scores as a `pyarrow.Table`, one row per window: `clip`, `track`, `frame` and the score.
 
     `frame` is the last frame of the window, `confidence` is c(x), `score` is A(x), `seen` is the
-    share of its poses that were not interpolated, and `energies` holds the standardised energy of
-    each noise scale. Clips must have distinct names, and all
-    models the same number of noise scales. Needs the parquet extra.
+    share of its poses that were not interpolated, `lacking` how many frames it is short of T if any
+    window is, and `energies` holds the standardised energy of each noise scale. Clips must have
+    distinct names, and all models the same number of noise scales. Needs the parquet extra.
     """
     pyarrow, _ = parquetfile.pyarrow_of(**EXTRA)
     several = [scores] if isinstance(scores, Scores) else [*scores]
@@ -102,6 +104,8 @@ def scores_to_table(scores: Scores | Iterable[Scores]) -> Any:
     named = pyarrow.DictionaryArray.from_arrays(rows, pyarrow.array(names, pyarrow.string()))
     columns = [named.cast(pyarrow.string()), windows.track_id, windows.frame, windows.c, windows.A]
     table = dict(zip(SCORE_COLUMNS, columns, strict=True)) | {SEEN: windows.seen}
+    if windows.lacking.any():
+        table[LACKING] = windows.lacking
     if L:
         table[ENERGIES] = pyarrow.FixedSizeListArray.from_arrays(windows.E.ravel(), L)
     facts = {"format": FORMAT, "scores": {one.clip: asdict(_Facts.of(one)) for one in several}}
@@ -165,6 +169,12 @@ def _scores(
             f"clip {name!r}: expected a clip and frames listed in the table's metadata, got others",
             hint="leave the metadata out, and give T",
         )
+    wrong = part.lacking[(part.lacking < 0) | (part.lacking >= told.T)]
+    if len(wrong):
+        raise DataError(
+            f"clip {name!r}: expected windows that lack 0 to {told.T - 1} frames, got {wrong[0]}",
+            hint=f"leave the column {LACKING} out",
+        )
     return Scores(name, told.n_frames, told.T, part, told.counts, told.flat_windows)
 
 
@@ -182,7 +192,11 @@ def _windows(table: Any, pyarrow: Any) -> WindowScores:
             )
     c, A = numbers["confidence"], numbers["score"]
     found = WindowScores(track, frame, c, _energies(table, pyarrow), A)
-    return replace(found, seen=numbers[SEEN]) if SEEN in numbers else found
+    if SEEN in numbers:
+        found = replace(found, seen=numbers[SEEN])
+    if LACKING in table.column_names:
+        found = replace(found, lacking=table[LACKING].cast(pyarrow.int64()).to_numpy())
+    return found
 
 
 def _energies(table: Any, pyarrow: Any) -> NDArray[np.float32]:
@@ -210,6 +224,8 @@ def _check_columns(schema: Any, types: Any) -> None:
     kinds |= dict.fromkeys(("confidence", "score"), ("numbers", _is_number))
     if SEEN in schema.names:
         kinds[SEEN] = ("numbers", _is_number)
+    if LACKING in schema.names:
+        kinds[LACKING] = ("whole numbers", trackrows.is_whole)
     trackrows.check_kinds(schema, types, kinds)
 
 

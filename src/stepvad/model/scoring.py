@@ -28,7 +28,7 @@ class WindowScores:
     `E (N, L)` are the energies standardised per noise scale, the fraction in Eq. 8. `seen (N,)` is
     the share of a window's poses that were seen, not interpolated: 1 unless stated. `lacking (N,)`
     is how many frames a window is short of the T of its clip, because its track is young: 0 unless
-    stated.
+    stated, as it is in the scores of a clip.
     """
 
     track_id: NDArray[np.int64]
