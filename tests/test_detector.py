@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad import Clip, Config, DataError, Detector, MissingExtraError, Track
+from stepvad import Clip, Config, ConfigError, DataError, Detector, MissingExtraError, Track
+from stepvad.config import Compute
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.folded import weight_shapes
 from stepvad.model.pcspace import PCSpace
+from stepvad.model.runtime import Runtime
 from stepvad.model.scoring import anomaly_score
 from stepvad.progress import Progress
 from stepvad.skeletons import STEP18, Skeleton, of_size
@@ -184,6 +186,46 @@ def test_the_best_epoch_by_a_callers_own_measure_is_kept(walkers: list[Clip]) ->
     assert len(rated) == 3
     np.testing.assert_array_equal(best.score(walkers[0]).A, rated[1].score(walkers[0]).A)
     assert not np.array_equal(best.score(walkers[0]).A, rated[2].score(walkers[0]).A)
+
+
+def test_a_fit_for_int8_scores_as_its_model_does_when_loaded(
+    walkers: list[Clip], tmp_path: Path
+) -> None:
+    compute = Compute(runtime="onnxruntime-int8")
+    config = replace(CONFIG, max_steps=4)
+    engines: set[str] = set()
+
+    def rate(detector: Detector) -> float:
+        engines.add(detector.network.engine)
+        return 1.0
+
+    fitted = Detector.fit(walkers, config, compute=compute, keep_best=rate)
+    fitted.save(tmp_path / "m")
+    Detector.fit(walkers, config, keep_best=rate).save(tmp_path / "usual")
+    assert engines == {"onnxruntime-int8", "onnxruntime"}
+    assert fitted.network.engine == "onnxruntime-int8"
+    loaded = Detector.load(tmp_path / "usual", runtime="onnxruntime-int8")
+    np.testing.assert_array_equal(fitted.score(walkers[0]).A, loaded.score(walkers[0]).A)
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "usual").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [("openvino-bfloat16", "expected a processor that supports bfloat16"), ("fast", "expected")],
+)
+def test_a_runtime_that_cannot_score_here_is_refused_before_the_clips_are_read(
+    runtime: Runtime, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepvad.model.runtime._has_bfloat16", lambda *_: False)
+    stages: list[str] = []
+    with pytest.raises(ConfigError, match=f"runtime: {words}"):
+        Detector.fit(
+            iter(()),
+            CONFIG,
+            compute=Compute(runtime=runtime),
+            report=lambda progress: stages.append(progress.stage),
+        )
+    assert stages == []
 
 
 def test_fitting_reports_every_stage(walkers: list[Clip]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from stepvad.model.modelfile import Model, Origin, ViewModel
 from stepvad.model.pcspace import Moments
 from stepvad.model.projection import Projected
 from stepvad.model.rankings import QUANTILES
-from stepvad.model.runtime import EngineNetwork, Runtime, is_cpu
+from stepvad.model.runtime import EngineNetwork, Runtime, choose, is_cpu, unquantised
 from stepvad.model.scoring import Scores, WindowScores, anomaly_score, standardise_energies
 from stepvad.model.surprise import SurpriseByAge
 from stepvad.model.tensors import SMALLEST
@@ -37,6 +37,16 @@ RANGE_WINDOWS = 512
 """Number of training windows that activation ranges are measured on."""
 RATED_WINDOWS = 8192
 """Number of training windows behind the statistics of a detector that is rated on the processor."""
+
+
+@runtime_checkable
+class Digested(Protocol):
+    """A rating that can tell which clips it uses."""
+
+    @property
+    def digest(self) -> str:
+        """Of the clips and their labels."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +110,9 @@ class Detector:
         model never sees them. `keep_best` rates the detector after every epoch, and the best one is
         returned; on the processor it has Ē_i and Var(E_i) of `RATED_WINDOWS` training windows, and
         the one returned those of all. `report` receives progress. `checkpoint` names a file to
-        which the training state is saved at intervals; `resume` continues from it. `compute`
-        selects device, precision, compilation and runtime. Requires the train extra.
+        which the training state is saved at intervals; `resume` continues from it, unless the
+        `digest` of `keep_best`, where it has one, is another. `compute` selects device, precision,
+        compilation and runtime. Requires the train extra.
         """
         try:
             from stepvad.model import training
@@ -109,6 +120,7 @@ class Detector:
         except ImportError as error:
             raise MissingExtraError("fit", "train") from error
         torch_device(compute.device)  # an error now, not after the projection
+        choose(compute.runtime, width=config.width, device=compute.device)  # nor after the training
         if config.weigh_joints and not config.noise:
             clips = [*clips]
             config = replace(config, noise=measure_noise(t for clip in clips for t in clip.tracks))
@@ -126,6 +138,7 @@ class Detector:
             fit.config,
             report=report,
             validate=keep_best and (lambda w, epochs: keep_best(fit.rated(w, epochs))),
+            rated_by=keep_best.digest if isinstance(keep_best, Digested) else "",
             checkpoint=(
                 None
                 if checkpoint is None
@@ -299,28 +312,32 @@ class _Fit:
 
     def finish(self, weights: Weights, epochs: int) -> Detector:
         """The detector with these weights."""
-        model = self._model(weights, epochs, self.windows.batches("energies", self.report))
-        sample = next(self._sample(RANGE_WINDOWS))
-        ranges = fold(weights, self.config).measure_ranges(sample)
-        return self._detector(replace(model, ranges=ranges))
+        windows = self.windows.batches("energies", self.report)
+        return self._detector(self._with_ranges(self._model(weights, epochs, windows)))
 
     def rated(self, weights: Weights, epochs: int) -> Detector:
         """The detector to rate after an epoch: on the processor with statistics of a sample."""
         sampled = is_cpu(self.compute.device)
         windows = self._sample(RATED_WINDOWS) if sampled else self.windows.batches("energies")
-        return self._detector(self._model(weights, epochs, windows))
+        model = self._model(weights, epochs, windows)
+        is_int8 = unquantised(self.compute.runtime) != self.compute.runtime
+        return self._detector(self._with_ranges(model) if is_int8 else model)
 
     def _detector(self, model: Model) -> Detector:
         return Detector(model, self.compute.runtime, device=self.compute.device)
+
+    def _with_ranges(self, model: Model) -> Model:
+        """The model with the ranges of its activations, which int8 needs."""
+        sample = next(self._sample(RANGE_WINDOWS))
+        return replace(model, ranges=fold(model.weights, self.config).measure_ranges(sample))
 
     def _model(
         self, weights: Weights, epochs: int, projected: Iterable[NDArray[np.float32]]
     ) -> Model:
         """The model with Ē_i and Var(E_i) of these weights over training windows (Eq. 8)."""
-        compute = self.compute
-        network = EngineNetwork.of(
-            fold(weights, self.config), compute.runtime, device=compute.device
-        )
+        runtime = unquantised(self.compute.runtime)
+        folded = fold(weights, self.config)
+        network = EngineNetwork.of(folded, runtime, device=self.compute.device)
         moments = Moments.of(map(network.energies, projected), self.config.L)
         E_var = moments.covariance.diagonal().copy()
         if not (E_var > SMALLEST).all():  # NaN compares false

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from stepvad import Clip, Detector
+from stepvad import Clip, Config, Detector, ModelFileError
 from stepvad.benchmark import validation
 from stepvad.benchmark.protocol import evaluate
 from stepvad.benchmark.validation import SampledScorer, sampled_rows, validation_auroc
 from stepvad.benchmark.walkers import make
+from stepvad.formats.labels import FrameLabels
 
 
 def rows(track: list[int], frame: list[int], every: int) -> list[int]:
@@ -53,3 +57,32 @@ def test_one_window_in_one_gives_the_exact_rating(
     assert rate(small_model) != exact
     monkeypatch.setattr(validation, "EVERY", 1)
     assert rate(small_model) == pytest.approx(exact, abs=1e-9)
+
+
+def test_a_rating_has_a_digest_of_its_clips_their_labels_and_their_smoothing() -> None:
+    people = make(seed=3, train_clips=1, test_clips=4, seconds=3.0)
+    clips = [*people.test()]
+    name = clips[0].name
+    swapped = FrameLabels.of(~people.labels[name].abnormal)
+    others = [
+        replace(people, test=lambda: clips[1:]),
+        replace(people, labels={**people.labels, name: swapped}),
+        replace(people, frame_sigma=people.frame_sigma + 1),
+    ]
+    digest = validation_auroc(people).digest
+    assert validation_auroc(replace(people, test=lambda: clips)).digest == digest
+    assert len({digest, *(validation_auroc(other).digest for other in others)}) == 4
+
+
+def test_a_fit_does_not_resume_on_other_validation_clips(
+    walkers: list[Clip], tmp_path: Path
+) -> None:
+    config = Config(T=4, K=8, width=16, blocks=2, L=4, max_steps=4)
+    these, others = (
+        validation_auroc(make(seed=seed, train_clips=1, test_clips=4, seconds=3.0))
+        for seed in (3, 4)
+    )
+    for resume in (False, True):
+        Detector.fit(walkers, config, keep_best=these, checkpoint=tmp_path / "c", resume=resume)
+    with pytest.raises(ModelFileError, match="the same validation clips, got another"):
+        Detector.fit(walkers, config, keep_best=others, checkpoint=tmp_path / "c", resume=True)

@@ -2,18 +2,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from stepvad import Config, ModelFileError, StepvadError
+from stepvad import Config, StepvadError
 from stepvad.model.energy import Energy
 from stepvad.model.training import (
     TrainingBatch,
-    TrainingCheckpoint,
     TrainingSet,
     TrainingState,
     ema_decay,
@@ -183,89 +181,6 @@ def test_patience_ends_training_early() -> None:
     assert epochs == 3
 
 
-class StoppedError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("stop_at", [5, 8, 9])  # in the middle, at the end and at the start
-def test_a_resumed_training_ends_at_the_same_bytes(tmp_path: Path, stop_at: int) -> None:
-    checkpoint = tmp_path / "c"
-    config = replace(CONFIG, block_jitter=0.05, patience=3)
-
-    def validate(weights: object, epoch: int) -> float:
-        return {1: 0.5, 2: 0.4, 3: 0.3, 4: 0.2}[epoch]
-
-    def stop(progress: Progress) -> None:
-        if progress.done == stop_at:
-            raise StoppedError
-
-    whole = train(gaussian(), config, report=silent, validate=validate)
-    with pytest.raises(StoppedError):
-        train(
-            gaussian(),
-            config,
-            report=stop,
-            validate=validate,
-            checkpoint=TrainingCheckpoint(checkpoint),
-        )
-    resumed = train(
-        gaussian(),
-        config,
-        report=silent,
-        validate=validate,
-        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-    )
-    assert same(whole[0], resumed[0])
-    assert whole[1] == resumed[1]
-
-
-def test_a_checkpoint_of_other_settings_or_poses_is_refused(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
-    with pytest.raises(ModelFileError, match="the same settings"):
-        train(
-            gaussian(),
-            replace(CONFIG, K=3, seed=1),
-            report=silent,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
-    with pytest.raises(ModelFileError, match="the same use of validation"):
-        train(
-            gaussian(),
-            CONFIG,
-            report=silent,
-            validate=lambda weights, epoch: 0.0,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
-    with pytest.raises(ModelFileError, match="the same poses"):
-        train(
-            gaussian(digest="x"),
-            CONFIG,
-            report=silent,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
-    with pytest.raises(ModelFileError, match="cannot be read"):
-        train(
-            gaussian(),
-            CONFIG,
-            report=silent,
-            checkpoint=TrainingCheckpoint(tmp_path / "none", resume=True),
-        )
-
-
-def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "c"
-    train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
-    with pytest.raises(ModelFileError, match=r"expected a \.safetensors file"):
-        train(
-            gaussian(),
-            CONFIG,
-            report=silent,
-            checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-        )
-
-
 def test_training_takes_denormals_for_zero_and_leaves_the_arithmetic_as_it_was() -> None:
     denormal = np.array([1e-40], dtype=np.float32)
     meanwhile: list[float] = []
@@ -307,76 +222,6 @@ def test_the_seed_decides_the_first_weights_and_the_noise() -> None:
     a, b = TrainingState.start(CONFIG), TrainingState.start(replace(CONFIG, seed=8))
     assert not torch.equal(a.f.head.weight, b.f.head.weight)
     assert not torch.equal(a.generator.get_state(), b.generator.get_state())
-
-
-@pytest.mark.parametrize("seconds", [300.0, -1.0])  # a checkpoint per epoch, and per step
-@pytest.mark.parametrize("stop_at", [5, 8, 9, 16])
-def test_a_training_without_validation_resumes_to_the_same_bytes(
-    tmp_path: Path, stop_at: int, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("stepvad.model.training.CHECKPOINT_S", seconds)
-    checkpoint = tmp_path / "c"
-    config = replace(CONFIG, block_jitter=0.05)
-    steps: list[int] = []
-
-    def stop(progress: Progress) -> None:
-        if progress.done == stop_at:
-            raise StoppedError
-
-    whole = train(gaussian(), config, report=silent)
-    with pytest.raises(StoppedError):
-        train(gaussian(), config, report=stop, checkpoint=TrainingCheckpoint(checkpoint))
-    resumed = train(
-        gaussian(),
-        config,
-        report=lambda progress: steps.append(progress.done),
-        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-    )
-    assert same(whole[0], resumed[0])
-    assert whole[1] == resumed[1]
-    per_epoch = gaussian().steps_per_epoch(config)
-    kept = stop_at - 1 if seconds < 0 else (stop_at - 1) // per_epoch * per_epoch
-    assert steps == list(range(kept + 1, 17))
-
-
-def test_a_finished_training_resumes_to_what_it_was(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "c"
-    whole = train(gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint))
-    again = train(
-        gaussian(), CONFIG, report=silent, checkpoint=TrainingCheckpoint(checkpoint, resume=True)
-    )
-    assert same(whole[0], again[0])
-    assert whole[1] == again[1] == 4
-
-
-def test_the_best_weights_survive_a_break(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "c"
-    qualities = {1: 0.2, 2: 0.9, 3: 0.3, 4: 0.5}
-
-    def validate(weights: object, epoch: int) -> float:
-        return qualities[epoch]
-
-    def stop(progress: Progress) -> None:
-        if progress.done == 13:  # in the last epoch
-            raise StoppedError
-
-    whole, _ = train(gaussian(), CONFIG, report=silent, validate=validate)
-    with pytest.raises(StoppedError):
-        train(
-            gaussian(),
-            CONFIG,
-            report=stop,
-            validate=validate,
-            checkpoint=TrainingCheckpoint(checkpoint),
-        )
-    resumed, _ = train(
-        gaussian(),
-        CONFIG,
-        report=silent,
-        validate=validate,
-        checkpoint=TrainingCheckpoint(checkpoint, resume=True),
-    )
-    assert same(whole, resumed)
 
 
 def test_a_loss_that_is_no_number_ends_training_with_a_remedy() -> None:

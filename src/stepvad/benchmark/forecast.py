@@ -17,7 +17,7 @@ from stepvad.detector import RATED_WINDOWS
 from stepvad.errors import MissingExtraError
 from stepvad.model.folded import Weights, fold
 from stepvad.model.footage import BATCH, Footage
-from stepvad.model.runtime import EngineNetwork, is_cpu
+from stepvad.model.runtime import EngineNetwork, is_cpu, unquantised
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
@@ -132,7 +132,7 @@ def _seconds_per_window(
 ) -> float:
     """Seconds to cut a window and compute its energies, median of a few batches."""
     folded, seconds = fold(weights, config), []
-    network = EngineNetwork.of(folded, compute.runtime, device=compute.device)
+    network = EngineNetwork.of(folded, unquantised(compute.runtime), device=compute.device)
     rng = np.random.default_rng(0)
     for _ in range(TIMED_BATCHES + 1):
         started = time.perf_counter()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +26,7 @@ EVERY = 4
 """Of the windows of a person, one in this many is scored to rate an epoch on the processor."""
 
 
-def auroc_on(data: Path) -> Callable[[Detector], float]:
+def auroc_on(data: Path) -> ValidationAuroc:
     """`validation_auroc` on the validation clips of a data set, or else on its test clips."""
     dataset = open_dataset(data)
     if dataset.validation is not None:
@@ -34,20 +35,36 @@ def auroc_on(data: Path) -> Callable[[Detector], float]:
     return validation_auroc(dataset)
 
 
-def validation_auroc(dataset: Dataset) -> Callable[[Detector], float]:
-    """A function that rates a detector by online smoothed AUROC on the clips of a data set.
-
-    The clips are read once. On a device all their windows are scored, on the processor a fixed
-    sample of them.
-    """
+def validation_auroc(dataset: Dataset) -> ValidationAuroc:
+    """A function that rates a detector on the clips of a data set, which are read once."""
     clips = [*dataset.test()]
-    kept = replace(dataset, test=lambda: clips)
+    return ValidationAuroc(replace(dataset, test=lambda: clips), _digest(dataset, clips))
 
-    def rate(detector: Detector) -> float:
+
+@dataclass(frozen=True, slots=True)
+class ValidationAuroc:
+    """Rates a detector by its online smoothed AUROC on the clips of a data set.
+
+    On a device all their windows are scored, on the processor a fixed sample of them.
+    """
+
+    dataset: Dataset
+    digest: str
+    """Of the clips, their labels and their smoothing."""
+
+    def __call__(self, detector: Detector) -> float:
+        """The AUROC; higher is better."""
         scorer = SampledScorer(detector, EVERY if is_cpu(detector.device) else 1)
-        return frame_scores(score_clips(scorer, kept), kept).measure("auroc")
+        return frame_scores(score_clips(scorer, self.dataset), self.dataset).measure("auroc")
 
-    return rate
+
+def _digest(dataset: Dataset, clips: Sequence[Clip]) -> str:
+    """A digest of all that the rating depends on, other than the detector."""
+    smoothing = (dataset.person_sigma, dataset.frame_sigma, dataset.smoothing)
+    sha = hashlib.sha256(repr(smoothing).encode())
+    for clip, labels in replace(dataset, test=lambda: clips).test_clips():
+        sha.update(clip.digest() + labels.abnormal.tobytes() + labels.counted.tobytes())
+    return sha.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from stepvad.config import Compute, Config
+from stepvad.config import Compute, Config, ProductPrecision
 from stepvad.errors import DataError, ModelFileError, StepvadError
 from stepvad.model import dsm, gradient, modelfile
 from stepvad.model.denormals import flushed
@@ -25,8 +25,11 @@ from stepvad.model.folded import Weights
 from stepvad.payload import Fields, check_version
 from stepvad.progress import Progress, Report
 
-CHECKPOINT_VERSION = 1
-"""Of a checkpoint's layout; those without a version have this one."""
+CHECKPOINT_VERSION = 2
+"""Of a checkpoint's layout; those without a version have version 1."""
+SINCE_2 = ("precision", "validation clips")
+"""What version 1 does not state; a run that resumes from it may differ in them."""
+START_OVER = "delete this file to start over"
 CHECKPOINT_S = 300.0
 """Seconds between checkpoints within an epoch."""
 WARM_STEPS, TIMED_STEPS = 3, 8
@@ -63,6 +66,8 @@ class TrainingState:
     generator: torch.Generator
     gradient: Gradient | None = None
     """How the loss computes ∇_z f."""
+    precision: ProductPrecision = "float32"
+    """Precision of the large products of the loss."""
     epoch: int = 0
     step: int = 0
     best: float | None = None
@@ -71,6 +76,8 @@ class TrainingState:
     """Validations since the best one."""
     validated: bool = False
     """Whether the best epoch is kept rather than the last."""
+    rated_by: str = ""
+    """Digest of the clips that an epoch is validated on; empty if there is none."""
 
     @classmethod
     def start(cls, config: Config, compute: Compute = Compute(), n_steps: int = 0) -> TrainingState:
@@ -89,7 +96,14 @@ class TrainingState:
             fused=True,
         )
         generator = torch.Generator().manual_seed(config.seed)
-        return cls(f, ema, optimiser, generator, gradient.fastest(config, compute, n_steps))
+        return cls(
+            f,
+            ema,
+            optimiser,
+            generator,
+            gradient.fastest(config, compute, n_steps),
+            gradient.training_precision(config, compute),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +121,18 @@ def train(
     *,
     report: Report,
     validate: Callable[[Weights, int], float] | None = None,
+    rated_by: str = "",
     checkpoint: TrainingCheckpoint | None = None,
     compute: Compute = Compute(),
 ) -> tuple[Weights, int]:
     """Return the averaged weights, at the end or at the best validation, and the epochs trained.
 
     `report` is called by the thread that trains. `validate` is called after every epoch; higher is
-    better. `checkpoint` is written after every epoch and every few minutes; a resumed run gives the
-    same bytes as an uninterrupted one.
+    better; `rated_by` is a digest of the clips it uses. `checkpoint` is written after every epoch
+    and every few minutes; a resumed run gives the same bytes as an uninterrupted one.
     """
     state = TrainingState.start(config, compute, data.n_steps(config))
-    state.validated = validate is not None
+    state.validated, state.rated_by = validate is not None, rated_by
     if checkpoint is not None and checkpoint.resume:
         load_checkpoint(state, data, config, checkpoint.path)
 
@@ -125,7 +140,7 @@ def train(
         if checkpoint is not None:
             save_checkpoint(state, data, config, checkpoint.path)
 
-    while state.step < data.n_steps(config) and not _out_of_patience(state, config):
+    while not (_finished(state, data, config) or _out_of_patience(state, config)):
         flushed(lambda report: run_epoch(state, data, config, report, save), report)
         if validate is not None:
             _keep_best(state, validate(to_numpy(state.ema.state_dict()), state.epoch))
@@ -245,25 +260,57 @@ def save_checkpoint(state: TrainingState, data: TrainingSet, config: Config, pat
 
 
 def load_checkpoint(state: TrainingState, data: TrainingSet, config: Config, path: Path) -> None:
-    """Restore a fresh state from a checkpoint of the same settings and data."""
-    tensors, meta = modelfile.read_tensors(path)
-    for key, expected in _identity(state, data, config).items():
-        if meta.get(key) != expected:
-            raise ModelFileError(
-                f"{path}: expected a checkpoint of the same {key}, got another",
-                hint="resume with the options and poses of the first run, or start over",
-            )
+    """Restore a fresh state from a checkpoint of the same settings, data and precision."""
+    tensors, meta = _read_checkpoint(path)
     try:
-        check_version("checkpoint", meta.get("version", 1), CHECKPOINT_VERSION)
+        version = check_version("checkpoint", meta.get("version", 1), CHECKPOINT_VERSION)
     except DataError as error:
         raise ModelFileError(f"{path}: {error.problem}", hint=error.hint) from None
+    _check_identity(_identity(state, data, config), meta, path, version=version)
     try:
         _restore(state, {name: torch.from_numpy(value) for name, value in tensors.items()}, meta)
     except (KeyError, RuntimeError, TypeError, ValueError, DataError) as error:
         raise ModelFileError(
             f"{path}: expected a complete checkpoint, got one with parts missing or changed",
-            hint="start over",
+            hint=START_OVER,
         ) from error
+
+
+def _read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], modelfile.Metadata]:
+    """The tensors and facts of a file that is a checkpoint."""
+    try:
+        tensors, meta = modelfile.read_tensors(path)
+    except ModelFileError as error:
+        if isinstance(error.__cause__, OSError):
+            raise  # it may be whole
+        raise ModelFileError(
+            f"{path}: expected the checkpoint of a training, got a damaged file or another one",
+            hint=START_OVER,
+        ) from error
+    if meta.get("kind") != "checkpoint":
+        raise ModelFileError(
+            f"{path}: expected the checkpoint of a training, got another file of stepvad",
+            hint=START_OVER,
+        )
+    return tensors, meta
+
+
+def _check_identity(
+    own: dict[str, object], meta: modelfile.Metadata, path: Path, *, version: int
+) -> None:
+    """Reject a checkpoint of another run."""
+    for key, expected in own.items():
+        if meta.get(key) == expected or (version < 2 and key in SINCE_2):
+            continue
+        if key == "precision":
+            raise ModelFileError(
+                f"{path}: expected a checkpoint of precision {expected}, got {meta.get(key)!s:.20}",
+                hint=f"resume with --precision {meta.get(key)!s:.20}, or {START_OVER}",
+            )
+        raise ModelFileError(
+            f"{path}: expected a checkpoint of the same {key}, got another",
+            hint=f"resume with the options and poses of the first run, or {START_OVER}",
+        )
 
 
 def _restore(state: TrainingState, torches: dict[str, Tensor], meta: modelfile.Metadata) -> None:
@@ -295,6 +342,8 @@ def _identity(state: TrainingState, data: TrainingSet, config: Config) -> dict[s
         "settings": config.facts(),
         "poses": data.digest,
         "use of validation": state.validated,
+        "validation clips": state.rated_by,
+        "precision": state.precision,
     }
 
 
@@ -317,6 +366,12 @@ def _keep_best(state: TrainingState, quality: float) -> None:
         state.best_weights = {k: v.clone() for k, v in state.ema.state_dict().items()}
     else:
         state.misses += 1
+
+
+def _finished(state: TrainingState, data: TrainingSet, config: Config) -> bool:
+    """Whether all steps are done, and the last epoch is closed: a checkpoint may come before."""
+    closed = state.step <= state.epoch * data.steps_per_epoch(config)
+    return closed and state.step >= data.n_steps(config)
 
 
 def _out_of_patience(state: TrainingState, config: Config) -> bool:

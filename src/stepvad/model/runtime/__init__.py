@@ -28,6 +28,7 @@ __all__ = [
     "is_cpu",
     "precision_of",
     "threads_of",
+    "unquantised",
     "usable",
 ]
 
@@ -97,6 +98,17 @@ def choose(runtime: Runtime, *, width: int, device: str = "cpu") -> Engine:
     if not usable(runtime):
         raise _refusal(runtime)
     return runtime
+
+
+def unquantised(runtime: Runtime) -> Runtime:
+    """The same engine in float32 instead of int8, for a network without measured ranges."""
+    match runtime:
+        case "onnxruntime-int8":
+            return "onnxruntime"
+        case "openvino-int8":
+            return "openvino"
+        case _:
+            return runtime
 
 
 def is_cpu(device: str) -> bool:
