@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
@@ -25,7 +25,7 @@ from stepvad.benchmark.protocol import FrameView
 from stepvad.benchmark.sweep import SweepPlace, sweep
 from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
-from stepvad.errors import ConfigError, DataError, MissingExtraError
+from stepvad.errors import ConfigError, DataError, MissingExtraError, StepvadError
 from stepvad.executors import Executor
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
@@ -72,6 +72,17 @@ def refuse(number: int) -> int:
     return number
 
 
+def be_killed(number: int) -> int:
+    """Work that the system ends, as it does when memory runs out."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def fill_memory(number: int) -> int:
+    """Work that gets no memory."""
+    raise MemoryError
+
+
 def seen_by(executor: Executor) -> list[tuple[int, int, str]]:
     return [*executors.run(threads_and_double, range(7), jobs=2, executor=executor)]
 
@@ -105,6 +116,27 @@ def test_processes_do_everything_once_and_pass_errors_on(monkeypatch: pytest.Mon
     assert threads == "2"
     with pytest.raises(DataError, match="expected less, got 3; count again"):
         list(executors.run(refuse, range(9), jobs=2, executor="processes"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", [be_killed, fill_memory])
+def test_a_worker_that_runs_out_of_memory_ends_the_run_in_words(work: Callable[[int], int]) -> None:
+    with pytest.raises(StepvadError, match="expected worker processes to finish, got one") as error:
+        list(executors.run(work, range(3), jobs=2, executor="processes"))
+    assert error.value.hint == "add memory or lower --jobs, then repeat the command"
+    with pytest.raises(StepvadError, match="expected worker processes to finish, got one") as error:
+        list(executors.run(work, range(1), jobs=1, executor="processes"))
+    assert error.value.hint == "add memory, then repeat the command"
+
+
+@pytest.mark.slow
+@with_ray
+@pytest.mark.parametrize("work", [be_killed, fill_memory])
+def test_a_worker_of_ray_that_runs_out_of_memory_ends_the_run_in_words(
+    two_workers: Any, work: Callable[[int], int]
+) -> None:
+    with pytest.raises(StepvadError, match="expected worker processes to finish, got one"):
+        list(executors.run(work, range(3), jobs=2, executor="ray"))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import get_context, parent_process
@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Literal, TypeVar, get_args
 
 from stepvad import cores
-from stepvad.errors import ConfigError, MissingExtraError
+from stepvad.errors import ConfigError, MissingExtraError, StepvadError
 
 Executor = Literal["processes", "ray"]
 Task = TypeVar("Task")
@@ -48,14 +48,29 @@ def run(
     """Run `work` for every task, `jobs` at a time, each on `threads` or on `threads_per_job`.
 
     Results are yielded as they complete. The first error or Ctrl-C ends all tasks: those under way
-    are interrupted, and a process that does not stop within `END_S` is killed.
+    are interrupted, and a process that does not stop within `END_S` is killed. A worker that the
+    system kills, or that runs out of memory, ends the run with a `StepvadError`.
     """
     check(executor, jobs)
     if not tasks:
         return iter(())
     each = threads or threads_per_job(jobs)
     start = _on_ray if executor == "ray" else _in_processes
-    return start(work, tasks, jobs, each)
+    return _in_words(start(work, tasks, jobs, each), jobs)
+
+
+def _in_words(results: Iterator[Result], jobs: int) -> Iterator[Result]:
+    """The same results; a lack of memory is an error with a remedy."""
+    try:
+        yield from results
+    except (BrokenExecutor, MemoryError) as error:
+        killed = isinstance(error, BrokenExecutor)
+        got = "was killed, probably for lack of memory" if killed else "ran out of memory"
+        fewer = " or lower --jobs" if jobs > 1 else ""
+        raise StepvadError(
+            f"expected worker processes to finish, got one that {got}",
+            hint=f"add memory{fewer}, then repeat the command",
+        ) from error
 
 
 def threads_per_job(jobs: int) -> int:
@@ -153,6 +168,8 @@ def _on_ray(
                 yield ray.get(ready)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+            raise BrokenExecutor from error
         finally:
             for under_way in running:
                 ray.cancel(under_way, force=True)

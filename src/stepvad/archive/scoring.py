@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,17 +157,11 @@ def _follow(
     """Yield outcomes as they complete; report progress in megabytes of poses."""
     total, done, windows = sum(shard.size for shard in several), 0, 0
     report(Progress(stage, 0, total // MEGABYTE))
-    try:
-        for outcome in run(work, several):
-            done += outcome.shard.size
-            windows += _windows(outcome)
-            report(Progress(stage, done // MEGABYTE, total // MEGABYTE, f"{windows:,} windows"))
-            yield outcome
-    except BrokenExecutor as error:
-        raise StepvadError(
-            "archive: expected worker processes to finish, got one that was killed",
-            hint="add memory or lower --jobs, then repeat the command to resume",
-        ) from error
+    for outcome in run(work, several):
+        done += outcome.shard.size
+        windows += _windows(outcome)
+        report(Progress(stage, done // MEGABYTE, total // MEGABYTE, f"{windows:,} windows"))
+        yield outcome
 
 
 def _remove_others(place: Directory, plan: Sequence[ArchiveShard], there: set[str]) -> None:
