@@ -205,6 +205,11 @@ def test_what_no_fit_can_do_is_refused() -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ConfigError, match="drop_below: expected a number from 0 to 1, got"):
             Experiment(drop_below=wrong)
+    for wrong in (-0.1, float("inf"), float("nan")):
+        with pytest.raises(
+            ConfigError, match="jitter: expected a finite number of at least 0, got"
+        ):
+            Experiment(jitter=wrong)
     with pytest.raises(ConfigError, match="fit_on: expected different directories, got a, b, a"):
         Experiment(fit_on=("a", "b", "a"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -19,12 +19,15 @@ from stepvad.benchmark.protocol import (
     ScoredClip,
     frame_scores,
     reaggregate,
+    score_clips,
     tabulate,
 )
+from stepvad.benchmark.walkers import make
 from stepvad.errors import DataError
 from stepvad.formats.labels import FrameLabels
 from stepvad.model import scoring
 from stepvad.model.scoring import Scores, WindowScores
+from stepvad.poses import Clip
 from stepvad.windows import Repairs
 
 
@@ -332,3 +335,25 @@ def test_a_person_is_smoothed_by_one_width_and_frames_by_the_other() -> None:
     smoothed = gaussian_filter1d(np.array([0, 0, 0, 0, 9, 0, 0, 0, 0], np.float32), 1.0)
     expected = gaussian_filter1d(np.maximum(smoothed, 1.0), 2.0)
     np.testing.assert_allclose(frame_scores([clip], street).score[0], expected, rtol=1e-5)
+
+
+@dataclass(frozen=True)
+class Flawed:
+    """A method whose score of one window of a clip is no number."""
+
+    value: float
+
+    def score(self, clip: Clip) -> Scores:
+        rows = [(4, frame, 1.0) for frame in range(1, clip.n_frames)]
+        return scores(clip.name, clip.n_frames, [*rows[:5], (4, 6, self.value), *rows[6:]])
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_score_that_is_no_number_is_refused_and_not_taken_for_no_score(value: float) -> None:
+    people = make(seed=3, train_clips=1, test_clips=2, seconds=3.0)
+    first = next(iter(people.test())).name
+    words = f"clip {first}, track 4, frame 6: expected finite scores, got {value} and 1 such values"
+    with pytest.raises(DataError, match=words) as error:
+        score_clips(Flawed(value), people)
+    assert error.value.hint
+    assert len(score_clips(Flawed(2.0), people)) == 2

@@ -108,3 +108,13 @@ def test_a_joint_that_turns_back_is_unsteady() -> None:
     assert found.unsteadiness[1] == pytest.approx(6 / 10)  # 3 there and 3 back, of 10 in height
     assert found.unsteadiness[9] == 0
     assert all(math.isnan(value) for value in found.unsteadiness[2:9])
+
+
+def test_a_class_without_a_frame_has_no_events(pairs: list[tuple[Clip, FrameLabels]]) -> None:
+    clip, _ = pairs[0]
+    normal = np.zeros(10, dtype=np.bool_)
+    truth = FrameLabels(normal, ~normal, {"fall": normal})
+    none = ClassStatistics(events=0, frames=0, shortest=0, median=0, longest=0)
+    assert describe([(clip, truth)], window=3).classes == {"fall": none}
+    assert describe([*pairs, (clip, truth)], window=3).classes["fall"] == none
+    assert describe([]).classes == {}

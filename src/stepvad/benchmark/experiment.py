@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -57,6 +58,8 @@ class Experiment:
         """Reject invalid settings."""
         if not 0 <= self.drop_below <= 1:
             raise ConfigError(f"drop_below: expected a number from 0 to 1, got {self.drop_below}")
+        if not 0 <= self.jitter < math.inf:
+            raise ConfigError(f"jitter: expected a finite number of at least 0, got {self.jitter}")
         if len(set(self.fit_on)) < len(self.fit_on):
             raise ConfigError(
                 f"fit_on: expected different directories, got {', '.join(self.fit_on)}",

@@ -138,17 +138,30 @@ def score_clips(
     aggregation: Aggregation | None = None,
     report: Report = silent,
 ) -> list[ScoredClip]:
-    """Score every test clip; `aggregation` overrides the model's own."""
+    """Score every test clip; `aggregation` overrides the model's own. Scores must be finite."""
     clips = []
     for clip, labels in dataset.test_clips():
         scores = scorer.score(clip)
         if aggregation is not None:
             scores = reaggregate(scores, aggregation, confidence=weighs_confidence(scorer))
+        _check_finite(scores)
         # energies take the most memory, and frame scores do not need them
         windows = replace(scores.windows, E=scores.windows.E[:, :0].copy())
         clips.append(ScoredClip(replace(scores, windows=windows), labels, clip.persons_per_frame()))
         report(Progress("evaluating", len(clips), len(dataset.labels), clip.name))
     return clips
+
+
+def _check_finite(scores: Scores) -> None:
+    """Reject scores that are no numbers: the frame protocol would take them for no score."""
+    wrong = np.flatnonzero(~np.isfinite(scores.A))
+    if len(wrong):
+        windows, first = scores.windows, wrong[0]
+        raise DataError(
+            f"clip {scores.clip}, track {windows.track_id[first]}, frame {windows.frame[first]}: "
+            f"expected finite scores, got {scores.A[first]} and {len(wrong)} such values in all",
+            hint="check the poses of the clip and the jitter, or fit the model again",
+        )
 
 
 def with_motion(

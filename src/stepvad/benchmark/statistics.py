@@ -21,7 +21,7 @@ CONFIDENCE_BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class ClassStatistics:
-    """Number of events of one anomaly class, and their frames."""
+    """Number of events of one anomaly class, and their frames; all 0 for a class without events."""
 
     events: int
     frames: int
@@ -101,13 +101,13 @@ def _classes(truths: Sequence[FrameLabels]) -> dict[str, ClassStatistics]:
     found = {}
     for name in dict.fromkeys(name for truth in truths for name in truth.classes):
         shown = [truth.classes[name] for truth in truths if name in truth.classes]
-        frames = np.array([end - first for mask in shown for first, end in true_runs(mask)])
+        frames = [int(end - first) for mask in shown for first, end in true_runs(mask)]
         found[name] = ClassStatistics(
             events=len(frames),
-            frames=int(frames.sum()),
-            shortest=int(frames.min()),
-            median=round(float(np.median(frames))),
-            longest=int(frames.max()),
+            frames=sum(frames),
+            shortest=min(frames, default=0),
+            median=round(float(np.median(frames or [0]))),
+            longest=max(frames, default=0),
         )
     return found
 
