@@ -12,6 +12,7 @@ from stepvad.errors import (
     MissingExtraError,
     ModelFileError,
     StepvadError,
+    os_reason,
 )
 
 
@@ -45,3 +46,15 @@ def test_an_error_passes_from_process_to_process(error: StepvadError) -> None:
     other = pickle.loads(pickle.dumps(error))
     assert (type(other), str(other)) == (type(error), str(error))
     assert (other.problem, other.hint) == (error.problem, error.hint)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (FileNotFoundError(2, "No such file or directory"), "No such file or directory"),
+        (OSError("no space in this place"), "no space in this place"),
+        (OSError(), "OSError"),
+    ],
+)
+def test_the_systems_reason_is_never_none(error: OSError, words: str) -> None:
+    assert os_reason(error) == words

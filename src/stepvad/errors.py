@@ -51,3 +51,8 @@ class MissingExtraError(StepvadError):
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
         """Pickle by constructor arguments."""
         return type(self), (self.feature, self.extra)
+
+
+def os_reason(error: OSError) -> str:
+    """The system's words for an error; those of its maker if it has no number."""
+    return error.strerror or str(error) or type(error).__name__

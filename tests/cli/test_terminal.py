@@ -7,6 +7,7 @@ import pytest
 from stepvad.cli import terminal
 from stepvad.cli.terminal import _Stage
 from stepvad.progress import Progress
+from tests.cli.conftest import Command
 
 
 @pytest.fixture
@@ -59,3 +60,15 @@ def test_a_bar_shows_how_many_are_done_the_time_taken_and_the_time_left(
     shown = capsys.readouterr().err
     for words in ("experiments", "6/9", "3600.0 s each, 3:00:00 left"):
         assert words in shown
+
+
+def test_an_error_of_the_system_without_a_number_keeps_its_words(
+    stepvad: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no space in this place")
+
+    monkeypatch.setattr("stepvad.cli.app", fail)
+    run = stepvad("fit")
+    assert run.code == 1
+    assert "error: no space in this place" in run.err

@@ -191,3 +191,14 @@ def test_flipped_bytes_give_a_model_or_a_clear_error(file: Path) -> None:
             assert isinstance(read(file), Model)
 
     check()
+
+
+def test_a_file_that_cannot_be_read_keeps_the_words_of_an_error_without_a_number(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError("the drive is asleep")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(ModelFileError, match="cannot be read: the drive is asleep"):
+        Detector.load(file)

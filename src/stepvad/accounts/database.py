@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stepvad.errors import StepvadError
+from stepvad.errors import StepvadError, os_reason
 
 FILE_NAME = "accounts.db"
 """Name of the file in the data directory of a site."""
@@ -130,7 +130,7 @@ class AccountsDatabase:
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
     def _error(self, wanted: str, error: sqlite3.Error | OSError) -> AccountsError:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
+        reason = os_reason(error) if isinstance(error, OSError) else str(error)
         return AccountsError(
             f"{self.path}: expected accounts {wanted}, got: {reason}",
             hint="run the command as the user of the site; check the disk and its free space",

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from stepvad.archive.scorefacts import ScoreFacts
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.formats import jsonfile, parquetfile
 from stepvad.formats.trackrows import named
 from stepvad.formats.tracks import located
@@ -216,6 +216,6 @@ def _writable() -> Iterator[None]:
         yield
     except OSError as error:
         raise StepvadError(
-            f"scores: expected a place that can be written, got: {error.strerror or error}",
+            f"scores: expected a place that can be written, got: {os_reason(error)}",
             hint="check the free space",
         ) from error

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from stepvad.errors import DataError, MissingExtraError, StepvadError
+from stepvad.errors import DataError, MissingExtraError, StepvadError, os_reason
 from stepvad.files import bounded
 from stepvad.files.atomic import remove_leftovers, replacing
 
@@ -168,7 +168,7 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{name}: expected a file that can be read, got: {error.strerror or error}",
+            f"{name}: expected a file that can be read, got: {os_reason(error)}",
             hint="check the path, its permissions and the connection",
         ) from error
 
@@ -179,6 +179,6 @@ def _writable(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StepvadError(
-            f"{name}: expected a place that can be written, got: {error.strerror or error}",
+            f"{name}: expected a place that can be written, got: {os_reason(error)}",
             hint="check the path, its permissions and the free space",
         ) from error

@@ -14,7 +14,7 @@ from stepvad.calibration import Calibration, Counted, Threshold
 from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked
 from stepvad.calibration.promise import HOW
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.files import bounded
 from stepvad.files.atomic import replacing
 from stepvad.incidents.events import Rules
@@ -76,7 +76,7 @@ def _fields(path: Path) -> Fields:
     try:
         facts = json.loads(bounded.read(path, most=MAX_BYTES))
     except OSError as error:
-        raise DataError(f"expected a calibration, got: {error.strerror or error}") from error
+        raise DataError(f"expected a calibration, got: {os_reason(error)}") from error
     except RecursionError as error:
         raise DataError("expected a calibration, got lists nested too deeply") from error
     except ValueError as error:

@@ -32,7 +32,7 @@ from stepvad.cli.score import score
 from stepvad.cli.terminal import say, say_error
 from stepvad.cli.users import users
 from stepvad.cli.watch import watch
-from stepvad.errors import StepvadError
+from stepvad.errors import StepvadError, os_reason
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -98,7 +98,7 @@ def main() -> None:
         _fail(error.problem, error.hint)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        _fail(f"{place}{error.strerror}", "check the path, its permissions and the free space")
+        _fail(f"{place}{os_reason(error)}", "check the path, its permissions and the free space")
 
 
 def _warn(message: Warning | str, *_where: object, **_more: object) -> None:

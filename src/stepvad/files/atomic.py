@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stepvad.errors import StepvadError
+from stepvad.errors import StepvadError, os_reason
 from stepvad.files.temporary import remove_abandoned
 
 LEFTOVER_S = 3600.0
@@ -127,6 +127,6 @@ def _is_path(name: object) -> bool:
 
 def _unwritable(path: Path, error: type[StepvadError], reason: OSError) -> StepvadError:
     return error(
-        f"{path}: expected a place that can be written, got: {reason.strerror or reason}",
+        f"{path}: expected a place that can be written, got: {os_reason(reason)}",
         hint="check that the directory exists, its permissions and the free space",
     )

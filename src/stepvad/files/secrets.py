@@ -7,7 +7,7 @@ import re
 import stat
 from pathlib import Path
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 
 _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+")
 
@@ -37,7 +37,7 @@ def secret_line(path: Path, what: str = "a secret") -> str:
         mode = path.stat().st_mode
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        reason = os_reason(error) if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(
             f"{path}: expected a file with {what}, got: {reason}",
             hint="check the path and its permissions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.files.atomic import replacing
 from stepvad.fleet.broker.accounts import accounts
 from stepvad.fleet.settings import HINT, FleetSettings, TenantSettings, load
@@ -60,7 +60,7 @@ def write_accounts(settings: FleetSettings) -> Path | None:
         # the same file, not another in its place: a container sees only the one it was given
         path.write_text(accounts(settings.tenants, settings.bus.subjects))
     except OSError as error:
-        raise ConfigError(f"accounts: expected to write {path}, got: {error.strerror}") from None
+        raise ConfigError(f"accounts: expected to write {path}, got: {os_reason(error)}") from None
     return path
 
 

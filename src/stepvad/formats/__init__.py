@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, os_reason
 from stepvad.formats import alphapose, coco, files, frames, jsonfile, tracks
 from stepvad.poses import Clip
 
@@ -95,7 +95,7 @@ def write_clips(clips: Iterable[Clip], path: str | Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(
-            f"{path}: expected a .parquet file or a directory, got: {error.strerror}",
+            f"{path}: expected a .parquet file or a directory, got: {os_reason(error)}",
             hint="choose a path that is free",
         ) from error
     for clip in _distinct(clips):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, os_reason
 from stepvad.files import bounded
 
 
@@ -21,7 +21,7 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 def unreadable(path: Path, error: OSError) -> DataError:
     """The error for a file that the system cannot read, with the reason."""
     return DataError(
-        f"{path}: expected a readable file, got: {error.strerror or error}",
+        f"{path}: expected a readable file, got: {os_reason(error)}",
         hint="check the path and its permissions",
     )
 
@@ -32,7 +32,7 @@ def children(directory: Path, *, suffixes: tuple[str, ...]) -> list[Path]:
         entries = sorted(directory.iterdir(), key=lambda entry: entry.name)
     except OSError as error:
         raise DataError(
-            f"{directory}: expected a directory, got: {error.strerror or error}",
+            f"{directory}: expected a directory, got: {os_reason(error)}",
             hint="check the path",
         ) from error
     return [

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, os_reason
 from stepvad.intake.child_messages import (
     MOST_IMAGE_BYTES,
     FrameHeader,
@@ -42,7 +42,7 @@ class BufferLender:
         try:
             self._pool = pool = BufferPool(self._buffers, request.image_bytes)
         except OSError as error:  # out of file handles or memory, perhaps temporarily
-            raise HungError(f"got no frame buffers: {error.strerror or error}") from None
+            raise HungError(f"got no frame buffers: {os_reason(error)}") from None
         self._pools += 1
         offer = PoolOffer(self._pools, pool.buffers, pool.buffer_bytes)
         self._child.send(encode(offer), fds=[pool.fd])

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from stepvad.config import Config
-from stepvad.errors import ModelFileError, StepvadError
+from stepvad.errors import ModelFileError, StepvadError, os_reason
 from stepvad.files.atomic import replacing
 from stepvad.model import hub
 from stepvad.model.encoder import Encoder
@@ -196,7 +196,7 @@ def read_with_digest(path: Path) -> tuple[dict[str, NDArray[Any]], Metadata, str
         meta = json.loads(header["__metadata__"][KEY])
     except OSError as error:
         raise ModelFileError(
-            f"{path}: cannot be read: {error.strerror}", hint="check the path"
+            f"{path}: cannot be read: {os_reason(error)}", hint="check the path"
         ) from error
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelFileError(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.files.redaction import redact
 from stepvad.files.secrets import secret
 from stepvad.settings import tomltext
@@ -244,7 +244,7 @@ def _text(path: Path, hint: str) -> str:
             )
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        reason = os_reason(error) if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(
             f"{path}: expected a settings file, got: {reason}",
             hint=hint,

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.files.atomic import replacing
 from stepvad.settings.file import MAX_BYTES, SiteSettings, validate
 
@@ -32,7 +32,7 @@ def read_settings(path: Path) -> SettingsText:
         data = path.read_bytes()
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        reason = os_reason(error) if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(
             f"{path}: expected a settings file, got: {reason}",
             hint="check it on the machine itself",

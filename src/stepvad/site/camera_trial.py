@@ -14,7 +14,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, TypeAdapter
 
-from stepvad.errors import DataError, StepvadError
+from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.intake.child_messages import ImageSide
 from stepvad.intake.playback import open_scene
 from stepvad.poses import Pose
@@ -70,7 +70,7 @@ def try_camera(
     try:
         child = ChildProcess(f"trial-{camera.name}", form, show_camera, camera, pose)
     except OSError as error:
-        return CameraProblem(f"it could not be tried: {error.strerror or error}")
+        return CameraProblem(f"it could not be tried: {os_reason(error)}")
     try:
         while time.monotonic() < deadline:
             data = child.receive(WAIT_S)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.settings.editing import edited
 from stepvad.settings.edits import AddCamera, Edit, KeyChanges
 from stepvad.settings.file import SettingsError, validate
@@ -108,6 +108,6 @@ def _check_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise ConfigError(
-                f"web: expected to listen on {host} port {port}, got: {error.strerror or error}",
+                f"web: expected to listen on {host} port {port}, got: {os_reason(error)}",
                 hint="another program may use it: choose another host or port under [web]",
             ) from None

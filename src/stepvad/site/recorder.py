@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.errors import StepvadError
+from stepvad.errors import StepvadError, os_reason
 from stepvad.files.atomic import remove_leftovers
 from stepvad.formats import write_clip
 from stepvad.poses import Clip, Pose, tracks_of
@@ -171,7 +171,7 @@ def make_room(
         try:
             path.unlink()
         except OSError as error:
-            logger.warning("recorded poses %s cannot be deleted: %s", path.name, error.strerror)
+            logger.warning("recorded poses %s cannot be deleted: %s", path.name, os_reason(error))
             continue
         logger.warning("disk full: recorded poses %s deleted to make room", path.name)
         deleted.append(path)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
+from stepvad.errors import os_reason
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.stages import PAUSED_S
 
@@ -164,7 +165,7 @@ class _SiteSupervisor:
         try:
             self._run = run = _Run(self._command)
         except OSError as error:  # out of memory, process ids or file handles, perhaps temporarily
-            logger.error("the site could not be started: %s", error.strerror or error)
+            logger.error("the site could not be started: %s", os_reason(error))
             return None
         try:
             if self._stopping:

@@ -24,6 +24,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from stepvad.errors import os_reason
 from stepvad.supervision.backoff import Backoff
 from stepvad.supervision.logs import Form, set_up
 from stepvad.supervision.stages import PAUSED_S, Heartbeat
@@ -206,7 +207,7 @@ class SupervisedProcess:
         try:
             child = self._new()
         except OSError as error:  # out of memory, process ids or file handles, perhaps temporarily
-            return f"could not be started: {error.strerror or error}"
+            return f"could not be started: {os_reason(error)}"
         self.pid, why = child.pid, ""
         try:
             if self._client.serve(child, self._stopping):

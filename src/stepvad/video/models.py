@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from stepvad.errors import ModelFileError
+from stepvad.errors import ModelFileError, os_reason
 from stepvad.files.atomic import PUBLIC, replacing
 
 DETECTOR, POSE = "yolox-nano", "rtmpose-s"
@@ -222,7 +222,7 @@ def _keep(content: bytes, kept: Path) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ModelFileError(
-            f"{kept.parent}: expected a directory for networks, got: {error.strerror}",
+            f"{kept.parent}: expected a directory for networks, got: {os_reason(error)}",
             hint="name another one in STEPVAD_CACHE",
         ) from error
     with replacing(kept, ModelFileError, mode=PUBLIC) as temporary:

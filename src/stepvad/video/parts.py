@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, os_reason
 from stepvad.files import bounded, npyfile, statefile
 from stepvad.files.atomic import remove_leftovers, replacing
 from stepvad.payload import check_version
@@ -110,7 +110,7 @@ class Parts:
             self._directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(
-                f"{self._directory}: expected a place for a directory, got: {error.strerror}",
+                f"{self._directory}: expected a place for a directory, got: {os_reason(error)}",
                 hint="choose another output directory",
             ) from error
         found = _settings(settings)
@@ -216,7 +216,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(
-            f"{error.filename or path}: expected a readable file, got: {error.strerror or error}",
+            f"{error.filename or path}: expected a readable file, got: {os_reason(error)}",
             hint="no poses were deleted; run the command again",
         ) from error
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, os_reason
 from stepvad.video.source import BOUNDED, UNDECODED, Decoder, DecodeStats, Frame, pyav
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,8 @@ def picture_files(folder: Path) -> list[Path]:
         names = [file for file in folder.iterdir() if not file.name.startswith(".")]
     except OSError as error:
         raise DataError(
-            f"{folder}: expected a folder of pictures, got: {error.strerror}", hint="check the path"
+            f"{folder}: expected a folder of pictures, got: {os_reason(error)}",
+            hint="check the path",
         ) from None
     files = [file for file in names if file.suffix.lower() in CODECS and file.is_file()]
     if not files:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stepvad.errors import DataError, MissingExtraError
+from stepvad.errors import DataError, MissingExtraError, os_reason
 from stepvad.video.pixels import Image
 
 HINT = "play the file to see whether it is whole, or convert it to MP4 with H.264, 8K at most"
@@ -238,7 +238,7 @@ def check_file(path: Path) -> None:
                 if file.read(16).lstrip(b"\xef\xbb\xbf").startswith(PLAYLISTS):
                     got = "a playlist"
     except OSError as error:
-        got = str(error.strerror)
+        got = os_reason(error)
     if got:
         raise DataError(f"{path}: expected a video file, got {got}", hint="check the path")
 

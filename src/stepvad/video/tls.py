@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, os_reason
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class CameraTls:
         try:
             context = ssl.create_default_context(cafile=str(bundle))
         except OSError as error:  # includes ssl.SSLError
-            reason = "no certificates" if isinstance(error, ssl.SSLError) else error.strerror
+            reason = "no certificates" if isinstance(error, ssl.SSLError) else os_reason(error)
             raise ConfigError(
                 f"{bundle}: expected certificates of authorities (PEM), got: {reason}",
                 hint="name a file with one or more BEGIN CERTIFICATE parts as tls_ca",

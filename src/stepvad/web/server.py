@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.settings.tls import server_tls
 from stepvad.supervision.logs import RepeatFilter, Repeats, repeated
 from stepvad.supervision.stages import Heartbeat
@@ -192,8 +192,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _refused(host: str, port: int, error: Exception) -> ConfigError:
-    reason = error.strerror if isinstance(error, OSError) else None
+    reason = os_reason(error) if isinstance(error, OSError) else str(error)
     return ConfigError(
-        f"web: expected to listen on {host} port {port}, got: {reason or error}",
+        f"web: expected to listen on {host} port {port}, got: {reason}",
         hint="another program may use it: choose another host or port under [web]",
     )

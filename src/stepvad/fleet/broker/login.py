@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 from typing import TypedDict
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.files.secrets import secret
 from stepvad.fleet.settings import BusSettings, TlsFiles
 
@@ -101,6 +101,6 @@ def _check_readable(name: str, path: Path) -> None:
         path.open("rb").close()
     except OSError as error:
         raise ConfigError(
-            f"bus.{name}: expected a file that can be read, got {path}: {error.strerror}",
+            f"bus.{name}: expected a file that can be read, got {path}: {os_reason(error)}",
             hint="paths are relative to the settings file",
         ) from None

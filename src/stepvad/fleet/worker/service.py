@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.connection import connected_until
 from stepvad.fleet.broker.leadership import led
@@ -117,7 +117,7 @@ def serve_metrics(worker: Worker, address: str | None) -> Callable[[], None]:
         server, thread = start_http_server(int(port), host, registry)
     except OSError as error:
         raise ConfigError(
-            f"worker.metrics: expected a free address, got {address}: {error.strerror}",
+            f"worker.metrics: expected a free address, got {address}: {os_reason(error)}",
             hint="choose another port",
         ) from None
     server.set_app(with_health(make_wsgi_app(registry), worker.stats))

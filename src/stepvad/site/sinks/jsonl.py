@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepvad.errors import os_reason
 from stepvad.incidents.sink import DeliveryError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class JsonLines:
             self._append(line)
         except OSError as error:
             raise DeliveryError(
-                f"{self.path}: expected a file that can be written, got: {error.strerror or error}",
+                f"{self.path}: expected a file that can be written, got: {os_reason(error)}",
                 hint="check the directory, its permissions and the free space",
             ) from error
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from stepvad.errors import ConfigError
+from stepvad.errors import ConfigError, os_reason
 from stepvad.incidents.sink import DeliveryError
 from stepvad.payload import NewerVersionError
 from stepvad.site.notifications.plan import Notification, NotificationPlan, Scheduler
@@ -133,7 +133,7 @@ class Notify:
             except OSError as error:
                 self._put_off()
                 raise DeliveryError(
-                    f"{self._file}: expected a readable plan, got: {error.strerror or error}",
+                    f"{self._file}: expected a readable plan, got: {os_reason(error)}",
                     hint="its messages are sent once it can be read",
                 ) from error
         return self._read_plan

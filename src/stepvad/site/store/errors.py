@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from stepvad.errors import DataError
+from stepvad.errors import DataError, os_reason
 
 Fault = Literal["full", "busy", "read-only", "damaged", "other"]
 Remedy = Literal["retry", "make room", "give up"]
@@ -74,7 +74,7 @@ class StoreError(DataError):
 def store_error(path: Path, wanted: str, error: sqlite3.Error | OSError) -> StoreError:
     """Build a StoreError; `wanted` describes the expected store, as in "that can be written"."""
     fault, remedy = classify(error, path.parent)
-    words = (error.strerror or error) if isinstance(error, OSError) else error
+    words = os_reason(error) if isinstance(error, OSError) else error
     return StoreError(
         f"{path}: expected an event store {wanted}, got: {words}",
         hint=HINTS[fault],
