@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,14 +41,6 @@ def written(experiment: Experiment, street: Dataset, path: Path) -> list[ScoredC
     return clips
 
 
-def rewritten(path: Path, **changes: Any) -> None:
-    """The file with some facts changed, or without those that are None."""
-    table = pq.read_table(path)
-    facts = json.loads(table.schema.metadata[runs.KEY]) | changes
-    text = json.dumps({name: fact for name, fact in facts.items() if fact is not None})
-    pq.write_table(table.replace_schema_metadata({runs.KEY: text}), path)
-
-
 def assert_equal(found: Sequence[ScoredClip], expected: Sequence[ScoredClip]) -> None:
     for now, then in zip(found, expected, strict=True):
         assert now.scores.T == then.scores.T
@@ -78,36 +69,6 @@ def test_every_placement_is_the_same_from_a_file(
     assert shown == protocol.scored_by(protocol.with_motion(clips, street))
 
 
-def test_older_results_are_read_if_their_settings_say_how_long_windows_are(
-    street: Dataset, tmp_path: Path
-) -> None:
-    path = tmp_path / "result.parquet"
-    for experiment in (QUICK, BY_CLOCK):
-        clips = written(experiment, street, path)
-        rewritten(path, spans=None)
-        assert_equal(runs.read(path, [*street.test_clips()]).clips, clips)
-
-
-@pytest.mark.parametrize(
-    ("experiment", "changes"),
-    [
-        (BY_CLOCK, {"config": BY_CLOCK.config.facts()}),  # without a rate
-        (QUICK, {"config": replace(TINY, least=4).facts()}),
-        (QUICK, {"columns": ["pose over 25 frames"]}),
-        (SEVERAL, {}),
-    ],
-)
-def test_older_results_that_do_not_say_how_long_windows_are_are_refused(
-    street: Dataset, tmp_path: Path, experiment: Experiment, changes: dict[str, Any]
-) -> None:
-    path = tmp_path / "result.parquet"
-    written(experiment, street, path)
-    rewritten(path, spans=None, **changes)
-    with pytest.raises(DataError, match="expected the frames that its windows cover") as refused:
-        runs.read(path, [*street.test_clips()])
-    assert (str(path) in str(refused.value), refused.value.hint) == (True, runs.AGAIN)
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -119,9 +80,9 @@ def test_older_results_that_do_not_say_how_long_windows_are_are_refused(
         pytest.param(lambda data: _parquet(None), id="without metadata"),
         pytest.param(lambda data: _parquet(b"{"), id="cut metadata"),
         pytest.param(lambda data: _parquet(b"[]"), id="metadata of others"),
+        pytest.param(lambda data: _parquet(b'{"clips": [], "spans": []}'), id="columns of others"),
         pytest.param(
-            lambda data: _parquet(b'{"clips": [], "config": {"T": 3}, "spans": []}'),
-            id="columns of others",
+            lambda data: _parquet(b'{"clips": [1], "spans": []}'), id="clips without span"
         ),
     ],
 )

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from stepvad.benchmark.protocol import ScoredClip
-from stepvad.config import Config
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
-from stepvad.windows import Repairs, Sampling
+from stepvad.windows import Repairs
 
 try:
     import pyarrow as pa
@@ -75,7 +74,7 @@ def read(path: Path, clips: Sequence[tuple[Clip, FrameLabels]]) -> ExperimentRun
             f"{path}: expected scores of the clips of this data set, got those of others",
             hint="keep the results of different data sets in different directories",
         )
-    spans = facts.pop("spans", None) or _spans_of_before(path, facts, [clip for clip, _ in clips])
+    spans = facts.pop("spans")
     of_clip = table["clip"].combine_chunks().indices.to_numpy()
     windows = _windows(table)
     scored = []
@@ -97,9 +96,8 @@ def _contents(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
         raise _no_result(path, str(error).partition("\n")[0]) from error
     match facts:
-        case {"clips": [*clips], "config": {"T": int()}}:
-            spans = facts.get("spans", [1] * len(clips))
-            whole = {"clip", *COLUMNS} <= {*table.column_names} and len(spans) == len(clips)
+        case {"clips": [*clips], "spans": [*spans]} if len(spans) == len(clips):
+            whole = {"clip", *COLUMNS} <= {*table.column_names}
             if whole and pa.types.is_dictionary(table["clip"].type):
                 return table, facts
     raise _no_result(path, "a file of another kind")
@@ -118,20 +116,3 @@ def _windows(table: pa.Table) -> WindowScores:
     if LACKING in table.column_names:
         return replace(windows, lacking=table[LACKING].to_numpy())
     return windows
-
-
-def _spans_of_before(path: Path, facts: Mapping[str, Any], clips: Sequence[Clip]) -> list[int]:
-    """Frames that windows cover in each clip, of a file that does not say so.
-
-    They follow from the settings, unless windows of young tracks are shorter, or windows were cut
-    by the clock at a rate that is not among the settings.
-    """
-    config = Config.of_facts(facts["config"])
-    has_views = config.views or facts.get("columns")  # a column for each view
-    if has_views or config.shortest < config.T or (config.clock and config.fps is None):
-        raise DataError(
-            f"{path}: expected the frames that its windows cover, got a result of before they "
-            "were written",
-            hint=AGAIN,
-        )
-    return [Sampling.of(config, clip.fps).span if config.clock else config.T for clip in clips]
