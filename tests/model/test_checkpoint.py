@@ -100,7 +100,9 @@ def test_a_damaged_checkpoint_is_refused_with_the_way_to_start_over(
             report=silent,
             checkpoint=TrainingCheckpoint(checkpoint, resume=True),
         )
-    assert error.value.hint == "delete this file to start over"
+    assert (
+        error.value.hint == "delete this file to start over if it is damaged, or name another one"
+    )
 
 
 def test_a_model_is_not_a_checkpoint(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_a_model_is_not_a_checkpoint(tmp_path: Path) -> None:
             report=silent,
             checkpoint=TrainingCheckpoint(tmp_path / "c", resume=True),
         )
-    assert error.value.hint == "delete this file to start over"
+    assert error.value.hint == "name another file as the checkpoint"
 
 
 def rated_by(digest: str, checkpoint: TrainingCheckpoint, precision: Precision = "auto") -> None:

@@ -145,7 +145,9 @@ def test_a_model_can_be_saved_nowhere_but_in_a_directory(model: Path, tmp_path: 
 def test_a_model_is_no_checkpoint_and_a_checkpoint_no_model(
     model: Path, clip: Clip, tmp_path: Path
 ) -> None:
-    with pytest.raises(ModelFileError, match="expected a checkpoint"):
+    with pytest.raises(
+        ModelFileError, match="expected the checkpoint of a training, got another file"
+    ):
         Detector.fit([clip], CONFIG, checkpoint=model, resume=True)
     checkpoint = tmp_path / "checkpoint"
     Detector.fit([clip], CONFIG, checkpoint=checkpoint)
@@ -189,6 +191,6 @@ def test_a_checkpoint_without_a_version_is_resumed_and_a_newer_one_refused(tmp_p
     again = TrainingCheckpoint(checkpoint, resume=True)
     rewritten(checkpoint, checkpoint, lambda _, meta: meta.pop("version"))
     train(points(), config, report=silent, checkpoint=again)
-    rewritten(checkpoint, checkpoint, lambda _, meta: meta.update(version=2))
-    with pytest.raises(ModelFileError, match="checkpoint: expected version 1 or older, got 2"):
+    rewritten(checkpoint, checkpoint, lambda _, meta: meta.update(version=3))
+    with pytest.raises(ModelFileError, match="checkpoint: expected version 2 or older, got 3"):
         train(points(), config, report=silent, checkpoint=again)

@@ -285,12 +285,12 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], modelfile.Met
             raise  # it may be whole
         raise ModelFileError(
             f"{path}: expected the checkpoint of a training, got a damaged file or another one",
-            hint=START_OVER,
+            hint=f"{START_OVER} if it is damaged, or name another one",
         ) from error
     if meta.get("kind") != "checkpoint":
         raise ModelFileError(
             f"{path}: expected the checkpoint of a training, got another file of stepvad",
-            hint=START_OVER,
+            hint="name another file as the checkpoint",
         )
     return tensors, meta
 
