@@ -196,6 +196,9 @@ def test_scores_without_metadata_need_the_length_of_a_window(scores: list[Scores
         np.testing.assert_array_equal(ours.frames, theirs.frames[: ours.n_frames])
 
 
+EMPTY = pa.array([None], pa.int64())
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -207,6 +210,10 @@ def test_scores_without_metadata_need_the_length_of_a_window(scores: list[Scores
         ({"lacking": [12]}, "clip 'a': expected windows that lack 0 to 11 frames, got 12"),
         ({"lacking": [-1]}, "clip 'a': expected windows that lack 0 to 11 frames, got -1"),
         ({"track": [1.0]}, "column track: expected whole numbers, got double"),
+        ({"track": EMPTY}, "column track: expected a value in every row, got 1 empty ones"),
+        ({"frame": EMPTY}, "column frame: expected a value in every row, got 1 empty ones"),
+        ({"lacking": EMPTY}, "column lacking: expected a value in every row, got 1 empty ones"),
+        ({"clip": EMPTY.cast("string")}, "column clip: expected a value in every row"),
         ({"clip": None}, "column clip: expected text, got none"),
     ],
 )

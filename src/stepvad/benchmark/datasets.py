@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -293,6 +294,14 @@ def _labels(root: Path, layout: DatasetLayout, split: Split) -> dict[str, FrameL
         case _:
             expected = {"msad": "full, st or ub", "poselift": "full"}.get(layout, "full or hr")
             raise ConfigError(f"split: expected {expected} for {layout}, got {split!r}")
+
+
+def clip_digest(clip: Clip, labels: FrameLabels | None = None) -> bytes:
+    """A digest of a clip's poses, its rate and, if it has any, its labels."""
+    sha = hashlib.sha256(clip.digest() + repr((clip.fps, clip.n_frames)).encode())
+    if labels is not None:
+        sha.update(labels.abnormal.tobytes() + labels.counted.tobytes())
+    return sha.digest()
 
 
 def _is_msad(name: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from stepvad import executors
 from stepvad.baselines import Fitted
 from stepvad.benchmark import custom, protocol, provenance, runs
-from stepvad.benchmark.datasets import Dataset, Split, open_dataset
+from stepvad.benchmark.datasets import Dataset, Split, clip_digest, open_dataset
 from stepvad.benchmark.experiment import Experiment
 from stepvad.config import Compute
 from stepvad.detector import Detector
@@ -20,7 +20,6 @@ from stepvad.errors import DataError
 from stepvad.executors import Executor
 from stepvad.files.atomic import check_writable, remove_leftovers, replacing
 from stepvad.model.runtime import is_cpu
-from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
 
 
@@ -142,7 +141,7 @@ def digest_of(dataset: Dataset) -> str:
     for name, clips in parts.items():
         sha.update(name.encode())
         for clip, labels in clips():
-            sha.update(_clip_digest(clip) + labels.abnormal.tobytes() + labels.counted.tobytes())
+            sha.update(clip_digest(clip, labels))
     return sha.hexdigest()
 
 
@@ -158,13 +157,8 @@ def _digests(experiments: Sequence[Experiment], dataset: Dataset) -> dict[tuple[
 def _hash_of_training(dataset: Dataset) -> hashlib._Hash:
     sha = hashlib.sha256()
     for clip in dataset.train_clips():
-        sha.update(_clip_digest(clip))
+        sha.update(clip_digest(clip))
     return sha
-
-
-def _clip_digest(clip: Clip) -> bytes:
-    """A digest of its poses and its rate, which windows by the clock and views follow."""
-    return clip.digest() + repr((clip.fps, clip.n_frames)).encode()
 
 
 def run_fit(task: SweepTask) -> int:

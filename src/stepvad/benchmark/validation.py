@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.datasets import Dataset, open_dataset
+from stepvad.benchmark.datasets import Dataset, clip_digest, open_dataset
 from stepvad.benchmark.protocol import frame_scores, score_clips
 from stepvad.detector import Detector
 from stepvad.model.footage import score_clip
@@ -63,7 +63,7 @@ def _digest(dataset: Dataset, clips: Sequence[Clip]) -> str:
     smoothing = (dataset.person_sigma, dataset.frame_sigma, dataset.smoothing)
     sha = hashlib.sha256(repr(smoothing).encode())
     for clip, labels in replace(dataset, test=lambda: clips).test_clips():
-        sha.update(clip.digest() + labels.abnormal.tobytes() + labels.counted.tobytes())
+        sha.update(clip_digest(clip, labels))
     return sha.hexdigest()
 
 

@@ -122,6 +122,9 @@ def scores_from_table(table: Any, *, T: int | None = None) -> list[Scores]:
     """
     with _arrow(table, "scores") as (whole, pyarrow):
         _check_columns(whole.schema, pyarrow.types)
+        for name in ("clip", "track", "frame", LACKING):
+            if name in whole.column_names:
+                trackrows.check_nulls(whole[name], name)
         metadata = (whole.schema.metadata or {}).get(tracks.METADATA_KEY)
         facts = None if metadata is None else _decode(metadata)
         names = whole["clip"].cast(pyarrow.string()).to_numpy()

@@ -111,7 +111,7 @@ def decode_table(table: Any, n_joints: int | None, pyarrow: Any) -> Iterator[tup
 def _decode_batch(batch: Any, n_joints: int, pyarrow: Any) -> Iterator[tuple[str, PoseRows]]:
     """Yield the runs of rows within one batch."""
     for name in ("clip", "track", "frame"):
-        _check_nulls(batch.column(name), name)
+        check_nulls(batch.column(name), name)
     names, codes = named(batch.column("clip"))
     track = batch.column("track").cast(pyarrow.int64()).to_numpy()
     frame = batch.column("frame").cast(pyarrow.int64()).to_numpy()
@@ -163,12 +163,12 @@ def _runs(keys: NDArray[np.int64]) -> Iterator[slice]:
     return (slice(first, end) for first, end in pairwise(bounds))
 
 
-def _check_nulls(column: Any, name: str) -> None:
-    """Reject nulls in a column that identifies the row."""
+def check_nulls(column: Any, name: str) -> None:
+    """Reject nulls in a column that needs a value in every row."""
     if column.null_count:
         raise DataError(
             f"column {name}: expected a value in every row, got {column.null_count} empty ones",
-            hint="leave out rows without a pose",
+            hint="leave out rows without one",
         )
 
 
