@@ -351,6 +351,7 @@ def test_a_new_event_can_be_read_from_its_first_moment(
     page.call(
         "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
     )
+    page.wait("document.getElementById('none').textContent === 'No events yet.'")
     happen(mill[0], 1)
     happen(mill[0], 2, over=False)
     page.wait("document.querySelectorAll('#list .fresh').length === 2")
