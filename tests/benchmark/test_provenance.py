@@ -83,7 +83,7 @@ def test_changed_code_makes_other_results(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert provenance.code_digest(copy) != before
 
     key = Experiment().key("data")
-    monkeypatch.setattr("stepvad.benchmark.experiment.code", lambda: "of another day")
+    monkeypatch.setattr(provenance, "code", lambda: "of another day")
     assert Experiment().key("data") != key
 
 

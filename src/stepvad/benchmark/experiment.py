@@ -14,8 +14,8 @@ import numpy as np
 
 from stepvad import baselines
 from stepvad.baselines import Fitted, Method
+from stepvad.benchmark import provenance
 from stepvad.benchmark.datasets import Dataset, open_dataset
-from stepvad.benchmark.provenance import code
 from stepvad.benchmark.validation import validation_auroc
 from stepvad.config import Aggregation, Compute, Config, View
 from stepvad.detector import Detector
@@ -137,7 +137,7 @@ class Experiment:
         """
         told = asdict(self)
         del told["fit_on"]
-        words = {"experiment": told, "data": data, "code": code()}
+        words = {"experiment": told, "data": data, "code": provenance.code()}
         return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:20]
 
 

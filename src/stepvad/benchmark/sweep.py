@@ -169,19 +169,15 @@ def run_fit(task: SweepTask) -> int:
     checkpoint = task.place.checkpoint(shared, task.digest)
     fitted = shared.fit(dataset, compute=task.place.compute, checkpoint=checkpoint)
     fit_s = time.monotonic() - started
-    scored = [
-        (experiment, protocol.score_clips(experiment.scorer(fitted), dataset))
-        for experiment in task.experiments
-    ]
+    scorers = [experiment.scorer(fitted) for experiment in task.experiments]
+    scored = [protocol.score_clips(scorer, dataset) for scorer in scorers]
     _check_unchanged(task)
-    for experiment, clips in scored:
+    for experiment, scorer, clips in zip(task.experiments, scorers, scored, strict=True):
         facts = {
             **_facts(experiment, task.digest),
-            "config": experiment.scorer(fitted).config.facts(),
+            "config": scorer.config.facts(),
             "windows": fitted.origin.windows,
-            "runtime": fitted.network.engine if isinstance(fitted, Detector) else "numpy",
-            "device": fitted.device if isinstance(fitted, Detector) else "cpu",
-            "precision": _precision_of(fitted, task.place.compute),
+            **_engine(fitted, task.place.compute),
             "fit_s": fit_s,
         }
         with replacing(task.place.file(experiment, task.digest)) as temporary:
@@ -206,13 +202,12 @@ def changed(data: Path | str) -> DataError:
     )
 
 
-def _precision_of(fitted: Fitted, compute: Compute) -> str:
-    """Precision of the large products of its training."""
+def _engine(fitted: Fitted, compute: Compute) -> dict[str, object]:
+    """What computed a result: the engine, the device and the precision of the training."""
     if not isinstance(fitted, Detector):
-        return "float32"
-    from stepvad.model.gradient import training_precision
-
-    return training_precision(fitted.config, compute)
+        return {"runtime": "numpy", "device": "cpu", "precision": "float32"}
+    precision = provenance.resolved(compute, fitted.config).precision
+    return {"runtime": fitted.network.engine, "device": fitted.device, "precision": precision}
 
 
 def _facts(experiment: Experiment, digest: str) -> dict[str, object]:
