@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.codec import Fields, NewerVersionError
 from stepvad.errors import DataError
 from stepvad.files import statefile
-from stepvad.payload import Fields, NewerVersionError
 from tests.files.unreadable import REASON, unreadable
 
 

@@ -19,10 +19,10 @@ from stepvad.archive.scorefacts import (
 )
 from stepvad.archive.shards import Job, ShardOutcome
 from stepvad.archive.storage import Directory
+from stepvad.codec import Fields, JsonObject, check_version
 from stepvad.config import Config
 from stepvad.errors import DataError, StepvadError
 from stepvad.formats import jsonfile
-from stepvad.payload import Fields, JsonObject, check_version
 
 NAME = "manifest.json"
 

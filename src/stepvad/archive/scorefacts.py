@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from stepvad.codec import Fields, JsonObject, check_version
 from stepvad.config import Engine
 from stepvad.errors import DataError
-from stepvad.payload import Fields, JsonObject, check_version
 from stepvad.poses import MAX_FPS
 
 FORMAT = 1

@@ -14,11 +14,11 @@ from stepvad.calibration import Calibration, Counted, Threshold
 from stepvad.calibration.drift import BlockStats
 from stepvad.calibration.feedback import Marked
 from stepvad.calibration.promise import HOW
+from stepvad.codec import LOWEST, Fields
 from stepvad.errors import DataError, StepvadError, os_reason
 from stepvad.files import bounded
 from stepvad.files.atomic import replacing
 from stepvad.incidents.events import Rules
-from stepvad.payload import LOWEST, Fields
 from stepvad.poses import MAX_FPS
 
 SCHEMA = 1

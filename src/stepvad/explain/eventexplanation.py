@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from stepvad.codec import LOWEST, Fields, JsonObject
 from stepvad.errors import DataError
-from stepvad.payload import LOWEST, Fields, JsonObject
 
 SCHEMA = 1
 """Version of the format; explanations stored without a version have the same."""

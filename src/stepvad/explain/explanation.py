@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.codec import JsonObject
 from stepvad.config import View
 from stepvad.explain import ghosts, parts
 from stepvad.explain.parts import BodyPart
 from stepvad.explain.words import Finding
-from stepvad.payload import JsonObject
 from stepvad.skeletons import Skeleton
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from stepvad import skeletons
+from stepvad.codec import JsonObject
 from stepvad.explain.eventexplanation import MotionFrames
 from stepvad.explain.explanation import Explanation
-from stepvad.payload import JsonObject
 from stepvad.skeletons import Skeleton
 
 PER_PIXEL = 10

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError
 from stepvad.files import bounded
-from stepvad.payload import NewerVersionError
 
 logger = logging.getLogger(__name__)
 

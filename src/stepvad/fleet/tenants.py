@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import Field, ValidationError
 
+from stepvad.codec import Fields, JsonObject
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.places import DEFAULT, Partition
-from stepvad.payload import Fields, JsonObject
 from stepvad.settings.section import Section
 
 VERSION = 1

@@ -12,11 +12,11 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.codec import Fields
 from stepvad.errors import DataError
 from stepvad.fleet.tracing import Journey
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import Record, SinkMessage, message
-from stepvad.payload import Fields
 from stepvad.poses import MAX_COORDINATE, MAX_FPS, MAX_FRAME, Pose
 from stepvad.skeletons import BUILT_IN, COCO17, Skeleton
 

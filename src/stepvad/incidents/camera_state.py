@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stepvad.codec import LOWEST, Fields, JsonObject
 from stepvad.errors import DataError
 from stepvad.incidents.events import LATEST_S, EventDetectorState
 from stepvad.incidents.record import Box, Record
-from stepvad.payload import LOWEST, Fields, JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stepvad.codec import LOWEST, Fields, JsonObject
 from stepvad.errors import ConfigError
 from stepvad.model.scoring import Scores, WindowScores
-from stepvad.payload import LOWEST, Fields, JsonObject
 from stepvad.poses import Clip
 
 ChangeKind = Literal["new", "update", "end"]

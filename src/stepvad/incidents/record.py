@@ -7,8 +7,8 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from stepvad.codec import Fields, JsonObject
 from stepvad.errors import DataError
-from stepvad.payload import Fields, JsonObject
 
 if TYPE_CHECKING:
     from stepvad.incidents.events import ChangeKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stepvad.payload import Fields
+from stepvad.codec import Fields
 
 Mark = Literal["normal", "right"]
 """`normal`: a false alert, learn from it. `right`: a true alert, never learn from it."""

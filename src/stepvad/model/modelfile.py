@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from stepvad.codec import LOWEST, Fields
 from stepvad.config import Config
 from stepvad.errors import ModelFileError, StepvadError, os_reason
 from stepvad.files.atomic import replacing
@@ -26,7 +27,6 @@ from stepvad.model.pcspace import PCSpace
 from stepvad.model.rankings import ranking_tensors, read_ranking, read_usual
 from stepvad.model.surprise import SurpriseByAge
 from stepvad.model.tensors import check_positive, checked
-from stepvad.payload import LOWEST, Fields
 from stepvad.skeletons import Skeleton
 from stepvad.windows import Repairs, view_shape
 from stepvad.windows.pace import Pace

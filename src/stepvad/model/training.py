@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from stepvad.codec import Fields, check_version
 from stepvad.config import Compute, Config, ProductPrecision
 from stepvad.errors import DataError, ModelFileError, StepvadError
 from stepvad.model import dsm, gradient, modelfile
@@ -22,7 +23,6 @@ from stepvad.model.device import torch_device
 from stepvad.model.dsm import Gradient
 from stepvad.model.energy import Energy
 from stepvad.model.folded import Weights
-from stepvad.payload import Fields, check_version
 from stepvad.progress import Progress, Report
 
 CHECKPOINT_VERSION = 2

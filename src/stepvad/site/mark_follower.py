@@ -12,13 +12,13 @@ from typing import Literal
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks, recalibrate
+from stepvad.codec import Fields, NewerVersionError
 from stepvad.errors import DataError
 from stepvad.files import statefile
 from stepvad.files.atomic import replacing
 from stepvad.formats import file_stem, normal_set
 from stepvad.incidents.review import Mark
 from stepvad.intake.models import Loaded, Models
-from stepvad.payload import Fields, NewerVersionError
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.limits import LimitQueue, limit_of
 from stepvad.site.marks import marks_in

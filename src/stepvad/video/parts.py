@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from stepvad.codec import check_version
 from stepvad.errors import DataError, os_reason
 from stepvad.files import bounded, npyfile, statefile
 from stepvad.files.atomic import remove_leftovers, replacing
-from stepvad.payload import check_version
 from stepvad.video.people import Boxes, People
 
 logger = logging.getLogger(__name__)

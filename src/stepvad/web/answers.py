@@ -9,6 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stepvad import skeletons
+from stepvad.codec import JsonObject
 from stepvad.incidents.record import EndedBy, Record, Severity
 from stepvad.incidents.recording import recording_url
 from stepvad.incidents.review import Mark, Review
@@ -16,7 +17,6 @@ from stepvad.incidents.stored import Inventory
 from stepvad.intake.delays import Delays
 from stepvad.intake.load import Load, LoadState
 from stepvad.intake.status import CameraView, ScoredFrame, SinkView
-from stepvad.payload import JsonObject
 
 SEEN = 0.05
 """Minimum confidence of a joint to be drawn."""

@@ -14,8 +14,8 @@ from dataclasses import asdict
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
+from stepvad.codec import JsonObject
 from stepvad.intake.status import LiveStatus
-from stepvad.payload import JsonObject
 from stepvad.web import answers
 from stepvad.web.shown import Shown
 

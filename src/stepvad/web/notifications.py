@@ -10,8 +10,8 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from stepvad.accounts.users import TOKEN_USER
+from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError
-from stepvad.payload import NewerVersionError
 from stepvad.settings.notify import NotifySettings, concern_of, limits_of
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.notifications.people import people, send_test

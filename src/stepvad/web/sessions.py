@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stepvad.accounts.users import TOKEN_USER
+from stepvad.codec import Fields, NewerVersionError
 from stepvad.errors import DataError, StepvadError
 from stepvad.files import statefile
 from stepvad.files.atomic import replacing
-from stepvad.payload import Fields, NewerVersionError
 from stepvad.supervision.logs import FailureLog
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from stepvad.accounts.accounts import Accounts
+from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError
 from stepvad.incidents.sink import DeliveryError
-from stepvad.payload import NewerVersionError
 from stepvad.site.notifications.browsers import MOST_TRIES, BrowserTarget, outcome, payload
 from stepvad.site.notifications.push_encryption import MOST_PLAIN, public_point, to_base64
 from stepvad.site.notifications.push_subscriptions import (

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from stepvad.codec import Fields, JsonObject
 from stepvad.errors import DataError
 from stepvad.files.atomic import replacing
 from stepvad.formats import jsonfile
-from stepvad.payload import Fields, JsonObject
 from stepvad.video.extract import ALL_FRAMES, FrameRange
 
 VERSION = 1

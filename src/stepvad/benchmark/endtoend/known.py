@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from stepvad.benchmark.endtoend.footageset import Fold, FootageClip, FootageSet
+from stepvad.codec import Fields
 from stepvad.errors import DataError
 from stepvad.formats import jsonfile
-from stepvad.payload import Fields
 from stepvad.video.extract import FrameRange
 from stepvad.video.source import VideoFile
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from stepvad.codec import Fields, JsonObject, check_version
 from stepvad.errors import DataError
 from stepvad.fleet.broker.bus import Position
 from stepvad.fleet.wire import UnreadableError
 from stepvad.incidents.camera_state import CameraEventsState
 from stepvad.incidents.events import LATEST_S
 from stepvad.incidents.record import Record
-from stepvad.payload import Fields, JsonObject, check_version
 from stepvad.poses import MAX_FPS
 
 VERSION = 1

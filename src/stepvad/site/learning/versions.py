@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from stepvad.codec import Fields
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.files import bounded, statefile
 from stepvad.files.atomic import replacing
-from stepvad.payload import Fields
 from stepvad.settings.learning import CURRENT, DIRECTORY, MODEL_NAME
 from stepvad.site.learning.recordings import Amount
 

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from typing import Literal
 from urllib.parse import urlsplit
 
+from stepvad.codec import Fields, Json, JsonObject
 from stepvad.errors import MissingExtraError
 from stepvad.incidents.sink import DeliveryError
-from stepvad.payload import Fields, Json, JsonObject
 from stepvad.settings.notify import BROWSERS
 from stepvad.site.notifications.push_encryption import (
     MOST_PLAIN,

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from stepvad.codec import Fields, JsonObject
 from stepvad.incidents.hours import WatchHours
-from stepvad.payload import Fields, JsonObject
 from stepvad.settings.notify import NotifySettings
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.database import FILE_NAME as ACCOUNTS
+from stepvad.codec import Fields, JsonObject
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import statefile
 from stepvad.files.atomic import replacing
-from stepvad.payload import Fields, JsonObject
 from stepvad.site.notifications.planfile import DIRECTORY
 from stepvad.site.notifications.push_encryption import BrowserKeys, new_key, read_key
 

@@ -8,8 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from stepvad.codec import Fields, Json, JsonObject
 from stepvad.incidents.sink import DeliveryError
-from stepvad.payload import Fields, Json, JsonObject
 
 DEADLINE_S = 30
 """Longest time for one message; far below the heartbeat of a delivery."""

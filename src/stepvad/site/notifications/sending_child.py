@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
-from stepvad.payload import Fields, JsonObject
+from stepvad.codec import Fields, JsonObject
 
 if TYPE_CHECKING:
     from apprise import AppriseAsset

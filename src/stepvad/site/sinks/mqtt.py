@@ -22,9 +22,9 @@ from stepvad.supervision.logs import Repeats
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
 
+    from stepvad.codec import JsonObject
     from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import Record, SinkMessage
-    from stepvad.payload import JsonObject
     from stepvad.settings.file import MqttSettings
 
 logger = logging.getLogger(__name__)

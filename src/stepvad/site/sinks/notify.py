@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, os_reason
 from stepvad.incidents.sink import DeliveryError
-from stepvad.payload import NewerVersionError
 from stepvad.site.notifications.plan import Notification, NotificationPlan, Scheduler
 from stepvad.site.notifications.planfile import load_plan, save_plan
 from stepvad.site.notifications.targets import Target

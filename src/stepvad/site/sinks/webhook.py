@@ -23,9 +23,9 @@ from stepvad.incidents.sink import DeliveryError, RefusedError
 if TYPE_CHECKING:
     from httpx import AsyncClient, Response
 
+    from stepvad.codec import JsonObject
     from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import SinkMessage
-    from stepvad.payload import JsonObject
     from stepvad.settings.file import WebhookSettings
 
 TYPE = "dev.stepvad.event"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from stepvad.codec import Fields, NewerVersionError, check_version
 from stepvad.errors import DataError
-from stepvad.payload import Fields, NewerVersionError, check_version
 
 GOOD = Fields(
     "thing",
