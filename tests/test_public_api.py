@@ -98,12 +98,3 @@ def test_the_public_names_for_researchers_are_exactly_these() -> None:
 def test_a_type_is_the_same_wherever_it_comes_from() -> None:
     assert stepvad.Explanation is explain.Explanation
     assert stepvad.calibrate is calibration.calibrate
-
-
-def test_a_former_name_works_and_warns() -> None:
-    from stepvad import explain
-
-    with pytest.warns(DeprecationWarning, match="use BodyPart"):
-        assert getattr(explain, "Part") is explain.BodyPart  # noqa: B009  unknown to type checkers
-    with pytest.raises(AttributeError, match="Wings"):
-        getattr(explain, "Wings")  # noqa: B009

@@ -159,10 +159,3 @@ def test_a_site_has_its_own_marks(stepvad: Command, own: Path, site: Path) -> No
     run = stepvad("recalibrate", own, "--site", site, "--normal", "a")
     assert run.code == 1
     assert "and no other marks or poses" in run.err
-
-
-def test_the_old_verb_does_the_same_and_warns(stepvad: Command, own: Path, site: Path) -> None:
-    run = stepvad("feedback", own, "--site", site)
-    assert run.code == 0, run.err
-    assert "`feedback` is deprecated since 0.1, removed in 0.3; use `recalibrate`" in run.err
-    assert "feedback" not in stepvad("--help").out

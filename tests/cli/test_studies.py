@@ -79,18 +79,6 @@ def test_numbers_are_checked(stepvad: Command, people: Path) -> None:
     run = stepvad("benchmark", "study", "grid", people, "--T", "4,twelve")
     assert run.code == 1
     assert "--T: expected whole numbers of at least 1, got 4,twelve" in run.err
-    assert "deprecated" not in run.err
-
-
-@pytest.mark.parametrize("name", OF_THE_PAPER)
-def test_the_former_verbs_have_the_same_options_and_warn(
-    name: str, stepvad: Command, people: Path
-) -> None:
-    run = stepvad("benchmark", name, people, "--T", "4,twelve")
-    assert run.code == 1
-    assert f"`benchmark {name}` is deprecated since 0.1" in run.err
-    assert f"use `benchmark study {name}`" in run.err
-    assert "--T: expected whole numbers of at least 1, got 4,twelve" in run.err
 
 
 @pytest.mark.parametrize(
@@ -111,7 +99,3 @@ def test_options_of_other_studies_are_refused(
     assert run.code == 1
     assert f"{option}" in run.err
     assert f"expected a study that uses it, got {name}" in run.err
-
-
-def test_views_was_never_a_verb_of_its_own(stepvad: Command, people: Path) -> None:
-    assert stepvad("benchmark", "views", people).code == 2

@@ -105,16 +105,6 @@ def test_events_are_deleted_of_one_tenant_alone(dsn: str, run: FleetCommand) -> 
     assert (code, "events deleted: 1" in words) == (0, True), words
 
 
-def test_the_old_verb_deletes_too_and_warns(dsn: str, run: FleetCommand) -> None:
-    *_, far, open_ = filled(dsn, run)
-    code, words = run(dsn, "forget", "--site", "north", "--until", "1h", "--yes")
-    assert (code, "events deleted: 2" in words) == (0, True), words
-    assert "`fleet forget` is deprecated since 0.1" in words
-    assert asyncio.run(left(dsn)) == [open_.id, far.id]
-    code, words = run(dsn, "forget", "--site", "north", "--camera", "south/yard", "--yes")
-    assert (code, "expected one of site north, got south/yard" in words) == (1, True), words
-
-
 def test_an_event_of_a_fleet_is_marked_as_normal_and_back(dsn: str, run: FleetCommand) -> None:
     yard, *_ = filled(dsn, run)
     assert run(dsn, "mark", yard.id)[0] == 0

@@ -20,7 +20,6 @@ from stepvad.cli.export import export
 from stepvad.cli.extract import extract
 from stepvad.cli.fit import fit
 from stepvad.cli.fleet import fleet
-from stepvad.cli.former import former
 from stepvad.cli.inspect import inspect
 from stepvad.cli.learning import learning
 from stepvad.cli.models import models
@@ -75,7 +74,6 @@ WAITING_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 for verb in VERBS:
     app.command(verb.__name__, no_args_is_help=True)(verb)
-app.command(hidden=True)(former(recalibrate, "feedback", "recalibrate"))
 app.add_typer(models, name="models")
 app.add_typer(events, name="events")
 app.add_typer(learning, name="learning")

@@ -10,14 +10,13 @@ import typer
 
 from stepvad.cli.compare import compare
 from stepvad.cli.footage import footage
-from stepvad.cli.former import former
 from stepvad.cli.options import ContactSheet, DataSeed
 from stepvad.cli.pictures import PICTURES
 from stepvad.cli.promises import promises
 from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
 from stepvad.cli.speed import speed
-from stepvad.cli.studies import NAMES, study
+from stepvad.cli.studies import study
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
@@ -120,9 +119,6 @@ def mocap(
 
 benchmark.command()(compare)
 benchmark.command()(study)
-for name in (name for name in NAMES if name != "views"):  # never a verb of its own
-    old = former(study, f"benchmark {name}", f"benchmark study {name}", name=name)
-    benchmark.command(hidden=True)(old)
 for picture in PICTURES:
     benchmark.command()(picture)
 benchmark.command()(promises)

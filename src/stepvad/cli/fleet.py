@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.fleet_edge import edge
-from stepvad.cli.fleet_events import events, forget
+from stepvad.cli.fleet_events import events
 from stepvad.cli.fleet_tenants import tenant
 from stepvad.cli.terminal import AsJson, check_fleet, say
 
@@ -21,7 +21,6 @@ fleet = typer.Typer(no_args_is_help=True, help="Run many sites on one bus, one r
 for verb in (edge, events):
     fleet.command(verb.__name__, no_args_is_help=True)(verb)
 fleet.add_typer(tenant, name="tenant")
-fleet.command(hidden=True, no_args_is_help=True)(forget)
 
 File = Annotated[Path, typer.Argument(metavar="FLEET.toml", help="Settings file of the role.")]
 

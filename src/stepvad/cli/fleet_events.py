@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from stepvad.cli.event_deletion import delete
-from stepvad.cli.event_options import AnyCamera, Scrub, Since, Until, Yes
 from stepvad.cli.terminal import check_fleet, say
 from stepvad.errors import ConfigError
 
@@ -58,24 +56,3 @@ def events(
         fleet_page.serve(told, lambda url: say(f"the page is at {url}"))
     else:
         asyncio.run(service.write(told))
-
-
-def forget(
-    settings: FleetFile,
-    *,
-    site: Annotated[str | None, typer.Option(help="Only of this site.")] = None,
-    camera: AnyCamera = None,
-    since: Since = None,
-    until: Until = None,
-    scrub: Scrub = False,
-    yes: Yes = False,
-) -> None:
-    """Deprecated: use stepvad events delete --fleet."""
-    say(
-        "warning: `fleet forget` is deprecated since 0.1, removed in 0.3; "
-        "use `events delete --fleet FLEET.toml`, with --camera SITE/ for --site SITE"
-    )
-    if site is not None and camera is not None and not camera.startswith(f"{site}/"):
-        raise ConfigError(f"--camera: expected one of site {site}, got {camera}")
-    whose = camera if camera is not None or site is None else f"{site}/"
-    delete(fleet=settings, camera=whose, since=since, until=until, scrub=scrub, yes=yes)
