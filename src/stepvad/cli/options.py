@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+import tomllib
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from stepvad.cli.engine import RuntimeName
 from stepvad.config import Config
-from stepvad.errors import StepvadError
+from stepvad.errors import ConfigError, StepvadError
 
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--settings", help="TOML file with further settings: fields of `Config`."),
+]
 PlacementName = Annotated[
     Literal["latest", "center", "backtrack"], typer.Option(help="As in `evaluate`.")
 ]
@@ -95,6 +100,43 @@ class SweepOptions:
     jobs: FitJobsOption = 1
     executor: ExecutorName = "processes"
     runtime: RuntimeName = "auto"
+
+
+def configured(base: Config, file: Path | None, **options: Any) -> Config:
+    """Settings overridden by those in a TOML file, and then by the options that are given.
+
+    A number of epochs lifts a limit on the steps.
+    """
+    stated = {} if file is None else _read_settings(file)
+    given = {name: value for name, value in options.items() if value is not None}
+    if "epochs" in stated | given:
+        base = replace(base, max_steps=None)
+    try:
+        base = replace(base, **stated)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.problem}", hint=error.hint) from None
+    return replace(base, **given)
+
+
+def _read_settings(file: Path) -> dict[str, Any]:
+    """The settings in a TOML file, whose keys are fields of `Config`."""
+    try:
+        stated = tomllib.loads(file.read_text("utf-8"))
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise ConfigError(
+            f"{file}: expected settings in TOML, got: {error}",
+            hint="one setting a line, as learning_rate = 5e-4",
+        ) from None
+    known = {one.name for one in fields(Config)} - {"view", "views"}
+    for name in stated:
+        if name not in known:
+            raise ConfigError(
+                f"{file}: {name}: expected a setting of a model, got an unknown name",
+                hint=f"the settings are {', '.join(sorted(known, key=str.lower))}",
+            )
+    return {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()
+    }
 
 
 def frame_range(text: str, n_frames: int | None = None) -> tuple[int, int | None]:
