@@ -14,7 +14,6 @@ from pydantic_core import ErrorDetails
 from stepvad.errors import ConfigError, os_reason
 from stepvad.files.redaction import redact
 from stepvad.files.secrets import secret
-from stepvad.settings import tomltext
 from stepvad.settings.notify import NotifySettings, of_people
 from stepvad.settings.sections import (
     CameraSettings,
@@ -42,6 +41,7 @@ __all__ = [
     "WebhookSettings",
     "describe",
     "load",
+    "parse",
     "read",
     "secret",
     "validate",
@@ -55,6 +55,13 @@ GUIDE = "the guide on watching cameras has an example"
 SECRET_FIELDS = ("url", "credentials", "password", "secret", "token", "to")
 """Fields that may hold a secret by mistake; error messages never show their values."""
 MAX_BYTES = 1 << 20
+MAX_DOTS = 256
+"""Most dots of a line, not counting decimal points in lists: `tomllib` takes memory and time that
+grow with the square of a key's parts, 4 GB for a key of 64 kB."""
+MAX_WORD = 3500
+"""Longest word: Python writes no integer of more than 4,300 digits."""
+_DECIMAL = re.compile(r"\d\.\d+(?=\s*[,\]])")
+_LONG = re.compile(rf"\w{{{MAX_WORD + 1}}}")
 _KEY = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _KEYS = re.compile(rf"\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*=(.*)")
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*\]")
@@ -88,7 +95,7 @@ def read(path: Path | str, model: type[Model], hint: str) -> Model:
 def validate(text: str, path: Path, model: type[Model], hint: str = GUIDE) -> Model:
     """The settings in the text of a file at `path`, which need not have that text yet."""
     try:
-        facts = tomltext.parse(text)
+        facts = parse(text)
     except tomllib.TOMLDecodeError as error:
         what = f"expected TOML, got: {str(error)[:1].lower()}{str(error)[1:]}"
         raise SettingsError(
@@ -109,6 +116,20 @@ def validate(text: str, path: Path, model: type[Model], hint: str = GUIDE) -> Mo
         place = place[:-1]
     line, what = _line(lines, place), f"{problem}{more}"
     raise SettingsError(f"{path}, line {line}: {what}", hint=remedy, what=what, line=line)
+
+
+def parse(text: str) -> dict[str, object]:
+    """The value of an untrusted TOML text; raises `tomllib.TOMLDecodeError`."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if _DECIMAL.sub("", line).count(".") > MAX_DOTS:
+            raise tomllib.TOMLDecodeError(f"More than {MAX_DOTS} dots (at line {number})")
+        if _LONG.search(line):
+            problem = f"A word of more than {MAX_WORD:,} characters (at line {number})"
+            raise tomllib.TOMLDecodeError(problem)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("Values nested too deeply") from None
 
 
 def _torn_line(problem: str, text: str) -> int:

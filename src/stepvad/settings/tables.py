@@ -7,9 +7,20 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from stepvad.settings.tomltext import TOKENS
-
 TablePath = tuple[str, ...]
+
+TOKENS = re.compile(
+    r"""
+    (?P<text> \"\"\"(?:\\.|[^\\])*?\"\"\""{0,2} | '''.*?''''{0,2}
+            | (?!\"\"\")"(?:\\.|[^"\\\n])*" | (?!''')'[^'\n]*' )
+    | (?P<comment> \#[^\n]* )
+    | (?P<open> [\[{] )
+    | (?P<close> [\]}] )
+    | (?P<space> [ \t]+ )
+    | (?P<other> [^\[\]{}"'\#\s]+ | . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any
 from fastapi import FastAPI, HTTPException
 
 from stepvad.errors import StepvadError
-from stepvad.settings import tomltext
-from stepvad.settings.file import SettingsError
+from stepvad.settings.file import SettingsError, parse
 from stepvad.settings.saving import FileChangedError, SettingsText
 from stepvad.site.camera_trial import CameraProblem
 from stepvad.site.editor import BusyError, SettingsEditor
@@ -101,7 +100,7 @@ def _settings(editor: SettingsEditor, now: SettingsText) -> answers.SettingsAnsw
     wrong, values = None, None
     try:
         valid = editor.validate(now.text)
-        values = answers.SettingsValues.of(valid, tomltext.parse(now.text))
+        values = answers.SettingsValues.of(valid, parse(now.text))
     except SettingsError as error:
         wrong = _wrong(error, now.text)
     return answers.SettingsAnswer(
