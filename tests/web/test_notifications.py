@@ -12,7 +12,6 @@ from fastapi.testclient import TestClient
 
 from stepvad.settings.file import Sinks
 from stepvad.settings.notify import NotifySettings
-from stepvad.site.notifications.push_encryption import public_point, to_base64
 from stepvad.site.notifications.push_subscriptions import PushSubscriptions
 from tests.site.notifications.pushes import Browser, push_service
 from tests.web.sites import BEARER, HERE, Site, site
@@ -51,7 +50,7 @@ def test_who_gets_messages(client: TestClient, tmp_path: Path) -> None:
     assert people["limits"] == ["at most 12 messages an hour, the rest in one"]
     assert people["browsers"] is True
     assert found["browsers"] == 0
-    assert found["public_key"] == to_base64(public_point(PushSubscriptions(tmp_path).key()))
+    assert found["public_key"] == PushSubscriptions(tmp_path).key().x962_str
     assert "canary" not in str(found)
 
 
@@ -77,11 +76,21 @@ def test_a_site_posts_to_public_push_services_only(client: TestClient, endpoint:
     assert "expected the https address of a push service" in answer.json()["detail"]
 
 
-def test_keys_that_are_none_are_refused(client: TestClient) -> None:
-    wrong = {"endpoint": ENDPOINT, "keys": {"p256dh": "x", "auth": "y"}}
-    answer = client.put(PATH, json=wrong)
+@pytest.mark.parametrize(
+    ("p256dh", "auth"),
+    [("x", ""), ("", ""), (None, "ö"), (None, ""), ("BAAA", None), ("B" + "A" * 86, None)],
+)
+def test_keys_that_are_none_are_refused(
+    client: TestClient, p256dh: str | None, auth: str | None
+) -> None:
+    browser = Browser()
+    keys = {
+        "p256dh": browser.p256dh if p256dh is None else p256dh,
+        "auth": browser.auth if auth is None else auth,
+    }
+    answer = client.put(PATH, json={"endpoint": ENDPOINT, "keys": keys})
     assert answer.status_code == 422
-    assert "expected 65 bytes in base64" in answer.json()["detail"]
+    assert "expected the keys of a browser" in answer.json()["detail"]
 
 
 def test_a_site_that_notifies_no_browser_says_so(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from stepvad.errors import ConfigError, DataError
 from stepvad.settings.notify import NotifySettings, concern_of, limits_of
 from stepvad.settings.sections import SiteSettings
 from stepvad.site.notifications.people import people, send_test
-from stepvad.site.notifications.push_encryption import public_point, to_base64
 from stepvad.site.notifications.push_subscriptions import (
     LONGEST_ENDPOINT,
     PushSubscriptions,
@@ -124,7 +123,7 @@ def _add_browsers(app: FastAPI, settings: SiteSettings, subscriptions: PushSubsc
         return NotificationsAnswer(
             people=[PeopleAnswer.of(one) for one in settings.sinks.notify],
             browsers=len(subscriptions.all()) if notified else 0,
-            public_key=to_base64(public_point(subscriptions.key())) if notified else None,
+            public_key=subscriptions.key().x962_str if notified else None,
         )
 
     @app.put(

@@ -34,9 +34,11 @@ def mac(key: bytes, text: bytes) -> bytes:
 class Browser:
     """The keys of a subscription; written from the standard, step by step, with HMAC alone."""
 
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._auth = os.urandom(16)
+    def __init__(self, key: str = "", auth: str = "") -> None:
+        """`key`, `auth`: its secrets in base64, by default new ones."""
+        number = int.from_bytes(unpadded(key) if key else os.urandom(31), "big")
+        self._key = ec.derive_private_key(number, ec.SECP256R1())
+        self._auth = unpadded(auth) if auth else os.urandom(16)
         self._public = self._key.public_key().public_bytes(
             Encoding.X962, PublicFormat.UncompressedPoint
         )

@@ -9,13 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError
 from stepvad.incidents.sink import DeliveryError
-from stepvad.site.notifications.browsers import MOST_TRIES, BrowserTarget, outcome, payload
-from stepvad.site.notifications.push_encryption import MOST_PLAIN, public_point, to_base64
+from stepvad.site.notifications.browsers import (
+    MOST_PLAIN,
+    MOST_TRIES,
+    BrowserTarget,
+    authorization,
+    outcome,
+    payload,
+)
 from stepvad.site.notifications.push_subscriptions import (
     MOST_BROWSERS,
     PushSubscriptions,
@@ -23,7 +33,7 @@ from stepvad.site.notifications.push_subscriptions import (
 )
 from stepvad.site.notifications.words import Notice
 from tests.files.unreadable import REASON, unreadable
-from tests.site.notifications.pushes import Browser, PushService, push_service
+from tests.site.notifications.pushes import Browser, PushService, push_service, unpadded
 
 NOTICE = Notice(
     "Yard, Tür", "Someone is moving unusually. 14:03:22", "https://m.example/#event/1", "1"
@@ -71,8 +81,7 @@ def test_every_browser_reads_the_message(
         assert int(headers["TTL"]) > 3600, "a phone may be off for a while"
         assert headers["Urgency"] == "high"
         assert len(headers["Topic"]) == 32
-        key = to_base64(public_point(subscriptions.key()))
-        assert headers["Authorization"].endswith(f", k={key}")
+        assert headers["Authorization"].endswith(f", k={subscriptions.key().x962_str}")
 
 
 @pytest.mark.slow
@@ -146,13 +155,58 @@ def test_a_long_message_is_cut_to_what_a_push_holds() -> None:
     assert json.loads(raw)["link"] == "https://x.y"
 
 
+def test_the_longest_message_fits_into_one_record_that_one_browser_can_read(
+    subscriptions: PushSubscriptions,
+) -> None:
+    browser = subscribe(subscriptions, "https://push.example/1")
+    (one,) = subscriptions.all()
+    sent = subscriptions.key().encrypt_webpush(b"x" * MOST_PLAIN, *one.keys)
+    assert len(sent) == 4096
+    assert browser.read(sent) == b"x" * MOST_PLAIN
+    with pytest.raises(InvalidTag):
+        Browser().read(sent)
+
+
+def test_the_browser_of_these_tests_reads_the_example_of_the_standard() -> None:
+    """RFC 8291, appendix A."""
+    browser = Browser("q1dXpw3UpT5VOmu_cf_v6ih07Aems3njxI-JWgLcM94", "BTBZMqHH6r4Tts7J_aSIgg")
+    sent = (
+        "DGv6ra1nlYgDCS1FRnbzlwAAEABBBP4z9KsN6nGRTbVYI_c7VJSPQTBtkgcy27mlmlMoZIIgDll6e3vCYLocInmY"
+        "WAmS6TlzAC8wEqKK6PBru3jl7A_yl95bQpu6cVPTpK4Mqgkf1CXztLVBSt2Ks3oZwbuwXPXLWyouBWLVWGNWQexS"
+        "gSxsj_Qulcy4a-fN"
+    )
+    assert browser.read(unpadded(sent)) == b"When I grow up, I want to be a watermelon"
+
+
+def test_the_signature_names_the_service_and_the_site_and_holds(
+    subscriptions: PushSubscriptions,
+) -> None:
+    key = subscriptions.key()
+    header = authorization("https://push.example:444/send/x", key, 1000.0, "https://mill.example")
+    token, _, public = header.removeprefix("vapid t=").partition(", k=")
+    signed, _, signature = token.rpartition(".")
+    head, claims = (json.loads(unpadded(part)) for part in signed.split("."))
+    assert head == {"typ": "JWT", "alg": "ES256"}
+    assert claims == {
+        "aud": "https://push.example:444",
+        "exp": 1000 + 12 * 3600,
+        "sub": "https://mill.example",
+    }
+    raw = unpadded(signature)
+    r, s = (int.from_bytes(half, "big") for half in (raw[:32], raw[32:]))
+    point = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), unpadded(public))
+    point.verify(encode_dss_signature(r, s), signed.encode(), ec.ECDSA(SHA256()))
+    without = authorization("https://a.b/c", key, 0, "")
+    assert "sub" not in json.loads(unpadded(without.removeprefix("vapid t=").split(".")[1]))
+
+
 def test_files_are_for_the_owner_only_and_survive(
     subscriptions: PushSubscriptions, tmp_path: Path
 ) -> None:
     browser = subscribe(subscriptions, "https://push.example/1")
-    key = public_point(subscriptions.key())
+    key = subscriptions.key().x962_str
     again = PushSubscriptions(tmp_path / "data")
-    assert public_point(again.key()) == key
+    assert again.key().x962_str == key
     (one,) = again.all()
     assert (one.endpoint, one.p256dh, one.since) == ("https://push.example/1", browser.p256dh, 1e3)
     modes = {

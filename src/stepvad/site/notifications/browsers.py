@@ -7,26 +7,27 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from stepvad.codec import Fields, Json, JsonObject
 from stepvad.errors import MissingExtraError
 from stepvad.incidents.sink import DeliveryError
 from stepvad.settings.notify import BROWSERS
-from stepvad.site.notifications.push_encryption import (
-    MOST_PLAIN,
-    authorization,
-    encrypt,
-    to_base64,
-)
 from stepvad.site.notifications.push_subscriptions import PushSubscription, PushSubscriptions
 from stepvad.site.notifications.sending import SendingProcess
 from stepvad.site.notifications.words import Notice
 
+if TYPE_CHECKING:
+    from apprise.utils.pem import ApprisePEMController
+
+MOST_PLAIN = 3993
+"""Longest text that fits into the one record of 4,096 bytes that push services must take."""
+TOKEN_S = 12 * 3600
+"""How long a signature is valid; services accept a day at most."""
 LIFETIME_S = 4 * 3600
 """How long a push service keeps a message for a browser that is off."""
 MOST_TRIES = 5
@@ -68,20 +69,13 @@ class BrowserTarget:
 
     label = BROWSERS
 
-    def __init__(
-        self,
-        subscriptions: PushSubscriptions,
-        *,
-        contact: str = "",
-        process: SendingProcess | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, subscriptions: PushSubscriptions, *, contact: str = "") -> None:
         """`contact`: an https address that tells push services who sends; may be empty."""
-        if find_spec("cryptography") is None:
+        if find_spec("apprise") is None:
             raise MissingExtraError("notify", "notify")
-        self._subscriptions, self._clock = subscriptions, clock
+        self._subscriptions = subscriptions
         self._contact = contact if contact.startswith("https://") else ""
-        self._process = process or SendingProcess()
+        self._process = SendingProcess()
         self._sending: Notice | None = None
         self._has_reached = False
         """Whether any browser has the message `_sending`."""
@@ -120,7 +114,8 @@ class BrowserTarget:
         self._process.cancel()
 
     def _post(self, notice: Notice, to: Sequence[PushSubscription]) -> _Counted:
-        requests: list[Json] = [self._request(notice, one) for one in to]
+        key = self._subscriptions.key()
+        requests: list[Json] = [self._request(key, notice, one) for one in to]
         answers = {
             answer.whole("request"): answer
             for answer in self._process.run("post", requests=requests)
@@ -151,23 +146,44 @@ class BrowserTarget:
             tries = min(self._tries.get(endpoint, 0) + 1, most)
             self._tries[endpoint] = tries if what == "failed" else MOST_TRIES
 
-    def _request(self, notice: Notice, to: PushSubscription) -> JsonObject:
-        body = encrypt(payload(notice), to.keys)
+    def _request(
+        self, key: ApprisePEMController, notice: Notice, to: PushSubscription
+    ) -> JsonObject:
+        """A post to a push service.
+
+        Apprise encrypts and signs. Its own post keeps a message for a minute at most, states no
+        urgency and gives one answer for all browsers.
+        """
+        body = key.encrypt_webpush(payload(notice), *to.keys)
         topic = hashlib.sha256(notice.tag.encode()).digest()[:24]
         return {
             "url": to.endpoint,
             "body": base64.b64encode(body).decode(),
             "headers": {
-                "Authorization": authorization(
-                    to.endpoint, self._subscriptions.key(), self._clock(), self._contact
-                ),
+                "Authorization": authorization(to.endpoint, key, time.time(), self._contact),
                 "Content-Encoding": "aes128gcm",
                 "Content-Type": "application/octet-stream",
                 "TTL": str(LIFETIME_S),
-                "Topic": to_base64(topic),  # a newer message replaces one not yet delivered
+                "Topic": _base64(topic),  # a newer message replaces one not yet delivered
                 "Urgency": "high",
             },
         }
+
+
+def authorization(endpoint: str, key: ApprisePEMController, now: float, contact: str) -> str:
+    """The header that proves to a push service which site sends (RFC 8292)."""
+    parts = urlsplit(endpoint)
+    claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": int(now) + TOKEN_S}
+    if contact:
+        claims["sub"] = contact
+    head = {"typ": "JWT", "alg": "ES256"}
+    signed = ".".join(_base64(json.dumps(one).encode()) for one in (head, claims))
+    return f"vapid t={signed}.{_base64(key.sign(signed.encode()) or b'')}, k={key.x962_str}"
+
+
+def _base64(raw: bytes) -> str:
+    """URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def payload(notice: Notice) -> bytes:

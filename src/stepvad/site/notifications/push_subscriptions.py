@@ -9,22 +9,22 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.database import FILE_NAME as ACCOUNTS
-from stepvad.codec import Fields, JsonObject
+from stepvad.codec import Fields
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import statefile
 from stepvad.files.atomic import replacing
 from stepvad.site.notifications.planfile import DIRECTORY
-from stepvad.site.notifications.push_encryption import BrowserKeys, new_key, read_key
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from apprise.utils.pem import ApprisePEMController
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
 VERSION = 1
 MOST_BROWSERS = 64
@@ -46,9 +46,15 @@ class PushSubscription:
     """Whose browser it is; empty for a log-in without an account."""
 
     @property
-    def keys(self) -> BrowserKeys:
-        """The decoded keys; raise `DataError` if they are none."""
-        return BrowserKeys.of(self.p256dh, self.auth)
+    def keys(self) -> tuple[EllipticCurvePublicKey, bytes]:
+        """What a message to it is encrypted with; raise `DataError` if it is none."""
+        from apprise.plugins.vapid.subscription import WebPushSubscription
+
+        read = WebPushSubscription()
+        read.load({"endpoint": self.endpoint, "keys": {"p256dh": self.p256dh, "auth": self.auth}})
+        if read.public_key is None or read.auth_secret is None:
+            raise DataError("subscription: expected the keys of a browser, got others")
+        return read.public_key, read.auth_secret
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -105,19 +111,23 @@ class PushSubscriptions:
         if self._key_file.exists():
             self.key()
 
-    def key(self) -> EllipticCurvePrivateKey:
+    def key(self) -> ApprisePEMController:
         """The key that the site signs with; made at first use."""
+        from apprise import AppriseAsset
+        from apprise.utils.pem import ApprisePEMController
+
         with self._locked():
             if not self._key_file.exists():
                 with replacing(self._key_file) as temporary:
-                    temporary.write_bytes(new_key())
-        try:
-            return read_key(self._key_file.read_bytes())
-        except (OSError, ValueError) as error:
+                    temporary.write_bytes(_new_key())
+        asset = AppriseAsset(storage_mode="memory", pem_autogen=False)
+        key = ApprisePEMController("", prv_keyfile=str(self._key_file), asset=asset)
+        if not key.private_key(autogen=False):
             raise ConfigError(
-                f"{self._key_file}: expected a private key, got: {str(error)[:80]}",
+                f"{self._key_file}: expected a private key, got something else",
                 hint="delete the file: a new one is made, and every browser must subscribe again",
-            ) from None
+            )
+        return key
 
     def all(self) -> list[PushSubscription]:
         """All browsers whose account is still there, the oldest first."""
@@ -142,10 +152,10 @@ class PushSubscriptions:
 
     def add(self, endpoint: str, p256dh: str, auth: str, account: str = "") -> None:
         """Add or renew a browser; raise `DataError` if its keys are none."""
-        BrowserKeys.of(p256dh, auth)
+        added = PushSubscription(endpoint, p256dh, auth, self._clock(), account)
+        _ = added.keys
         with self._locked():
             others = [one for one in self._read() if one.endpoint != endpoint]
-            added = PushSubscription(endpoint, p256dh, auth, self._clock(), account)
             self._write([*others, added][-MOST_BROWSERS:])
 
     def remove(self, endpoints: Collection[str]) -> int:
@@ -163,16 +173,7 @@ class PushSubscriptions:
         return statefile.read(self._file, _subscriptions, most=MAX_BYTES, lost=lost) or []
 
     def _write(self, subscriptions: list[PushSubscription]) -> None:
-        browsers: list[JsonObject] = [
-            {
-                "endpoint": one.endpoint,
-                "p256dh": one.p256dh,
-                "auth": one.auth,
-                "since": one.since,
-                "account": one.account,
-            }
-            for one in subscriptions
-        ]
+        browsers = [asdict(one) for one in subscriptions]
         with replacing(self._file) as temporary:
             temporary.write_text(json.dumps({"version": VERSION, "browsers": browsers}))
 
@@ -186,6 +187,19 @@ class PushSubscriptions:
             yield
         finally:
             os.close(directory)
+
+
+def _new_key() -> bytes:
+    """A new private key on P-256 as PEM."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _subscriptions(facts: object) -> list[PushSubscription]:

@@ -108,10 +108,9 @@ def _post(request: Fields) -> JsonObject:
             httpx.Client(timeout=POST_S, follow_redirects=False) as client,
             client.stream("POST", request.text("url"), content=body, headers=headers) as answer,
         ):
-            after = answer.headers.get("Retry-After", "")
-            return {"status": answer.status_code, "after_s": int(after) if after.isdecimal() else 0}
+            return {"status": answer.status_code}
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        return {"status": 0, "after_s": 0, "words": type(error).__name__}
+        return {"status": 0, "words": type(error).__name__}
 
 
 if __name__ == "__main__":
