@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.benchmark.walkers import make_clips
+from stepvad.evaluation.walkers import make_clips
 from stepvad.fleet import wire
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.edge.directory import ASK_S, EdgeDirectory

@@ -11,12 +11,12 @@ from typing import Literal
 import numpy as np
 
 from measuring.footage import rolled
-from stepvad.benchmark.mocap import motions, takes
-from stepvad.benchmark.mocap.catalogue import MotionKind
-from stepvad.benchmark.mocap.dataset import camera_of
-from stepvad.benchmark.mocap.scenes import make_scene
-from stepvad.benchmark.mocap.takes import TakeSplit
 from stepvad.detector import Detector
+from stepvad.evaluation.mocap import motions, takes
+from stepvad.evaluation.mocap.catalogue import MotionKind
+from stepvad.evaluation.mocap.dataset import camera_of
+from stepvad.evaluation.mocap.scenes import make_scene
+from stepvad.evaluation.mocap.takes import TakeSplit
 from stepvad.formats import write_clip
 from stepvad.incidents.events import Event, find_events
 from stepvad.incidents.record import Record, event_id

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from stepvad.benchmark import walkers as kinematic
 from stepvad.detector import Detector
+from stepvad.evaluation import walkers as kinematic
 from stepvad.formats.labels import FrameLabels
 from stepvad.intake import demo
 from stepvad.model.scoring import WindowScores

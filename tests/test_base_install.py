@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 import stepvad
 from stepvad import Config
-from stepvad.benchmark.walkers import write_dataset
 from stepvad.cli import app
+from stepvad.evaluation.walkers import write_dataset
 from stepvad.formats.labels import shanghaitech
 from tests.pages import README, ROOT, blocks, check_output, run
 

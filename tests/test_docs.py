@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import stepvad
-from stepvad import Config, baselines, benchmark, explain, interop
+from stepvad import Config, evaluation, explain, interop
 from stepvad import sklearn as estimators
-from stepvad.benchmark import walkers
+from stepvad.evaluation import baselines, walkers
 from stepvad.intake import demo
 from stepvad.model import autoencoder
 from stepvad.model.folded import weight_shapes
@@ -29,7 +29,7 @@ from stepvad.model.modelfile import NETWORK, Model, Origin, sha256
 from stepvad.model.surprise import Surprise
 from stepvad.settings import file as settings
 from stepvad.windows import Repairs
-from tests.benchmark.layouts import write_layouts
+from tests.evaluation.layouts import write_layouts
 from tests.pages import ROOT, Block, blocks, check_output, pages, run, run_here
 from tests.video import graphs
 from tests.video.clips import write_video
@@ -210,7 +210,7 @@ def test_the_pages_on_python_and_errors_hold_the_public_names() -> None:
     assert sorted(documented) == sorted(stepvad.__all__)
 
 
-PACKAGES = [baselines, benchmark, explain, interop, estimators]
+PACKAGES = [baselines, evaluation, explain, interop, estimators]
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda p: p.__name__)

@@ -11,7 +11,7 @@ import pytest
 
 import stepvad
 from stepvad import Clip, Config
-from stepvad.benchmark import walkers
+from stepvad.evaluation import walkers
 from stepvad.skeletons import COCO17, MEDIAPIPE33, STEP18
 from tests.pages import ROOT, blocks, run_here
 

@@ -19,13 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from stepvad import cores, executors
-from stepvad.benchmark import comparison
-from stepvad.benchmark.experiment import Experiment
-from stepvad.benchmark.protocol import FrameView
-from stepvad.benchmark.sweep import SweepPlace, sweep
-from stepvad.benchmark.walkers import write_dataset
 from stepvad.config import Config
 from stepvad.errors import ConfigError, DataError, MissingExtraError, StepvadError
+from stepvad.evaluation import comparison
+from stepvad.evaluation.experiment import Experiment
+from stepvad.evaluation.protocol import FrameView
+from stepvad.evaluation.sweep import SweepPlace, sweep
+from stepvad.evaluation.walkers import write_dataset
 from stepvad.executors import Executor
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)

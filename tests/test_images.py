@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark.walkers import make_clips
+from stepvad.evaluation.walkers import make_clips
 from stepvad.settings.file import load
 from stepvad.site.learning.versions import Versions
 from stepvad.site.store.eventstore import FILE_NAME, Store

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import stepvad
-from stepvad import benchmark, calibration, explain
+from stepvad import calibration, evaluation, explain
 
 PUBLIC = [
     "Clip",
@@ -61,7 +61,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_importing_the_package_and_its_command_line_is_light() -> None:
     heavy = "{'torch', 'numpy', 'scipy', 'safetensors', 'pyarrow', 'matplotlib'}"
-    code = f"import sys, stepvad.cli, stepvad.benchmark; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, stepvad.cli, stepvad.evaluation; print(sorted({heavy} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert run.stdout.strip() == "[]"
 
@@ -87,12 +87,12 @@ RESEARCH = [
 
 
 def test_the_public_names_for_researchers_are_exactly_these() -> None:
-    assert benchmark.__all__ == RESEARCH
+    assert evaluation.__all__ == RESEARCH
     for name in RESEARCH:
-        assert getattr(benchmark, name).__doc__
-    assert callable(benchmark.compare)
+        assert getattr(evaluation, name).__doc__
+    assert callable(evaluation.compare)
     with pytest.raises(AttributeError, match="no attribute 'wings'"):
-        _ = benchmark.wings  # type: ignore[attr-defined]  # that is the point
+        _ = evaluation.wings  # type: ignore[attr-defined]  # that is the point
 
 
 def test_a_type_is_the_same_wherever_it_comes_from() -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from stepvad.archive import scoring
 from stepvad.archive.scoring import ScoreOptions
-from stepvad.benchmark.walkers import make_clips
 from stepvad.calibration.drift import look
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.distillation import distill
 from stepvad.errors import ConfigError, DataError, ModelFileError
+from stepvad.evaluation.walkers import make_clips
 from stepvad.formats import write_clip
 from stepvad.model.footage import hold_out
 from stepvad.model.modelfile import read_tensors, write_tensors

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark import walkers
+from stepvad.evaluation import walkers
 from stepvad.poses import Clip
 from tests.archive.archives import write_archive, write_model
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import executors
-from stepvad.benchmark import boxtracks
-from stepvad.benchmark.mocap.bodies import coco17
 from stepvad.config import Config
+from stepvad.evaluation import boxtracks
+from stepvad.evaluation.mocap.bodies import coco17
 from stepvad.formats import read_clips, write_clip
 from stepvad.model.folded import fold, weight_shapes
 from stepvad.model.modelfile import Model, Origin, write

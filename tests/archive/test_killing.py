@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stepvad.benchmark import walkers
+from stepvad.evaluation import walkers
 from stepvad.formats import write_clip
 from stepvad.poses import Clip, Track
 from tests.archive.archives import contents, write_archive, write_model

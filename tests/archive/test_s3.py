@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark import walkers
+from stepvad.evaluation import walkers
 from tests.archive.archives import contents, write_archive, write_model
 from tests.archive.s3 import BUCKET, S3Server, needs_s3, s3_server
 from tests.video.servers import SLOWER

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from stepvad import Clip, DataError, Detector, Rules, Threshold, calibrate, find_events
-from stepvad.benchmark.walkers import make_clips
 from stepvad.calibration import RULES, NormalClip, calibrate_cameras
+from stepvad.evaluation.walkers import make_clips
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents.events import find
 

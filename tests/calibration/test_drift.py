@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from stepvad import Clip, Config, Detector, Track
-from stepvad.benchmark import walkers
 from stepvad.calibration import Calibration, Counted, file
 from stepvad.calibration.drift import SURE, BlockStats, compare, look
 from stepvad.calibration.promise import Threshold
 from stepvad.errors import DataError
+from stepvad.evaluation import walkers
 from stepvad.incidents.events import Rules
 
 NAMES = tuple(f"number {n}" for n in range(20))

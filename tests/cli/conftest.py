@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark.walkers import write_dataset
 from stepvad.cli import main
+from stepvad.evaluation.walkers import write_dataset
 
 QUICK = ("--width", "16", "--max-steps", "8", "--K", "12")
 

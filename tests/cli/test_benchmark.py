@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stepvad.benchmark.mocap import dataset
-from stepvad.benchmark.mocap.dataset import Size
-from tests.benchmark.mocap.people import write_archive
+from stepvad.evaluation.mocap import dataset
+from stepvad.evaluation.mocap.dataset import Size
 from tests.cli.conftest import Command
+from tests.evaluation.mocap.people import write_archive
 
 
 @pytest.fixture

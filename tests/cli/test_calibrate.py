@@ -14,7 +14,7 @@ from tests.cli.conftest import Command
 @pytest.fixture(scope="module")
 def normal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """People who do nothing odd; at five frames a second a quarter of an hour."""
-    from stepvad.benchmark.walkers import write_dataset
+    from stepvad.evaluation.walkers import write_dataset
 
     root = tmp_path_factory.mktemp("normal")
     write_dataset(root, seed=9, train_clips=12, test_clips=1, seconds=15.0)

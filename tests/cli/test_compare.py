@@ -57,8 +57,8 @@ def test_compare_on_ray_without_ray_names_the_extra(
 OWN = """
 import numpy as np
 
-from stepvad.benchmark import CustomDataset, CustomMethod
-from stepvad.benchmark.walkers import make
+from stepvad.evaluation import CustomDataset, CustomMethod
+from stepvad.evaluation.walkers import make
 
 people = make(seed=3, train_clips=3, test_clips=4, seconds=5.0)
 street = CustomDataset("street", people.train_clips, people.test_clips)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from stepvad import read_clip, read_clips
-from stepvad.benchmark.datasets import open_dataset
-from stepvad.benchmark.statistics import describe
+from stepvad.evaluation.datasets import open_dataset
+from stepvad.evaluation.statistics import describe
 from tests.cli.conftest import Command
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from stepvad import Detector
-from stepvad.benchmark.datasets import open_dataset
-from stepvad.benchmark.protocol import evaluate
-from stepvad.benchmark.trivial import TITLES
+from stepvad.evaluation.datasets import open_dataset
+from stepvad.evaluation.protocol import evaluate
+from stepvad.evaluation.trivial import TITLES
 from tests.cli.conftest import Command
 
 

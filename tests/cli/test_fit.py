@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from stepvad import Detector, read_clips, write_clip
-from stepvad.benchmark.datasets import Dataset
-from stepvad.benchmark.protocol import ScoredClip, score_clips
-from stepvad.benchmark.walkers import write_dataset
-from tests.benchmark.boxes import write_archive
+from stepvad.evaluation.datasets import Dataset
+from stepvad.evaluation.protocol import ScoredClip, score_clips
+from stepvad.evaluation.walkers import write_dataset
 from tests.cli.conftest import QUICK, Command
+from tests.evaluation.boxes import write_archive
 
 
 def test_fit_writes_a_model_and_prints_its_name(
@@ -96,7 +96,7 @@ def test_validation_takes_the_validation_clips_of_a_data_set_that_has_them(
         rated.extend(clip.name for clip, _ in dataset.test_clips())
         return score_clips(detector, dataset)
 
-    monkeypatch.setattr("stepvad.benchmark.validation.score_clips", recording)
+    monkeypatch.setattr("stepvad.evaluation.validation.score_clips", recording)
     fit = ("fit", people, "-o", tmp_path / "m.safetensors", *QUICK)
     assert "test clips choose" not in stepvad(*fit, "--validation", root).err
     assert set(rated) == {"01_0001", "02_0002", "03_0003"}

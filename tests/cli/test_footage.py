@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stepvad.benchmark.walkers.dataset import make
+from stepvad.evaluation.walkers.dataset import make
 from stepvad.formats import write_clip
 from stepvad.model.scoring import true_runs
 from tests.cli.conftest import Command

@@ -9,11 +9,12 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from stepvad import baselines, read_clip
-from stepvad.baselines import DistanceDetector, Method
-from stepvad.benchmark.datasets import open_dataset
-from stepvad.benchmark.protocol import evaluate
+from stepvad import read_clip
 from stepvad.detector import Detector
+from stepvad.evaluation import baselines
+from stepvad.evaluation.baselines import DistanceDetector, Method
+from stepvad.evaluation.datasets import open_dataset
+from stepvad.evaluation.protocol import evaluate
 from stepvad.model.modelfile import space_tensors
 from tests.cli.conftest import QUICK, Command
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark.walkers import write_dataset
+from stepvad.evaluation.walkers import write_dataset
 from tests.cli.conftest import Command
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from stepvad import executors
-from stepvad.benchmark.sweep import SweepTask
 from stepvad.config import Config
+from stepvad.evaluation.sweep import SweepTask
 from stepvad.model import training
-from tests.benchmark.layouts import write_layouts
 from tests.cli.conftest import Command
+from tests.evaluation.layouts import write_layouts
 
 SMALL = ("--epochs", "1", "--width", "16")
 

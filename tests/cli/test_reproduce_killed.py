@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmark.layouts import write_layouts
+from tests.evaluation.layouts import write_layouts
 from tests.video.servers import wait_until
 
 EPOCHS = 40

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from stepvad import executors
-from stepvad.benchmark.studies import STUDIES
 from stepvad.cli.studies import NAMES
+from stepvad.evaluation.studies import STUDIES
 from tests.cli.conftest import Command
 
 TINY = ("--seeds", "1", "--width", "8", "--max-steps", "2", "--K", "12", "--frames", "covered")
 OF_THE_PAPER = [name for name in NAMES if name != "views"]
-"""`views` has options and tables of its own: tests/benchmark/test_viewstudy.py."""
+"""`views` has options and tables of its own: tests/evaluation/test_viewstudy.py."""
 
 
 def test_every_study_has_a_command() -> None:

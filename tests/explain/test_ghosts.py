@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepvad.benchmark.limbs import move_limb
 from stepvad.detector import Detector
+from stepvad.evaluation.limbs import move_limb
 from stepvad.explain import ghosts
 from stepvad.explain.attribution import attribute
 from stepvad.explain.parts import rank

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
+from stepvad.evaluation.walkers import make_clips
 from stepvad.explain import Explanation, explain, explain_event, ghosts
 from stepvad.explain.attribution import attribute
 from stepvad.explain.eventexplanation import EventExplanation

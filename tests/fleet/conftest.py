@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.cli import main
+from stepvad.evaluation.walkers import make_clips
 from stepvad.poses import Clip
 from tests.fleet.fleets import WorkerProcess
 from tests.fleet.postgres import PostgresServer, postgres_server

@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stepvad.benchmark.walkers import make_clips
+from stepvad.evaluation.walkers import make_clips
 from stepvad.fleet.broker.nats import connected
 from stepvad.fleet.settings import BusSettings
 from tests.fleet.fleets import Player, Script, renumbered, script

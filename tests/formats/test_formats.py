@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from stepvad.benchmark.endtoend import footageset
 from stepvad.errors import ConfigError, DataError
+from stepvad.evaluation.endtoend import footageset
 from stepvad.formats import (
     alphapose,
     clip_files,

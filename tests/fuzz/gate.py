@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = (
     "stepvad.archive.diff",
     "stepvad.archive.shards",
-    "stepvad.baselines",
-    "stepvad.benchmark.boxtracks",
-    "stepvad.benchmark.mocap.motions",
+    "stepvad.evaluation.baselines",
+    "stepvad.evaluation.boxtracks",
+    "stepvad.evaluation.mocap.motions",
     "stepvad.calibration",
     "stepvad.cli.inspect",
     "stepvad.cli.score",

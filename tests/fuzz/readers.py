@@ -44,7 +44,7 @@ class Reader:
 
 
 def _model(path: Path, shared: Path) -> None:
-    from stepvad import baselines
+    from stepvad.evaluation import baselines
     from tests.fuzz.seeds import V, clip
 
     fitted = baselines.load(path)
@@ -111,7 +111,7 @@ def _classes(path: Path, shared: Path) -> None:
 
 
 def _boxes(path: Path, shared: Path) -> None:
-    from stepvad.benchmark import boxtracks
+    from stepvad.evaluation import boxtracks
 
     for _ in boxtracks.read(path, part="train"):
         pass
@@ -129,7 +129,7 @@ def _trajectories(path: Path, shared: Path) -> None:
 
 
 def _packed_trajectories(path: Path, shared: Path) -> None:
-    from stepvad.benchmark import humanrelated
+    from stepvad.evaluation import humanrelated
 
     for clip in humanrelated.read(path, "hr-avenue", part="train"):
         clip.persons_per_frame()
@@ -137,7 +137,7 @@ def _packed_trajectories(path: Path, shared: Path) -> None:
 
 
 def _motions(path: Path, shared: Path) -> None:
-    from stepvad.benchmark.mocap.motions import open_archive
+    from stepvad.evaluation.mocap.motions import open_archive
 
     archive = open_archive(path)
     for name in archive.first:

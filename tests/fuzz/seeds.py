@@ -55,7 +55,7 @@ def _put(directory: Path, reader: str, name: str, data: bytes) -> None:
 
 
 def _models(directory: Path) -> None:
-    from stepvad import baselines
+    from stepvad.evaluation import baselines
     from stepvad.model.training import TrainingCheckpoint, TrainingSet, train
     from stepvad.progress import silent
 
@@ -147,7 +147,7 @@ def _labels(directory: Path) -> None:
     np.savez(archive, **boxes)
     _put(directory, "box tracks", "tracks.npz", archive.getvalue())
     _trajectories(directory)
-    from stepvad.benchmark.mocap.motions import JOINTS
+    from stepvad.evaluation.mocap.motions import JOINTS
 
     motions = io.BytesIO()
     np.savez(
@@ -161,7 +161,7 @@ def _labels(directory: Path) -> None:
 
 
 def _trajectories(directory: Path) -> None:
-    from tests.benchmark import trajectories
+    from tests.evaluation import trajectories
 
     release = trajectories.avenue()
     lines = io.BytesIO()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.calibration import Counted, NormalClip, calibrate_cameras
 from stepvad.detector import Detector
+from stepvad.evaluation.walkers import make_clips
 from stepvad.incidents.camera_events import CameraEvents, CameraProfile
 from stepvad.incidents.camera_state import CameraEventsState
 from stepvad.incidents.events import Change, EventDetector, Rules, find, that_matter

@@ -8,8 +8,8 @@ from itertools import count
 import numpy as np
 import pytest
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
+from stepvad.evaluation.walkers import make_clips
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents import events
 from stepvad.incidents.camera_events import (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from stepvad import baselines
 from stepvad.calibration import file
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
+from stepvad.evaluation import baselines
 from stepvad.intake import demo
 from stepvad.intake.models import Models
 from stepvad.model import modelfile

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from stepvad import Compute, Config, ConfigError, Detector
-from stepvad.baselines import variant
 from stepvad.config import Method
+from stepvad.evaluation.baselines import variant
 from stepvad.model import autoencoder, device, dsm, gradient, training
 from stepvad.model.autoencoder import Autoencoder
 from stepvad.model.device import torch_device

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from stepvad.benchmark.walkers.sheet import strips
+from stepvad.evaluation.walkers.sheet import strips
 from stepvad.plots.contact_sheet import PersonStrip, draw_contact_sheet, spread
 from stepvad.poses import Track
 

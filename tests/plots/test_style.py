@@ -5,9 +5,9 @@ from itertools import combinations
 
 import pytest
 
-from stepvad.benchmark.comparison import VARIANTS
-from stepvad.benchmark.trivial import TITLES
 from stepvad.errors import MissingExtraError
+from stepvad.evaluation.comparison import VARIANTS
+from stepvad.evaluation.trivial import TITLES
 from stepvad.plots import style
 
 

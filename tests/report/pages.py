@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
+from stepvad.evaluation.walkers import make_clips
 from stepvad.incidents.events import Rules
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip, Track

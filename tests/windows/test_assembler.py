@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
+from stepvad.evaluation.walkers import make_clips
 from stepvad.poses import Pose
 from stepvad.stream import Stream
 from stepvad.windows import Windows

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.config import Config
 from stepvad.errors import ConfigError
+from stepvad.evaluation.walkers import make_clips
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, STEP18, convert
 from stepvad.windows import prepare

@@ -20,7 +20,7 @@ from stepvad.cli.studies import study
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.statistics import Statistics
+    from stepvad.evaluation.statistics import Statistics
 
 COUNTS = ("clips", "frames", "tracks", "poses", "windows")
 
@@ -57,10 +57,10 @@ def walkers(
     The layout is that of ShanghaiTech: pose/train, pose/test, gt/test_frame_mask; gt/classes.csv
     lists the class of each anomaly.
     """
-    from stepvad.benchmark.walkers import write_dataset
+    from stepvad.evaluation.walkers import write_dataset
 
     if contact_sheet is not None:
-        from stepvad.benchmark.walkers.sheet import strips
+        from stepvad.evaluation.walkers.sheet import strips
         from stepvad.plots.contact_sheet import draw_contact_sheet
 
         check_output(contact_sheet)
@@ -97,9 +97,9 @@ def mocap(
     The layout is that of ShanghaiTech, with the class of each event in gt/classes.csv; clips for
     tuning are in DIRECTORY/validation.
     """
-    from stepvad.benchmark.mocap.dataset import SIZES, make
-    from stepvad.benchmark.mocap.sheet import draw_sheet
-    from stepvad.benchmark.writing import write_dataset
+    from stepvad.evaluation.mocap.dataset import SIZES, make
+    from stepvad.evaluation.mocap.sheet import draw_sheet
+    from stepvad.evaluation.writing import write_dataset
 
     if contact_sheet is not None:
         check_output(contact_sheet)
@@ -142,8 +142,8 @@ def statistics(
 
     stepvad benchmark statistics people
     """
-    from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.statistics import describe, without_labels
+    from stepvad.evaluation.datasets import open_dataset
+    from stepvad.evaluation.statistics import describe, without_labels
 
     dataset = open_dataset(data)
     train = describe(without_labels(dataset.train_clips()), window=window)

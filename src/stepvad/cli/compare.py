@@ -28,7 +28,7 @@ from stepvad.cli.terminal import check_output, print_table, progress_bars, say
 from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.comparison import MethodResult
+    from stepvad.evaluation.comparison import MethodResult
 
 METHODS = "step,raw-modulated,raw,vanilla,knn,mahalanobis"
 
@@ -91,8 +91,8 @@ def compare(
     The ray executor uses the cluster that RAY_ADDRESS names, otherwise this machine only. All
     machines of a cluster must see DATA and RESULTS in the same place.
     """
-    from stepvad.benchmark import comparison, custom
-    from stepvad.benchmark.sweep import SweepPlace
+    from stepvad.evaluation import comparison, custom
+    from stepvad.evaluation.sweep import SweepPlace
 
     if table is not None:
         check_output(table)

@@ -13,8 +13,8 @@ from stepvad.config import Runtime
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.baselines import Fitted
     from stepvad.detector import Detector
+    from stepvad.evaluation.baselines import Fitted
 
 RuntimeName = Annotated[
     Runtime,
@@ -64,8 +64,8 @@ def engine_words(detector: Detector) -> str:
 
 def load_detector(path: Path) -> Detector:
     """Load a model with a network; distances have none and are rejected."""
-    from stepvad import baselines
     from stepvad.detector import Detector
+    from stepvad.evaluation import baselines
 
     fitted = baselines.load(path)
     if not isinstance(fitted, Detector):

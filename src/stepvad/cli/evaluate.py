@@ -16,9 +16,9 @@ from stepvad.config import Aggregation, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.certainty import SureRow
-    from stepvad.benchmark.datasets import Dataset
-    from stepvad.benchmark.protocol import Evaluation, ResultRow, ScorerName
+    from stepvad.evaluation.certainty import SureRow
+    from stepvad.evaluation.datasets import Dataset
+    from stepvad.evaluation.protocol import Evaluation, ResultRow, ScorerName
     from stepvad.model.scoring import Placement
 
 NAMES: dict[Placement, str] = {
@@ -119,11 +119,11 @@ def evaluate(
 
         stepvad evaluate model.safetensors people --intervals
     """
-    from stepvad import baselines
-    from stepvad.benchmark.certainty import sure_rows
-    from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.protocol import score_clips, tabulate_dataset, with_motion
-    from stepvad.benchmark.scorers import shortest_window
+    from stepvad.evaluation import baselines
+    from stepvad.evaluation.certainty import sure_rows
+    from stepvad.evaluation.datasets import open_dataset
+    from stepvad.evaluation.protocol import score_clips, tabulate_dataset, with_motion
+    from stepvad.evaluation.scorers import shortest_window
 
     detector = on_engine(baselines.load(model), engine)
     dataset = open_dataset(data, split=split, layout=layout)

@@ -67,8 +67,8 @@ def explain(
     The contributions of all body parts, plus the base, add up to the score. With several views, so
     do those of the views, and speed, size and place are listed with the body parts.
     """
-    from stepvad import baselines
     from stepvad.detector import Detector
+    from stepvad.evaluation import baselines
     from stepvad.explain import explain as explain_places
     from stepvad.explain import explain_highest
 

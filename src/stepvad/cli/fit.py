@@ -32,8 +32,8 @@ from stepvad.config import Compute, Config, DistanceMethod, Method, View
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.baselines import Fitted
     from stepvad.detector import Detector
+    from stepvad.evaluation.baselines import Fitted
     from stepvad.poses import Clip
     from stepvad.progress import Report
 
@@ -191,7 +191,7 @@ def fit(
             hint="leave them out, or fit a single view",
         )
     check_output(output)
-    from stepvad import baselines
+    from stepvad.evaluation import baselines
 
     started, source = time.monotonic(), _Source(poses, format, fps)
     if baselines.is_distance(method):
@@ -264,7 +264,7 @@ def _fit_distance(
     method: Method, source: _Source, output: Path, config: Config, *, k: int
 ) -> Fitted:
     """Fit a method without training."""
-    from stepvad import baselines
+    from stepvad.evaluation import baselines
 
     with progress_bars() as report:
         fitted = baselines.fit(method, source.clips(report), config, k=k, report=report)
@@ -290,9 +290,9 @@ def _train(
         )
     also, rating = training.projection_poses or None, None
     if training.validation is not None:
-        from stepvad.benchmark.validation import auroc_on
+        from stepvad.evaluation.validation import auroc_on
 
-        with notes_of("stepvad.benchmark"):
+        with notes_of("stepvad.evaluation"):
             rating = auroc_on(training.validation)
     try:
         with progress_bars() as report:

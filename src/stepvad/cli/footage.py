@@ -21,10 +21,10 @@ from stepvad.errors import StepvadError
 from stepvad.files.atomic import replacing
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.endtoend.alerts import ClipResult
-    from stepvad.benchmark.endtoend.footageset import FootageSet
-    from stepvad.benchmark.endtoend.measure import ChainSettings, FoldResult, Summary
     from stepvad.config import View
+    from stepvad.evaluation.endtoend.alerts import ClipResult
+    from stepvad.evaluation.endtoend.footageset import FootageSet
+    from stepvad.evaluation.endtoend.measure import ChainSettings, FoldResult, Summary
     from stepvad.intake.recordings import ExtractionSettings
 
 COLUMNS = (
@@ -55,7 +55,7 @@ class KnownData:
 
     def open(self, path: Path, seed: int) -> FootageSet:
         """The described set, or the one made from known data."""
-        from stepvad.benchmark.endtoend import footageset, known
+        from stepvad.evaluation.endtoend import footageset, known
 
         if self.data is None:
             self._refuse_idle()
@@ -93,7 +93,7 @@ class ChainOptions:
 
     def settings(self) -> ChainSettings:
         """The settings as the library takes them."""
-        from stepvad.benchmark.endtoend.measure import ChainSettings
+        from stepvad.evaluation.endtoend.measure import ChainSettings
 
         config = replace(Config.footage(), seed=self.seed)
         if self.max_steps is not None:
@@ -148,8 +148,8 @@ def footage(
     highest score. Writes NAME.md, .csv and .json, the clips one by one as NAME-clips.csv, and the
     set as NAME-set.json.
     """
-    from stepvad.benchmark.endtoend import footageset, posecache
-    from stepvad.benchmark.endtoend.measure import measure
+    from stepvad.evaluation.endtoend import footageset, posecache
+    from stepvad.evaluation.endtoend.measure import measure
 
     chosen, settings = known.open(footage, chain.seed), chain.settings()
     clips = chosen.used()
@@ -191,7 +191,7 @@ def _extraction(
 def _show(
     chosen: FootageSet, settings: ChainSettings, results: Sequence[FoldResult], output: Path
 ) -> None:
-    from stepvad.benchmark.endtoend.measure import Summary
+    from stepvad.evaluation.endtoend.measure import Summary
 
     clips = [clip for result in results for clip in result.clips]
     whole = Summary.of(clips)

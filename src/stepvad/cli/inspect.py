@@ -17,8 +17,8 @@ from stepvad.cli.terminal import AsJson, mended_words, notes_of, print_json, pro
 from stepvad.config import Config
 
 if TYPE_CHECKING:
-    from stepvad.baselines import DistanceDetector, Fitted, Method
     from stepvad.detector import Detector
+    from stepvad.evaluation.baselines import DistanceDetector, Fitted, Method
     from stepvad.formats.contents import PoseSummary
 
 PROFILES = {
@@ -83,7 +83,7 @@ def inspect(
         _inspect_drift(path, drift, format, fps, as_json=as_json)
         return
     if path.suffix == ".safetensors":
-        from stepvad import baselines
+        from stepvad.evaluation import baselines
         from stepvad.model import modelfile
 
         fitted = baselines.load(path)
@@ -107,8 +107,8 @@ def inspect(
 
 def _state_rate(model: Path, fps: float) -> None:
     """Write a model's frame rate into its file; a calibration beside it stays valid."""
-    from stepvad import baselines
     from stepvad.calibration import beside, file
+    from stepvad.evaluation import baselines
     from stepvad.model import modelfile
 
     before = baselines.load_with_digest(model)[1]

@@ -107,8 +107,8 @@ def overlay(
 
         stepvad overlay model.safetensors clip.json -o . --labels people --at 120 --at 200
     """
-    from stepvad import baselines
-    from stepvad.benchmark.footage import read_truth
+    from stepvad.evaluation import baselines
+    from stepvad.evaluation.footage import read_truth
     from stepvad.formats import file_stem
     from stepvad.video import overlay as overlays
     from stepvad.video import overlay_files

@@ -52,9 +52,9 @@ def traversal(
 
         stepvad benchmark traversal people -o traversal.png
     """
-    from stepvad.benchmark import pictures
-    from stepvad.benchmark.datasets import open_dataset
     from stepvad.config import Config
+    from stepvad.evaluation import pictures
+    from stepvad.evaluation.datasets import open_dataset
     from stepvad.plots.sequences import SequenceRow, draw_sequences
 
     check_picture(output)
@@ -96,9 +96,9 @@ def lowpass(
 
         stepvad benchmark lowpass people -o lowpass.png --K 8 --K 48 --K 256
     """
-    from stepvad.benchmark import pictures
-    from stepvad.benchmark.datasets import open_dataset
     from stepvad.config import Config
+    from stepvad.evaluation import pictures
+    from stepvad.evaluation.datasets import open_dataset
     from stepvad.plots.sequences import SequenceRow, draw_sequences
 
     check_picture(output)
@@ -138,9 +138,9 @@ def reconstruction(
 
         stepvad benchmark reconstruction people -o reconstruction.png --table reconstruction.csv
     """
-    from stepvad.benchmark import pictures
-    from stepvad.benchmark.datasets import open_dataset
     from stepvad.config import Config
+    from stepvad.evaluation import pictures
+    from stepvad.evaluation.datasets import open_dataset
     from stepvad.model.footage import Footage
 
     check_picture(output)
@@ -177,9 +177,8 @@ def timelines(
 
     A clip is separated well if its abnormal frames score above its normal ones.
     """
-    from stepvad import baselines
-    from stepvad.benchmark import pictures, protocol
-    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.evaluation import baselines, pictures, protocol
+    from stepvad.evaluation.datasets import open_dataset
     from stepvad.formats import file_stem
     from stepvad.plots.timeline import draw_timeline
 

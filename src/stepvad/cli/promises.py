@@ -16,7 +16,7 @@ from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.promises import Found, PromiseResult
+    from stepvad.evaluation.promises import Found, PromiseResult
 
 COLUMNS = ("promised per hour", "kept", "observed", "95 %", "threshold", "by tail", "refused")
 
@@ -52,8 +52,8 @@ def promises(
     many true events of the test clips are found at these thresholds and at two common choices: the
     highest score of the training clips, and the 99th percentile of normal frames.
     """
-    from stepvad.benchmark.datasets import open_dataset
-    from stepvad.benchmark.promises import keep_promises, measure
+    from stepvad.evaluation.datasets import open_dataset
+    from stepvad.evaluation.promises import keep_promises, measure
 
     promised = numbers("--rates", rates)
     config = fitted.applied(replace(Config.short(), K=K))

@@ -58,7 +58,7 @@ def report(
 
         stepvad report model.safetensors clip.json -o clip.html --labels people --threshold 4
     """
-    from stepvad.benchmark.footage import read_truth
+    from stepvad.evaluation.footage import read_truth
     from stepvad.files.atomic import replacing
     from stepvad.report import ReportedClip, investigate, render
 

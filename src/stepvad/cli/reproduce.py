@@ -15,11 +15,11 @@ from stepvad.config import Compute
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from stepvad.benchmark.datasets import Dataset, Split
-    from stepvad.benchmark.experiment import Experiment
-    from stepvad.benchmark.forecast import DatasetPart, Forecast
-    from stepvad.benchmark.reproduction import ReproducedFigure
-    from stepvad.benchmark.sweep import SweepPlace
+    from stepvad.evaluation.datasets import Dataset, Split
+    from stepvad.evaluation.experiment import Experiment
+    from stepvad.evaluation.forecast import DatasetPart, Forecast
+    from stepvad.evaluation.reproduction import ReproducedFigure
+    from stepvad.evaluation.sweep import SweepPlace
 
 PaperDatasetName = Literal["ubnormal", "shanghaitech", "msad"]
 COLUMNS = ("split", "protocol", "scores", "aggregation", "metric", "ours", "paper", "table")
@@ -68,8 +68,8 @@ def reproduce(
     A figure holds if ours is within 0.5 points or within the paper's standard deviation. Results
     already in RESULTS are reused if the same code, device, engine and precision made them.
     """
-    from stepvad.benchmark import reproduction
-    from stepvad.benchmark.sweep import SweepPlace, sweep
+    from stepvad.evaluation import reproduction
+    from stepvad.evaluation.sweep import SweepPlace, sweep
 
     if table is not None:
         check_output(table)
@@ -101,7 +101,7 @@ def _say_what_differs(
     name: PaperDatasetName, splits: Mapping[Split, Dataset], differs: list[str]
 ) -> None:
     """Report all differences from the paper's experiment."""
-    from stepvad.benchmark.reproduction import HUMAN_RELATED, SETUPS
+    from stepvad.evaluation.reproduction import HUMAN_RELATED, SETUPS
 
     if differs:
         say(f"{NOT_THE_PAPERS}: {', '.join(differs)}")
@@ -149,9 +149,9 @@ def _foretell(
     name: PaperDatasetName, place: SweepPlace, experiments: list[Experiment], runs: int
 ) -> None:
     """Print what would run and how long it takes; reads the data and trains a few steps."""
-    from stepvad.benchmark.forecast import forecast
-    from stepvad.benchmark.reproduction import SETUPS
-    from stepvad.benchmark.sweep import digest_of
+    from stepvad.evaluation.forecast import forecast
+    from stepvad.evaluation.reproduction import SETUPS
+    from stepvad.evaluation.sweep import digest_of
 
     first = experiments[0]
     with progress_bars() as report:

@@ -33,8 +33,8 @@ def runtimes(
     AUROC is over all frames, online and not smoothed; `moved` is its change in points. `top 1 %` is
     the share of the highest-scoring windows that are the same.
     """
-    from stepvad.benchmark.agreement import agreement
-    from stepvad.benchmark.datasets import open_dataset
+    from stepvad.evaluation.agreement import agreement
+    from stepvad.evaluation.datasets import open_dataset
 
     detector = load_detector(model)
     width = detector.config.width

@@ -74,7 +74,7 @@ def score(
 
         stepvad score model.safetensors poses/ -o scores.csv --runtime fastest -v
     """
-    from stepvad import baselines
+    from stepvad.evaluation import baselines
     from stepvad.formats import eventlines, scoretable
 
     for path in filter(None, (output, events)):

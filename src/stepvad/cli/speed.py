@@ -21,7 +21,7 @@ from stepvad.cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from stepvad.benchmark.speed import SpeedResult
+    from stepvad.evaluation.speed import SpeedResult
 
 COLUMNS = (
     *("threads", "people", "way", "ms", "low", "high", "windows/s", "of limit"),
@@ -60,8 +60,8 @@ def speed(
     slows all of them alike; compare the ratios. The limit is the fastest library's bare products in
     the same precision.
     """
-    from stepvad.benchmark.speed import PEOPLE, THREADS, run
-    from stepvad.benchmark.speed.files import usual_model, write_csv
+    from stepvad.evaluation.speed import PEOPLE, THREADS, run
+    from stepvad.evaluation.speed.files import usual_model, write_csv
 
     for path in (output, plot):
         if path is not None:
@@ -120,7 +120,7 @@ def _number(value: float, places: int) -> str:
 
 
 def _draw(lines: Sequence[SpeedResult], path: Path) -> None:
-    from stepvad.benchmark.speed import PAPER
+    from stepvad.evaluation.speed import PAPER
     from stepvad.plots.speed import Curve, draw_speed
 
     panels: dict[str, list[Curve]] = {}
@@ -135,7 +135,7 @@ def _draw(lines: Sequence[SpeedResult], path: Path) -> None:
 
 
 def _print_paper() -> None:
-    from stepvad.benchmark.speed import PAPER
+    from stepvad.evaluation.speed import PAPER
 
     rows = [[str(N), f"{ms:.2f}", f"{N / ms * 1000:.0f}", f"{mb}"] for N, (ms, mb) in PAPER.items()]
     print_table("the paper, on a GTX 1080 (Supp. C)", ["people", "ms", "windows/s", "MB"], rows)

@@ -17,7 +17,7 @@ from stepvad.config import Compute, Config
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.studies import Study, StudyResult
+    from stepvad.evaluation.studies import Study, StudyResult
 
 COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference", "AP", "EER")
 NAMES = {
@@ -83,8 +83,8 @@ def study(
     reference of each case, paired over clips. Results already in the directory of --results are
     reused.
     """
-    from stepvad.benchmark import studies
-    from stepvad.benchmark.protocol import FrameView
+    from stepvad.evaluation import studies
+    from stepvad.evaluation.protocol import FrameView
 
     _check_used(name, methods, view, studied)
     scope = studies.Scope(
@@ -136,7 +136,7 @@ def _check_used(name: StudyName, methods: str, view: ViewOptions, studied: Studi
 
 
 def _show(study: Study, lines: list[StudyResult], output: Path) -> None:
-    from stepvad.benchmark.figures import draw
+    from stepvad.evaluation.figures import draw
 
     rows = [_cells(line) for line in lines]
     print_table(f"{study.title} (%)", COLUMNS, rows)

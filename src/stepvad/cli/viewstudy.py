@@ -16,11 +16,11 @@ from stepvad.cli.terminal import print_table, progress_bars, say, strict_json
 from stepvad.files.atomic import replacing
 
 if TYPE_CHECKING:
-    from stepvad.benchmark.densities import Density
-    from stepvad.benchmark.protocol import Selection
-    from stepvad.benchmark.studies import Fits, Scope
-    from stepvad.benchmark.viewstudy import FrameAuroc, ViewRow, ViewTable
     from stepvad.config import View
+    from stepvad.evaluation.densities import Density
+    from stepvad.evaluation.protocol import Selection
+    from stepvad.evaluation.studies import Fits, Scope
+    from stepvad.evaluation.viewstudy import FrameAuroc, ViewRow, ViewTable
 
 
 COLUMNS = (
@@ -46,7 +46,7 @@ class StudiedViews:
         """Run the study, print its tables and write them."""
         from dataclasses import replace
 
-        from stepvad.benchmark import viewstudy
+        from stepvad.evaluation import viewstudy
 
         chosen = viewstudy.ViewScope(
             base=replace(scope.base, T=scope.T[0], K=scope.K[0]),
@@ -105,7 +105,7 @@ def _difference(figure: FrameAuroc) -> str:
 
 def _print_classes(table: ViewTable) -> None:
     """Print AUROC and found events of each class, if the data set knows classes."""
-    from stepvad.benchmark.viewstudy import CLASS_RATE
+    from stepvad.evaluation.viewstudy import CLASS_RATE
 
     names = [*table.rows[0].raw.by_class]
     if names:

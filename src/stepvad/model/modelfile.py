@@ -156,7 +156,7 @@ def read(path: Path) -> Model:
         raise ModelFileError(
             f"{path}: expected a model trained by score matching, got one of method "
             f"{meta['method']!r}",
-            hint="read it with stepvad.baselines.load",
+            hint="read it with stepvad.evaluation.baselines.load",
         )
     with whole(path, meta):
         return replace(model(tensors, meta), sha256=sha256)

@@ -16,9 +16,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from stepvad.benchmark.agreement import top_overlap
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, MissingExtraError
+from stepvad.evaluation.agreement import top_overlap
 from stepvad.model import runtime
 from stepvad.model.folded import ROWS
 from stepvad.model.runtime import ENGINES, Engine, choose, threads_of, usable

@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import gc, signal, threading
 from stepvad import Detector
-from stepvad.benchmark.walkers import make_clips
+from stepvad.evaluation.walkers import make_clips
 from stepvad.intake import demo
 
 clip = next(make_clips(1, seed=1, seconds=2.0))[0]

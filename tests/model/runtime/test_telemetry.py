@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from stepvad import Detector
 from stepvad.model import modelfile
-from stepvad.benchmark.walkers import make_clips
+from stepvad.evaluation.walkers import make_clips
 from stepvad.intake import demo
 from stepvad.model.runtime.export import export
 

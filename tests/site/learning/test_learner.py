@@ -12,8 +12,8 @@ from typing import IO
 
 import pytest
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.config import Config
+from stepvad.evaluation.walkers import make_clips
 from stepvad.intake.models import Models
 from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip

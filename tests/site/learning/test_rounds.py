@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stepvad.benchmark.walkers import make_clips
 from stepvad.calibration import file
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError, DataError
+from stepvad.evaluation.walkers import make_clips
 from stepvad.formats import write_clip
 from stepvad.poses import Clip
 from stepvad.settings.file import load

@@ -1,0 +1,65 @@
+"""Labelled data sets, and the frame-level protocol that measures a detector on them (Sec. 4.1)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepvad.evaluation.comparison import MethodResult, compare
+    from stepvad.evaluation.custom import CustomDataset, CustomMethod
+    from stepvad.evaluation.datasets import Dataset, open_dataset
+    from stepvad.evaluation.intervals import Interval, Spread
+    from stepvad.evaluation.metrics import auroc, average_precision, equal_error_rate
+    from stepvad.evaluation.protocol import Evaluation, ResultRow, evaluate
+    from stepvad.evaluation.scorers import Scorer
+    from stepvad.formats.labels import FrameLabels
+
+_HOME = {
+    "CustomDataset": "evaluation.custom",
+    "CustomMethod": "evaluation.custom",
+    "Dataset": "evaluation.datasets",
+    "Evaluation": "evaluation.protocol",
+    "FrameLabels": "formats.labels",
+    "Interval": "evaluation.intervals",
+    "MethodResult": "evaluation.comparison",
+    "ResultRow": "evaluation.protocol",
+    "Scorer": "evaluation.scorers",
+    "Spread": "evaluation.intervals",
+    "auroc": "evaluation.metrics",
+    "average_precision": "evaluation.metrics",
+    "compare": "evaluation.comparison",
+    "equal_error_rate": "evaluation.metrics",
+    "evaluate": "evaluation.protocol",
+    "open_dataset": "evaluation.datasets",
+}
+
+__all__ = [
+    "CustomDataset",
+    "CustomMethod",
+    "Dataset",
+    "Evaluation",
+    "FrameLabels",
+    "Interval",
+    "MethodResult",
+    "ResultRow",
+    "Scorer",
+    "Spread",
+    "auroc",
+    "average_precision",
+    "compare",
+    "equal_error_rate",
+    "evaluate",
+    "open_dataset",
+]
+
+
+if not TYPE_CHECKING:  # a type checker sees the imports above, and no other name
+
+    def __getattr__(name: str) -> object:
+        """Load a public name on first use: most need scipy, and some data sets much more."""
+        if name not in _HOME:
+            raise AttributeError(f"module 'stepvad.evaluation' has no attribute {name!r}")
+        value = getattr(import_module(f"stepvad.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value

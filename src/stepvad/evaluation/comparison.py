@@ -1,0 +1,266 @@
+"""Compare methods on one data set: mean over seeds, interval over clips, paired lead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from stepvad import skeletons
+from stepvad.config import Config, View
+from stepvad.errors import ConfigError
+from stepvad.evaluation import custom, intervals, protocol
+from stepvad.evaluation.baselines import is_distance
+from stepvad.evaluation.custom import CustomDataset, CustomMethod
+from stepvad.evaluation.datasets import Dataset
+from stepvad.evaluation.experiment import Experiment
+from stepvad.evaluation.frames import FrameScores
+from stepvad.evaluation.intervals import Interval, Resampled, Spread
+from stepvad.evaluation.protocol import FrameView, ScoredClip, ScorerName, Selection
+from stepvad.evaluation.trivial import TITLES
+from stepvad.executors import Executor
+from stepvad.model.footage import score_clip
+from stepvad.model.scoring import Placement, Scores, WindowScores
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+from stepvad.windows import Windows
+
+if TYPE_CHECKING:
+    from stepvad.evaluation.sweep import SweepPlace
+
+VARIANTS: Mapping[str, tuple[Experiment, str]] = {
+    "step": (Experiment(), "STEP"),
+    "step-unweighted": (
+        Experiment(config=Config(confidence=False)),
+        "STEP without confidence",
+    ),
+    "step-unwhitened": (Experiment(config=Config(whiten=False)), "STEP without whitening"),
+    "vanilla": (Experiment(method="vanilla"), "STEP with a plain MLP"),
+    "raw-modulated": (Experiment(method="raw-modulated"), "STEP without PCA"),
+    "raw-modulated-unweighted": (
+        Experiment(method="raw-modulated", config=Config(confidence=False)),
+        "STEP without PCA and confidence",
+    ),
+    "raw": (Experiment(method="raw"), "raw coordinates (MULDE) times confidence"),
+    "raw-unweighted": (
+        Experiment(method="raw", config=Config(confidence=False)),
+        "raw coordinates (MULDE)",
+    ),
+    "autoencoder": (Experiment(method="autoencoder"), "STEP on an autoencoder"),
+    "autoencoder-anomalies": (
+        Experiment(method="autoencoder", anomalies=True),
+        "STEP on an autoencoder that saw anomalies",
+    ),
+    "vae": (Experiment(method="vae"), "STEP on a VAE"),
+    "vae-anomalies": (
+        Experiment(method="vae", anomalies=True),
+        "STEP on a VAE that saw anomalies",
+    ),
+    "pca-anomalies": (Experiment(anomalies=True), "STEP on a PCA that saw anomalies"),
+    "knn": (Experiment(method="knn"), "PCA/kNN times confidence"),
+    "knn-5": (Experiment(method="knn", k=5), "PCA/kNN times confidence, 5 neighbours"),
+    "knn-unweighted": (Experiment(method="knn", config=Config(confidence=False)), "PCA/kNN"),
+    "knn-unwhitened": (
+        Experiment(method="knn", config=Config(whiten=False)),
+        "PCA/kNN times confidence, not whitened",
+    ),
+    "mahalanobis": (Experiment(method="mahalanobis"), "Mahalanobis times confidence"),
+    "views": (Experiment(views=get_args(View)), "STEP with views of pose, motion and place"),
+}
+"""All built-in methods, with the settings that distinguish them and their names in tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodResult:
+    """One method on one selection of frames."""
+
+    name: str
+    auroc: Spread
+    """Over seeds."""
+    interval: Interval
+    """Over clips, for the mean of the seeds."""
+    lead: Interval | None
+    """Lead of the first method over this one, paired over clips; None for the first itself."""
+    ap: float
+    eer: float
+    by_class: Mapping[str, float]
+
+
+def experiments(
+    names: Sequence[str],
+    config: Config,
+    seeds: Sequence[int],
+    *,
+    jitter: float = 0.0,
+    fps: float | None = None,
+) -> dict[str, list[Experiment]]:
+    """The experiments of each method, one per seed; distance methods need only one.
+
+    `fps` is for `views` on clips that do not state their rate.
+    """
+    chosen = {}
+    for name in names:
+        if name not in VARIANTS:
+            raise ConfigError(f"method: expected one of {', '.join(VARIANTS)}, got {name!r}")
+        variant, _ = VARIANTS[name]
+        settings = replace(
+            config,
+            confidence=variant.config.confidence,
+            whiten=variant.config.whiten,
+            fps=fps if variant.views else config.fps,
+        )
+        needed = seeds[:1] if is_distance(variant.method) else seeds
+        chosen[name] = [
+            replace(variant, config=replace(settings, seed=seed), jitter=jitter) for seed in needed
+        ]
+    return chosen
+
+
+def compare(
+    methods: Sequence[str | CustomMethod[Any]],
+    data: Dataset | CustomDataset | SweepPlace | Path | str,
+    *,
+    config: Config = Config(),
+    seeds: Sequence[int] = (0,),
+    jitter: float = 0.0,
+    fps: float | None = None,
+    placement: Placement = "latest",
+    smoothed: bool = False,
+    frames: Selection = "all",
+    jobs: int = 1,
+    executor: Executor = "processes",
+    report: Report = silent,
+) -> list[MethodResult]:
+    """Fit methods on the training clips of a data set and measure them on its test clips.
+
+    A method is one of `VARIANTS`, fitted with `config` and each of the seeds, or a `CustomMethod`
+    or its name `package.module:name`, fitted once. `data` is a directory, a `CustomDataset` or its
+    name, or a `Dataset`; everything then runs in this process and no results are stored. With a
+    `SweepPlace`, built-in methods run `jobs` at a time and stored results are reused. `views` are
+    seconds long: `fps` is the rate of clips that do not state one.
+
+    Returns one line per method, the trivial scores last; leads are those of the first method.
+    """
+    entries = [_entry(method) for method in methods]
+    titles = [VARIANTS[one][1] if isinstance(one, str) else one.name for one in entries]
+    _check_distinct(titles)
+    names = [one for one in entries if isinstance(one, str)]
+    chosen = experiments(names, config, seeds, jitter=jitter, fps=fps)
+    if isinstance(data, Dataset | CustomDataset | Path | str):
+        dataset = custom.opened(data)
+        built_in = {name: [_run(x, dataset, report) for x in chosen[name]] for name in names}
+    else:
+        dataset = data.open()
+        built_in = _swept(chosen, data, jobs, executor, report)
+    scored = {
+        title: built_in[one] if isinstance(one, str) else [_run_custom(one, dataset, report)]
+        for title, one in zip(titles, entries, strict=True)
+    }
+    whole = [name for name in names if not VARIANTS[name][0].views]  # windows of T frames
+    trivial = built_in[whole[0]][0] if whole else unscored(dataset, config)
+    trivial = protocol.with_motion(trivial, dataset)
+    return table(scored, trivial, dataset, FrameView(placement, smoothed, frames))
+
+
+def _entry(method: str | CustomMethod[Any]) -> str | CustomMethod[Any]:
+    """The name of a built-in method, or the custom method itself."""
+    if isinstance(method, CustomMethod) or method in VARIANTS:
+        return method
+    if custom.is_name(method):
+        return custom.load(method, CustomMethod)
+    raise ConfigError(
+        f"method: expected one of {', '.join(VARIANTS)}, got {method!r}",
+        hint="name your own method as package.module:name",
+    )
+
+
+def _check_distinct(titles: Sequence[str]) -> None:
+    """Reject an empty table, and methods with the same title."""
+    taken = [*titles, *TITLES.values()]
+    twice = [title for title in titles if taken.count(title) > 1]
+    if twice or not titles:
+        raise ConfigError(
+            f"methods: expected different ones, got {twice[0] + ' twice' if twice else 'none'}",
+            hint="name each method once, and give your own method an unused name",
+        )
+
+
+def _swept(
+    chosen: Mapping[str, Sequence[Experiment]],
+    place: SweepPlace,
+    jobs: int,
+    executor: Executor,
+    report: Report,
+) -> dict[str, list[list[ScoredClip]]]:
+    """The test clips scored by each built-in method and seed, with results stored on disk."""
+    from stepvad.evaluation.sweep import sweep  # needs pyarrow
+
+    every = [experiment for several in chosen.values() for experiment in several]
+    runs = iter(sweep(every, place, jobs=jobs, executor=executor, report=report) if every else ())
+    return {name: [next(runs).clips for _ in several] for name, several in chosen.items()}
+
+
+def _run(experiment: Experiment, dataset: Dataset, report: Report) -> list[ScoredClip]:
+    """Fit a built-in method and score the test clips."""
+    fitted = experiment.fit(dataset, report=report)
+    return protocol.score_clips(experiment.scorer(fitted), dataset, report=report)
+
+
+def _run_custom(method: CustomMethod[Any], dataset: Dataset, report: Report) -> list[ScoredClip]:
+    """Fit a custom method and score the test clips."""
+    return protocol.score_clips(method.fitted(dataset.train_clips()), dataset, report=report)
+
+
+def unscored(dataset: Dataset, config: Config) -> list[ScoredClip]:
+    """The windows of the test clips with all scores 0, the basis of the trivial scores."""
+    return [
+        ScoredClip(without_scores(clip, config), labels, clip.persons_per_frame())
+        for clip, labels in dataset.test_clips()
+    ]
+
+
+def without_scores(clip: Clip, config: Config) -> Scores:
+    """The windows of a clip with all scores 0."""
+
+    def nothing(windows: Windows) -> WindowScores:
+        zeros = np.zeros((len(windows), config.columns), np.float32)
+        return WindowScores(windows.track_id, windows.frame, windows.c, zeros, zeros[:, 0])
+
+    return score_clip(clip, config, skeletons.modelled(clip.skeleton), nothing)
+
+
+def table(
+    scored: Mapping[str, Sequence[Sequence[ScoredClip]]],
+    trivial: Sequence[ScoredClip],
+    dataset: Dataset,
+    view: FrameView,
+) -> list[MethodResult]:
+    """One line per title, from the test clips as scored by each seed, then the trivial scores."""
+
+    def chosen(clips: Sequence[ScoredClip], method: ScorerName = "detector") -> FrameScores:
+        return protocol.frame_scores(clips, dataset, view, method=method)
+
+    sets = {
+        title: FrameScores.of_seeds([chosen(clips) for clips in several])
+        for title, several in scored.items()
+    }
+    methods = protocol.scored_by(trivial)
+    sets |= {title: chosen(trivial, name) for name, title in TITLES.items() if name in methods}
+    drawn = {title: intervals.resample(scores) for title, scores in sets.items()}
+    first = next(iter(drawn.values()))
+    return [_line(title, scores, drawn[title], first) for title, scores in sets.items()]
+
+
+def _line(title: str, scores: FrameScores, drawn: Resampled, first: Resampled) -> MethodResult:
+    return MethodResult(
+        name=title,
+        auroc=intervals.over_seeds(scores.measure_each()),
+        interval=drawn.interval(),
+        lead=None if drawn is first else first.minus(drawn).interval(),
+        ap=scores.measure("ap"),
+        eer=scores.measure("eer"),
+        by_class=scores.by_class(),
+    )

@@ -1,0 +1,316 @@
+"""Common interface of data sets: clips to fit, validate and test on (Sec. 4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from numpy.typing import ArrayLike
+
+from stepvad import formats
+from stepvad.errors import ConfigError, DataError
+from stepvad.evaluation import boxtracks, humanrelated
+from stepvad.evaluation.humanrelated import HumanRelated
+from stepvad.formats import classes
+from stepvad.formats import labels as truth
+from stepvad.formats.labels import FrameLabels
+from stepvad.model.scoring import Smoothing
+from stepvad.poses import Clip
+from stepvad.skeletons import COCO17
+
+DatasetLayout = Literal["shanghaitech", "ubnormal", "msad", "poselift", "boxes", HumanRelated]
+Split = Literal["full", "hr", "st", "ub", "validation"]
+Reader = Callable[[], Iterable[Clip]]
+
+SMOOTHING: Mapping[DatasetLayout, tuple[float, float, Smoothing]] = {
+    "shanghaitech": (0.0, 13.0, "filled"),
+    "ubnormal": (1.0, 21.0, "filled"),
+    "msad": (0.0, 0.0, "filled"),
+    # No published setting. Its clips are so short that the floor, smoothed into their scored
+    # frames, would decide everything: even a constant score falls to 29 on covered frames.
+    "poselift": (0.0, 13.0, "scored"),
+    "boxes": (0.0, 13.0, "filled"),
+    "hr-shanghaitech": (0.0, 13.0, "filled"),
+    "hr-avenue": (0.0, 20.0, "filled"),
+}
+"""Reference smoothing: σ over a person's scores, σ over a clip's frames, and over which frames."""
+SNIFFED_BYTES = 1 << 16
+"""Bytes of a pose file examined to recognise PoseLift's layout."""
+UBNORMAL_VALIDATION = ("validation", "val")
+"""Directories below `pose` that may hold UBnormal's validation clips."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Training, validation and test clips, and their labels.
+
+    `labels` are those of the chosen split; `left_out` names the test clips that it excludes.
+    `validation`, if any, returns a data set whose test clips are the validation clips; all their
+    frames count, whatever the split.
+    """
+
+    name: str
+    train: Reader
+    test: Reader
+    labels: Mapping[str, FrameLabels]
+    left_out: Mapping[str, FrameLabels]
+    person_sigma: float
+    frame_sigma: float
+    smoothing: Smoothing
+    """Whether smoothing covers all frames, with the floor filled in, or only scored frames."""
+    validation: Callable[[], Dataset] | None = None
+
+    def train_clips(self) -> Iterator[Clip]:
+        """Yield the training clips, which show only normal behaviour."""
+        yield from self.train()
+
+    def validation_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
+        """Yield every validation clip with its labels."""
+        return self.validation_set().test_clips()
+
+    def validation_set(self) -> Dataset:
+        """A data set whose test clips are the validation clips."""
+        if self.validation is None:
+            raise DataError(
+                f"{self.name}: expected a data set with validation clips, got one without",
+                hint="put labelled clips that are not in the test set into a directory validation, "
+                "in the layout of the data set; UBnormal's poses go to pose/validation",
+            )
+        return self.validation()
+
+    def test_clips(self) -> Iterator[tuple[Clip, FrameLabels]]:
+        """Yield every labelled test clip once, with as many frames as its labels, and its labels.
+
+        Clips and labels are matched by name, ignoring leading zeros of numbers. Labelled clips
+        without poses come last, as clips without people; poses without labels are an error unless
+        the split excludes the clip.
+        """
+        without_poses = {id(labels): name for name, labels in self.labels.items()}
+        fps, skeleton = None, COCO17
+        for clip in self.test():
+            labels = truth.find(self.labels, clip.name)
+            fps, skeleton = clip.fps, clip.skeleton
+            if labels is None:
+                self._check_left_out(clip)
+                continue
+            if id(labels) not in without_poses:
+                raise DataError(
+                    f"{self.name}, clip {clip.name}: expected one pose file for each clip, got two",
+                    hint="keep one of the files whose names differ only in leading zeros",
+                )
+            del without_poses[id(labels)]
+            yield clip.with_length(len(labels)), labels
+        for name in without_poses.values():
+            labels = self.labels[name]
+            yield Clip(name, fps, len(labels), (), skeleton), labels
+
+    def _check_left_out(self, clip: Clip) -> None:
+        if truth.find(self.left_out, clip.name) is None:
+            raise DataError(
+                f"{self.name}, clip {clip.name}: expected frame labels for every test clip, "
+                "got poses without labels",
+                hint="add its labels, or move its poses out of the test set",
+            )
+
+
+def open_dataset(
+    root: Path | str, *, split: Split = "full", layout: DatasetLayout | Literal["auto"] = "auto"
+) -> Dataset:
+    """Open the data set in a directory with `pose/train`, `pose/test` and `gt`, or `tracks.npz`.
+
+    Trajectories are a directory with `training` and `testing`, or one packed file `<name>.npz`.
+
+    Splits: `full` and `hr` (human-related) for ShanghaiTech, Avenue and UBnormal, `full`, `st` and
+    `ub` for MSAD, only `full` for PoseLift. Your own footage uses ShanghaiTech's layout:
+    one mask `gt/test_frame_mask/<clip>.npy` per test clip, 1 = abnormal, and optionally
+    `gt/classes.csv` with the anomaly classes. Validation clips are UBnormal's under
+    `pose/validation`, or those of a directory `validation` with the same layout as the data set;
+    split `validation` uses them as the test clips.
+    """
+    root = Path(root)
+    if split == "validation":
+        return open_dataset(root, layout=layout).validation_set()
+    if layout == "auto":
+        layout = recognise(root)
+    if layout not in SMOOTHING:
+        raise ConfigError(f"layout: expected auto, {', '.join(SMOOTHING)}, got {layout!r}")
+    train, test = _readers(root, layout)
+    labels = _labels(root, layout, split)
+    full = labels if split == "full" else _labels(root, layout, "full")
+    person_sigma, frame_sigma, smoothing = SMOOTHING[layout]
+    name = dataset_name(root)
+    dataset = Dataset(
+        name=f"{name}, box tracks" if layout == "boxes" else name,
+        train=train,
+        test=test,
+        labels=labels,
+        left_out={clip: full[clip] for clip in full.keys() - labels.keys()},
+        person_sigma=person_sigma,
+        frame_sigma=frame_sigma,
+        smoothing=smoothing,
+    )
+    return replace(dataset, validation=_validation(root, layout, dataset))
+
+
+def dataset_name(root: Path) -> str:
+    """Name of the data set in a directory or a packed file."""
+    return root.resolve().name.removesuffix(humanrelated.PACKED)
+
+
+def of_clips(
+    name: str,
+    *,
+    train: Reader,
+    test: Iterable[tuple[Clip, FrameLabels | ArrayLike]],
+    validation: Dataset | None = None,
+) -> Dataset:
+    """A data set built in memory, as if it had been written and opened.
+
+    Test clips are kept in memory, sorted by name. Their labels may be one 0 or 1 per frame.
+    """
+    labelled = [(clip, FrameLabels.of(labels)) for clip, labels in test]
+    pairs = sorted(labelled, key=lambda pair: pair[0].name)
+    clips = [clip for clip, _ in pairs]
+    person_sigma, frame_sigma, smoothing = SMOOTHING["shanghaitech"]
+    return Dataset(
+        name=name,
+        train=train,
+        test=lambda: clips,
+        labels={clip.name: labels for clip, labels in pairs},
+        left_out={},
+        person_sigma=person_sigma,
+        frame_sigma=frame_sigma,
+        smoothing=smoothing,
+        validation=None if validation is None else lambda: validation,
+    )
+
+
+def recognise(root: Path) -> DatasetLayout:
+    """The layout of a data set, recognised by its label files and the scores of its poses."""
+    layout = _layout_of(root)
+    if layout is None:
+        raise DataError(
+            f"{root}: expected a data set, got neither gt/test_frame_mask/<clip>.npy "
+            "(ShanghaiTech, PoseLift, MSAD, your own) nor gt/<clip>_tracks.txt (UBnormal) "
+            f"nor {boxtracks.FILE} (box tracks) nor {humanrelated.DIRECTORIES['test']}",
+            hint="give the directory that holds gt and pose, or the file of packed trajectories",
+        )
+    return layout
+
+
+def is_dataset(path: Path) -> bool:
+    """Whether a path is a data set, rather than only poses."""
+    return _layout_of(path) is not None
+
+
+def _layout_of(root: Path) -> DatasetLayout | None:
+    if (root / boxtracks.FILE).is_file():
+        return "boxes"
+    if any((root / "gt").glob("*_tracks.txt")):
+        return "ubnormal"
+    trajectories = humanrelated.layout_of(root)
+    if trajectories is not None:
+        return trajectories
+    names = [path.stem for path in (root / "gt" / "test_frame_mask").glob("*.npy")]
+    if not names:
+        return None
+    if any(map(_is_msad, names)):
+        return "msad"
+    poses = sorted((root / "pose" / "test").glob("*.json"))
+    return "poselift" if poses and _has_null_scores(poses[0]) else "shanghaitech"
+
+
+def _readers(root: Path, layout: DatasetLayout) -> tuple[Reader, Reader]:
+    """Readers of the training and test clips."""
+    if layout == "boxes":
+        boxes = partial(boxtracks.read, root / boxtracks.FILE)
+        return partial(boxes, part="train"), partial(boxes, part="test")
+    if layout == "hr-shanghaitech" or layout == "hr-avenue":
+        people = partial(humanrelated.read, root, layout)
+        return partial(people, part="train"), partial(people, part="test")
+    if not (root / "pose" / "test").is_dir():
+        raise DataError(
+            f"{root}: expected poses of the test clips in {root / 'pose' / 'test'}, "
+            "got no such directory",
+            hint="put one pose file per clip there, and those to fit on in pose/train",
+        )
+    pose_format: formats.Format = "poselift" if layout == "poselift" else "auto"
+    poses = partial(formats.read_clips, format=pose_format)
+    return partial(poses, root / "pose" / "train"), partial(poses, root / "pose" / "test")
+
+
+def _validation(
+    root: Path, layout: DatasetLayout, dataset: Dataset
+) -> Callable[[], Dataset] | None:
+    """A function that opens the validation clips, or None if there are none."""
+    if layout == "ubnormal":
+        for name in UBNORMAL_VALIDATION:
+            if (root / "pose" / name).is_dir():
+                return partial(_ubnormal_validation, root, root / "pose" / name, dataset)
+    elif (root / "validation").is_dir():
+        return partial(_inner_validation, root / "validation", layout, dataset)
+    return None
+
+
+def _ubnormal_validation(root: Path, poses: Path, dataset: Dataset) -> Dataset:
+    """UBnormal's validation clips; their names and lengths come from the poses alone."""
+    lengths = {clip.name: clip.n_frames for clip in formats.read_clips(poses)}
+    return replace(
+        dataset,
+        name=f"{dataset.name} validation",
+        test=partial(formats.read_clips, poses),
+        labels=truth.ubnormal_validation(root, lengths),
+        left_out={},
+    )
+
+
+def _inner_validation(directory: Path, layout: DatasetLayout, dataset: Dataset) -> Dataset:
+    """The validation data set nested in a data set; both share the training clips."""
+    inner = open_dataset(directory, layout=layout)
+    return replace(inner, name=f"{dataset.name} validation", train=dataset.train)
+
+
+def _labels(root: Path, layout: DatasetLayout, split: Split) -> dict[str, FrameLabels]:
+    match layout, split:
+        case "shanghaitech", "full" | "hr":
+            return classes.attach(
+                truth.shanghaitech(root, split=split), root / "gt" / "classes.csv"
+            )
+        case "ubnormal", "full" | "hr":
+            return truth.ubnormal(root, split=split)
+        case "msad", "full" | "st" | "ub":
+            return truth.msad(root, split=split)
+        case "poselift", "full":
+            return truth.poselift(root)
+        case "boxes", "full" | "hr":
+            return boxtracks.labels(root / boxtracks.FILE, split=split)
+        case "hr-shanghaitech" | "hr-avenue", "full" | "hr":
+            return humanrelated.labels(root, layout, split=split)
+        case _:
+            expected = {"msad": "full, st or ub", "poselift": "full"}.get(layout, "full or hr")
+            raise ConfigError(f"split: expected {expected} for {layout}, got {split!r}")
+
+
+def clip_digest(clip: Clip, labels: FrameLabels | None = None) -> bytes:
+    """A digest of a clip's poses, its rate and, if it has any, its labels."""
+    sha = hashlib.sha256(clip.digest() + repr((clip.fps, clip.n_frames)).encode())
+    if labels is not None:
+        sha.update(labels.abnormal.tobytes() + labels.counted.tobytes())
+    return sha.digest()
+
+
+def _is_msad(name: str) -> bool:
+    """Whether a clip name follows MSAD's naming: `Fighting_3`, `MSAD_normal_testing_7`."""
+    category = re.sub("_[0-9]+$", "", name).lower()
+    return category.startswith("msad_") or category in truth.MSAD_HUMAN + truth.MSAD_NOT_HUMAN
+
+
+def _has_null_scores(path: Path) -> bool:
+    """Whether the poses of a file lack detection scores, like PoseLift's."""
+    with path.open("rb") as file:
+        return re.search(rb'"scores"\s*:\s*null', file.read(SNIFFED_BYTES)) is not None

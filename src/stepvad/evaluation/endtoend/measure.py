@@ -1,0 +1,207 @@
+"""Fit, calibrate and test every fold of a footage set, and count what its alerts find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepvad.calibration import RULES, Counted, NormalClip
+from stepvad.calibration.counting import levels_of
+from stepvad.calibration.promise import threshold_for
+from stepvad.config import Compute, Config, View
+from stepvad.detector import Detector
+from stepvad.errors import DataError
+from stepvad.evaluation.endtoend.alerts import WITHIN_S, ClipResult, judge
+from stepvad.evaluation.endtoend.footageset import Fold, FootageSet, Use
+from stepvad.evaluation.frames import FrameScores
+from stepvad.evaluation.intervals import Interval, over_clips
+from stepvad.incidents.events import Rules, without_muted
+from stepvad.poses import Clip
+from stepvad.progress import Progress, Report, silent
+
+FALSE_CLIPS = 0.1
+"""Share of the normal clips that may be above the threshold of `Summary.found_at`."""
+LOWEST = 1e-6
+"""Lowest threshold; events need a positive one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSettings:
+    """How a detector is fitted and calibrated, and when an event counts as found."""
+
+    config: Config
+    views: tuple[View, ...] = ()
+    """Views to join; none fits the poses alone."""
+    alerts_per_hour: float = 1.0
+    """False alerts per hour to promise."""
+    within_s: float = WITHIN_S
+    compute: Compute = Compute()
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenThreshold:
+    """A threshold, and whether the calibration clips could promise a rate of false alerts."""
+
+    value: float
+    words: str
+    is_promised: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldResult:
+    """One fitted and calibrated detector, and its alerts."""
+
+    name: str
+    windows: int
+    """Windows fitted on."""
+    seconds: Mapping[Use, float]
+    """Footage of each use."""
+    n_clips: Mapping[Use, int]
+    threshold: ChosenThreshold
+    clips: tuple[ClipResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """So many of so many."""
+
+    n: int
+    of: int
+
+    def __str__(self) -> str:
+        """As `3 of 14`."""
+        return f"{self.n} of {self.of}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The alerts of some test clips, counted."""
+
+    found: Counts
+    """Events that raised an alert in time."""
+    delays_s: tuple[float, ...]
+    """Delays of the found events whose begin is labelled, ascending."""
+    false_alerts: int
+    normal_hours: float
+    false_clips: Counts
+    """Normal clips with an alert."""
+    auroc: Interval
+    """By clip, from the highest score; the interval is over groups."""
+    found_at: Counts
+    """Abnormal clips above the threshold that a tenth of the normal clips exceeds."""
+
+    @classmethod
+    def of(cls, clips: Sequence[ClipResult]) -> Summary:
+        """Count the alerts of clips, of one fold or of several."""
+        events = [event for clip in clips for event in clip.events]
+        delays = [event.delay_s for event in events if event.delay_s is not None]
+        normal = [clip for clip in clips if not clip.is_abnormal]
+        return cls(
+            found=Counts(sum(event.outcome == "found" for event in events), len(events)),
+            delays_s=tuple(sorted(delays)),
+            false_alerts=sum(clip.false_alerts for clip in clips),
+            normal_hours=sum(clip.normal_s for clip in clips) / 3600,
+            false_clips=Counts(sum(bool(clip.alerts) for clip in normal), len(normal)),
+            auroc=_auroc(clips),
+            found_at=_found_at(clips),
+        )
+
+    @property
+    def false_per_hour(self) -> float:
+        """False alerts per hour of normal footage."""
+        return self.false_alerts / self.normal_hours if self.normal_hours else math.nan
+
+
+def measure(
+    footage: FootageSet,
+    poses: Mapping[str, Clip],
+    settings: ChainSettings,
+    *,
+    report: Report = silent,
+) -> list[FoldResult]:
+    """Fit, calibrate and test every fold; `poses` has the clips of the set by name."""
+    results = []
+    for done, fold in enumerate(footage.folds):
+        report(Progress("folds", done, len(footage.folds), fold.name))
+        results.append(_measure(footage, fold, poses, settings, report))
+    return results
+
+
+def _measure(
+    footage: FootageSet,
+    fold: Fold,
+    poses: Mapping[str, Clip],
+    settings: ChainSettings,
+    report: Report,
+) -> FoldResult:
+    clips = {use: [poses[name] for name in names] for use, names in fold.by_use().items()}
+    detector = _fit(clips["fit"], settings, report)
+    calibrated = [NormalClip.of(clip, detector.score(clip)) for clip in clips["calibrate"]]
+    threshold = choose_threshold(calibrated, settings.alerts_per_hour)
+    rules = replace(RULES, threshold=threshold.value)
+    return FoldResult(
+        name=fold.name,
+        windows=detector.origin.windows,
+        seconds={use: sum(c.n_frames / c.rate() for c in some) for use, some in clips.items()},
+        n_clips={use: len(some) for use, some in clips.items()},
+        threshold=threshold,
+        clips=tuple(
+            judge(
+                footage.clips[clip.name],
+                clip,
+                detector.score(clip),
+                rules,
+                fold=fold.name,
+                within_s=settings.within_s,
+            )
+            for clip in clips["test"]
+        ),
+    )
+
+
+def _fit(clips: Sequence[Clip], settings: ChainSettings, report: Report) -> Detector:
+    config = settings.config
+    if settings.views:
+        config = config.with_views(settings.views, clips[0].rate())
+    return Detector.fit(clips, config, report=report, compute=settings.compute)
+
+
+def choose_threshold(
+    clips: Sequence[NormalClip], alerts_per_hour: float, rules: Rules = RULES
+) -> ChosenThreshold:
+    """The threshold that promises a rate of false alerts, or the highest score of the clips.
+
+    Clips that are too short for a promise still tell what is normal, but not how often it happens.
+    """
+    scores = [without_muted(clip.windows, rules).A for clip in clips]
+    try:
+        counted = Counted.of(clips, levels_of(scores), rules)
+        promised = threshold_for(counted, alerts_per_hour)
+    except DataError:
+        highest = max((float(own.max()) for own in scores if len(own)), default=LOWEST)
+        words = "the highest score of the calibration clips: too few to promise a rate"
+        return ChosenThreshold(max(highest, LOWEST), words, is_promised=False)
+    return ChosenThreshold(promised.value, promised.words, is_promised=True)
+
+
+def _auroc(clips: Sequence[ClipResult]) -> Interval:
+    """AUROC by clip with its interval over groups: the metric of frames, a clip being a frame."""
+    groups = sorted({clip.group for clip in clips})
+    frames = FrameScores(
+        clips=tuple(groups),
+        clip=np.array([groups.index(clip.group) for clip in clips], np.int64),
+        abnormal=np.array([clip.is_abnormal for clip in clips], np.bool_),
+        score=np.array([[clip.peak for clip in clips]], np.float32),
+    )
+    return over_clips(frames)
+
+
+def _found_at(clips: Sequence[ClipResult], share: float = FALSE_CLIPS) -> Counts:
+    normal = sorted((clip.peak for clip in clips if not clip.is_abnormal), reverse=True)
+    allowed = math.floor(share * len(normal) + 1e-9)
+    limit = normal[allowed] if normal else -math.inf
+    peaks = [clip.peak for clip in clips if clip.is_abnormal]
+    return Counts(sum(peak > limit for peak in peaks), len(peaks))

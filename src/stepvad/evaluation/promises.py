@@ -1,0 +1,185 @@
+"""Check that thresholds keep their promises on unseen normal footage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stepvad.calibration import RULES, Counted, NormalClip
+from stepvad.calibration.counting import levels_of
+from stepvad.calibration.promise import threshold_for
+from stepvad.config import Compute, Config
+from stepvad.detector import Detector
+from stepvad.errors import DataError
+from stepvad.evaluation.datasets import Dataset
+from stepvad.evaluation.eventrecall import WatchedClip
+from stepvad.formats.labels import FrameLabels
+from stepvad.incidents.events import Rules, without_muted
+from stepvad.model.scoring import frame_scores
+from stepvad.poses import Clip
+from stepvad.progress import Report, silent
+
+
+@dataclass(frozen=True, slots=True)
+class PromiseResult:
+    """One promised rate over many splits of the footage."""
+
+    rate: float
+    promised: int
+    """Number of splits in which the footage supported the promise."""
+    refused: int
+    kept: float
+    """Share of promises for which the unseen part has no more events than promised."""
+    observed: float
+    """Events per hour over all unseen parts."""
+    interval: tuple[float, float]
+    """Central 95 % of the rates of the unseen parts."""
+    threshold: float
+    """Median over splits."""
+    tail: float
+    """Share of promises that required extrapolating the tail."""
+
+
+def keep_promises(
+    counted: Counted,
+    rates: Sequence[float],
+    *,
+    splits: int = 40,
+    share: float = 0.3,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> list[PromiseResult]:
+    """Calibrate on a random share of the blocks, and count events on the others."""
+    return [
+        _line(counted, rate, splits=splits, share=share, confidence=confidence, seed=seed)
+        for rate in rates
+    ]
+
+
+def _line(
+    counted: Counted, rate: float, *, splits: int, share: float, confidence: float, seed: int
+) -> PromiseResult:
+    rng = np.random.default_rng(seed)
+    thresholds, observed, hours, tails = [], [], [], []
+    for _ in range(splits):
+        order = rng.permutation(len(counted.hours))
+        seen, unseen = (
+            replace(counted, events=counted.events[rows], hours=counted.hours[rows])
+            for rows in np.split(order, [round(share * len(order))])
+        )
+        try:
+            threshold = threshold_for(seen, rate, confidence=confidence)
+        except DataError:
+            continue
+        thresholds.append(threshold.value)
+        tails.append(threshold.how == "tail")
+        observed.append(unseen.at(threshold.value))
+        hours.append(unseen.total_hours)
+    if not thresholds:
+        nothing = float("nan")
+        return PromiseResult(
+            rate, 0, splits, nothing, nothing, (nothing, nothing), nothing, nothing
+        )
+    events, exposure = np.array(observed), np.array(hours)
+    low, high = np.quantile(events / exposure, (0.025, 0.975))
+    return PromiseResult(
+        rate=rate,
+        promised=len(thresholds),
+        refused=splits - len(thresholds),
+        kept=float((events <= rate * exposure).mean()),
+        observed=float(events.sum() / exposure.sum()),
+        interval=(float(low), float(high)),
+        threshold=float(np.median(thresholds)),
+        tail=float(np.mean(tails)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Recall and false alarms of one threshold."""
+
+    threshold: float
+    recall: float
+    """Share of the true events that overlap a detected event."""
+    false_per_hour: float
+    """Events per hour of normal footage."""
+
+
+def at_threshold(
+    threshold: float,
+    normal: Counted,
+    test: Sequence[tuple[NormalClip, FrameLabels]],
+    rules: Rules,
+    T: int,
+) -> Found:
+    """Recall on labelled clips and false events on normal footage at one threshold.
+
+    Windows that show a true event may end up to T frames after it.
+    """
+    chosen = replace(rules, threshold=threshold)
+    hits = [
+        hit
+        for clip, labels in test
+        for hit in WatchedClip(clip.windows, labels, clip.fps).found(
+            labels.abnormal, chosen, late=T
+        )
+    ]
+    recall = float(np.mean(hits)) if hits else float("nan")
+    return Found(threshold, recall, normal.at(threshold) / normal.total_hours)
+
+
+def percentile_of_frames(clips: Sequence[NormalClip], T: int, percent: float) -> float:
+    """The threshold at a percentile of the frame scores, a common way to choose one."""
+    scores = [frame_scores(clip.windows, clip.n_frames, T) for clip in clips]
+    return float(np.nanpercentile(np.concatenate(scores), percent))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """Results of a fit: event counts on unseen normal footage, and scored labelled clips."""
+
+    counted: Counted
+    test: Sequence[tuple[NormalClip, FrameLabels]]
+    T: int
+    highest: float
+    """Highest score of the training clips."""
+    p99: float
+    """99th percentile of the scores of normal frames."""
+
+    def found(self, threshold: float) -> Found:
+        """Recall and false alarms of a threshold."""
+        return at_threshold(threshold, self.counted, self.test, RULES, self.T)
+
+
+def measure(
+    dataset: Dataset,
+    normal: Sequence[Clip] | None,
+    config: Config,
+    *,
+    fps: float | None = None,
+    compute: Compute = Compute(),
+    report: Report = silent,
+) -> Measured:
+    """Fit on the training clips, or on half of them if there is no other normal footage."""
+    train = [*dataset.train_clips()]
+    if normal is None:
+        order = np.random.default_rng(config.seed).permutation(len(train))
+        half = len(train) // 2
+        normal, train = ([train[i] for i in some] for some in (order[:half], order[half:]))
+    detector = Detector.fit(train, config, report=report, compute=compute)
+
+    def scored(clip: Clip) -> NormalClip:
+        scores = detector.score(clip, report=report)
+        return NormalClip(scores.windows, clip.n_frames, clip.rate(fps))
+
+    clips = [scored(clip) for clip in normal]
+    levels = levels_of([without_muted(clip.windows, RULES).A for clip in clips])
+    return Measured(
+        counted=Counted.of(clips, levels, RULES),
+        test=[(scored(clip), labels) for clip, labels in dataset.test_clips()],
+        T=config.T,
+        highest=max(float(scored(clip).windows.A.max(initial=0.0)) for clip in train),
+        p99=percentile_of_frames(clips, config.T, 99.0),
+    )

@@ -1,0 +1,347 @@
+"""The paper's set-up is what runs, and every split is measured from one training."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stepvad.config import Compute, Config
+from stepvad.detector import RATED_WINDOWS, Detector
+from stepvad.errors import ConfigError, DataError
+from stepvad.evaluation import paper, protocol, reproduction
+from stepvad.evaluation.datasets import Split, open_dataset
+from stepvad.evaluation.experiment import Experiment
+from stepvad.evaluation.forecast import DatasetPart, Forecast, _rated_windows, forecast
+from stepvad.evaluation.intervals import Spread
+from stepvad.evaluation.paper import Cell, Figure
+from stepvad.evaluation.reproduction import ReproducedFigure
+from stepvad.evaluation.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
+from stepvad.evaluation.validation import validation_auroc
+from stepvad.model import training
+from tests.evaluation.layouts import LEFT_OUT, write_layouts
+
+DIRECTORIES: dict[paper.PaperDataset, str] = {
+    "shanghaitech": "ShanghaiTech",
+    "ubnormal": "UBnormal",
+    "msad": "MSAD",
+}
+TINY = Config(K=12, width=16, epochs=3, batch_size=128)
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("layouts")
+    write_layouts(root, seconds=8.0)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("name", "learning_rate", "best_on_validation", "splits"),
+    [
+        ("shanghaitech", 2e-4, False, ("full", "hr")),
+        ("ubnormal", 5e-4, True, ("full", "hr")),
+        ("msad", 2e-4, False, ("full", "st", "ub")),
+    ],
+)
+def test_the_settings_are_the_papers(
+    name: paper.PaperDataset,
+    learning_rate: float,
+    best_on_validation: bool,
+    splits: tuple[Split, ...],
+) -> None:
+    config = reproduction.config(name)
+    assert config == Config(learning_rate=learning_rate)
+    assert (config.epochs, config.T, config.K, config.width, config.L) == (400, 12, 48, 1024, 10)
+    assert config.patience is None  # all epochs; the best one is kept where there is validation
+    assert reproduction.SETUPS[name].splits == splits
+    chosen = reproduction.experiments(name, config, reproduction.RUNS)
+    assert {e.best_on_validation for e in chosen} == {best_on_validation}
+    assert sorted({e.config.seed for e in chosen}) == [*range(20)]
+    assert len({e.fitting for e in chosen}) == 20  # one training serves all aggregations
+    assert {e.method for e in chosen} == {"step"}
+
+
+def test_what_differs_from_the_paper_is_said(layouts: Path) -> None:
+    dataset = open_dataset(layouts / "MSAD")
+    own = reproduction.config("msad")
+    whole = replace(dataset, labels={str(n): dataset.labels["Fire_1"] for n in range(360)})
+    assert reproduction.deviations("msad", own, 20, whole) == []
+    small = reproduction.config("msad", epochs=1, width=16)
+    assert reproduction.deviations("msad", small, 2, dataset) == [
+        "epochs 1 instead of 400",
+        "width 16 instead of 1024",
+        "runs 2 instead of 20",
+        "test clips 2 instead of 360",
+    ]
+    with pytest.raises(ConfigError, match="runs: expected at least 1, got 0"):
+        reproduction.experiments("msad", small, 0)
+
+
+def run_here(
+    name: paper.PaperDataset, root: Path, results: Path, runs: int = 2
+) -> list[ReproducedFigure]:
+    """The whole reproduction with a tiny network, in this process."""
+    config = replace(TINY, learning_rate=reproduction.config(name).learning_rate)
+    chosen = reproduction.experiments(name, config, runs)
+    place = SweepPlace(data=root, results=results, checkpoints=True)
+    results.mkdir()
+    each = len(chosen) // runs
+    for first in range(0, len(chosen), each):
+        together = tuple(chosen[first : first + each])
+        run_fit(SweepTask(together, place, digest_of(place.open())))
+    splits = reproduction.open_splits(name, root)
+    return reproduction.lines(name, sweep(chosen, place), splits)
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_every_split_is_measured_as_if_scored_by_itself(
+    layouts: Path, tmp_path: Path, name: paper.PaperDataset
+) -> None:
+    root = layouts / DIRECTORIES[name]
+    reproduction.check(name, root)
+    lines = run_here(name, root, tmp_path / "results", runs=1)
+    assert [*tmp_path.glob("results/*.checkpoint")] == []
+    (experiment, *_) = reproduction.experiments(
+        name, replace(TINY, learning_rate=reproduction.config(name).learning_rate), 1
+    )
+    fitted = experiment.fit(open_dataset(root))
+    for split in reproduction.SETUPS[name].splits:
+        table = protocol.evaluate(fitted, open_dataset(root, split=split))
+        for line in lines:
+            cell = line.cell
+            if cell.split == split and cell.aggregation == "max":
+                row = table.row(placement=cell.placement, smoothed=cell.smoothed)
+                theirs = row.auroc if cell.metric == "auroc" else row.ap
+                assert line.ours.mean == pytest.approx(100 * theirs, nan_ok=True)
+    assert len({line.cell.split for line in lines}) == len(reproduction.SETUPS[name].splits)
+
+
+def test_lines_stand_beside_the_papers_figures(layouts: Path, tmp_path: Path) -> None:
+    lines = run_here("ubnormal", layouts / "UBnormal", tmp_path / "results")
+    first = lines[0]
+    assert (first.cell, first.figure) == (
+        Cell("ubnormal"),
+        Figure("90.1", "tab:sota_comparison", 0.4),
+    )
+    assert first.ours.n == 2
+    of_table_1 = [line for line in lines if line.cell == Cell("ubnormal")]
+    assert [line.figure.table for line in of_table_1 if line.figure] == [
+        "tab:sota_comparison",
+        "tab:aucap",
+        "tab:aggregation_comprehensive",
+    ]
+    # 4 aggregations, 2 splits, 2 placements, raw and smoothed, 2 metrics; 6 more in other tables
+    assert len(lines) == 4 * 2 * 2 * 2 * 2 + 6
+    aggregated = {
+        line.cell.aggregation: line.ours.mean
+        for line in lines
+        if line.cell == Cell("ubnormal", smoothed=False, aggregation=line.cell.aggregation)
+    }
+    assert len(set(aggregated.values())) > 1
+    full, human = (
+        open_dataset(layouts / "UBnormal", split=split).labels["abnormal_scene_1_scenario_1"]
+        for split in ("full", "hr")
+    )
+    assert full.counted.sum() - human.counted.sum() == LEFT_OUT
+
+
+def test_a_line_without_a_figure_of_the_paper_has_no_verdict() -> None:
+    cell, ours = Cell("msad", metric="ap"), Spread(50.0, 1.0, 20)
+    assert ReproducedFigure(cell, ours, None).verdict == "-"
+    assert ReproducedFigure(cell, ours, Figure("50.3", "tab:any")).verdict == "holds"
+    assert ReproducedFigure(cell, ours, Figure("52.0", "tab:any")).verdict == "-2.00"
+
+
+def test_without_its_masks_ubnormal_has_no_human_related_split(
+    layouts: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "UBnormal"
+    shutil.copytree(layouts / "UBnormal", root)
+    shutil.rmtree(root / "hr_bool_masks")
+    reproduction.check("ubnormal", root)
+    assert [*reproduction.open_splits("ubnormal", root)] == ["full"]
+
+
+@pytest.mark.parametrize(
+    ("gone", "named"),
+    [
+        ("pose/train", r"without pose/train/\*_alphapose_tracked_person.json \(clips to fit on\)"),
+        ("pose", r"pose/train/.*; without pose/test/.*; without pose/validation/.*best epoch\);"),
+        ("pose/validation", r"without pose/validation/.*\(clips that choose the best epoch\)"),
+        ("gt", r"without gt/<clip>_tracks.txt \(labels\)"),
+    ],
+)
+def test_what_is_missing_is_named(layouts: Path, tmp_path: Path, gone: str, named: str) -> None:
+    root = tmp_path / "UBnormal"
+    shutil.copytree(layouts / "UBnormal", root)
+    shutil.rmtree(root / gone)
+    with pytest.raises(DataError, match=named):
+        reproduction.check("ubnormal", root)
+
+
+def test_masks_that_are_missing_are_named(layouts: Path, tmp_path: Path) -> None:
+    shutil.copytree(layouts / "MSAD" / "pose", tmp_path / "pose")
+    with pytest.raises(DataError, match=r"without gt/test_frame_mask/<clip>.npy \(labels\)"):
+        reproduction.check("msad", tmp_path)
+
+
+def test_another_data_set_is_refused(layouts: Path) -> None:
+    with pytest.raises(DataError, match="laid out as msad, got one laid out as shanghaitech"):
+        reproduction.check("msad", layouts / "ShanghaiTech")
+
+
+@pytest.mark.parametrize("name", DIRECTORIES)
+def test_the_choices_told_are_those_of_the_run(name: paper.PaperDataset, layouts: Path) -> None:
+    dataset = open_dataset(layouts / DIRECTORIES[name])
+
+    def told(compute: Compute = Compute(precision="float32"), **changes: object) -> list[str]:
+        config = replace(reproduction.config(name), **changes)  # type: ignore[arg-type]  # of any field
+        return reproduction.open_choices(name, config, dataset, compute)
+
+    usual = told()
+    for words in (
+        "gaps",
+        "neck",
+        "deviation of y",
+        "not found",
+        "clipped",
+        "block jitter 0",
+        "kNN",
+    ):
+        assert any(words in line for line in usual), words
+    assert "large products of the training in float32" in usual[0]
+    assert any(f"{dataset.frame_sigma:g} over frames" in line for line in usual)
+    assert any("epochs trained and the best kept" in line for line in usual) == (name == "ubnormal")
+    reduced = told(Compute(precision="bfloat16"))
+    assert "in bfloat16" in reduced[0]
+    changed = told(block_jitter=0.1, T=5, missing="middle", spread_floor=0.2)
+    assert [one for one in usual if one not in changed] == [
+        "gaps of up to 12 frames filled linearly",
+        "joints that were not found placed by the others",
+        "both axes divided by the deviation of y, at least 0.01 of that of x",
+        "block jitter 0",
+    ]
+
+
+def test_results_in_a_precision_asked_for_are_kept_apart(layouts: Path, tmp_path: Path) -> None:
+    place = SweepPlace(data=layouts / "MSAD", results=tmp_path, checkpoints=True)
+    exact, quick = (
+        replace(place, compute=Compute(precision=precision))
+        for precision in ("float32", "bfloat16")
+    )
+    some = Experiment(config=TINY)
+    assert exact.file(some, "") == place.file(some, "") != quick.file(some, "")
+    assert exact.checkpoint(some, "") == place.checkpoint(some, "") != quick.checkpoint(some, "")
+
+
+def test_abnormal_clips_to_fit_on_are_refused(layouts: Path, tmp_path: Path) -> None:
+    shutil.copytree(layouts / "UBnormal", tmp_path / "UBnormal")
+    train = tmp_path / "UBnormal" / "pose" / "train"
+    (file,) = train.iterdir()
+    shutil.copy(file, train / f"ab{file.name}")
+    with pytest.raises(DataError, match="expected normal clips alone to fit on, got 1 named"):
+        reproduction.check("ubnormal", tmp_path / "UBnormal")
+
+
+def test_the_best_epoch_on_the_validation_clips_is_kept(
+    layouts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = open_dataset(layouts / "UBnormal")
+    rated: list[float] = []
+    assert dataset.validation is not None
+    validation = dataset.validation()
+    rate = validation_auroc(validation)
+
+    def note(state: training.TrainingState, quality: float) -> None:
+        rated.append(quality)
+        kept(state, quality)
+
+    kept = training._keep_best
+    monkeypatch.setattr(training, "_keep_best", note)
+    experiment = Experiment(config=TINY, best_on_validation=True)
+    fitted = experiment.fit(dataset)
+    assert isinstance(fitted, Detector)
+    assert len(rated) == TINY.epochs
+    assert rate(fitted) == pytest.approx(max(rated))
+    exact = protocol.evaluate(fitted, validation).row().auroc
+    assert rate(fitted) == pytest.approx(exact, abs=0.02)  # of one window in four
+    other = open_dataset(layouts / "MSAD")
+    with pytest.raises(DataError, match="expected a data set with validation clips"):
+        experiment.fit(other)
+
+
+def test_the_choice_of_the_epoch_is_part_of_what_is_fitted() -> None:
+    last, best = (Experiment(config=TINY, best_on_validation=best) for best in (False, True))
+    assert last.key("") != best.key("")
+    assert last.fitting != best.fitting
+
+
+def test_a_stopped_training_goes_on_where_it_was(
+    layouts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = layouts / "UBnormal"
+    experiment = reproduction.experiments("ubnormal", TINY, 1)[0]
+    place = SweepPlace(data=root, results=tmp_path, checkpoints=True)
+    digest = digest_of(place.open())
+    whole = training.run_epoch
+    epochs: list[int] = []
+
+    def stops(state: training.TrainingState, *rest: object) -> None:
+        epochs.append(state.epoch)
+        if len(epochs) == 3:
+            raise KeyboardInterrupt
+        whole(state, *rest)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(training, "run_epoch", stops)
+    with pytest.raises(KeyboardInterrupt):
+        run_fit(SweepTask((experiment,), place, digest))
+    assert [file.suffix for file in tmp_path.iterdir()] == [".checkpoint"]
+    run_fit(SweepTask((experiment,), place, digest))
+    assert epochs == [0, 1, 2, 2]  # the third epoch again, and no other
+    assert [file.suffix for file in tmp_path.iterdir()] == [".parquet"]
+    (run,) = sweep([experiment], place)
+    straight = experiment.fit(place.open())
+    (clip, _), *_ = place.open().test_clips()
+    np.testing.assert_array_equal(run.clips[0].scores.A, straight.score(clip).A)
+
+
+def test_the_forecast_adds_up() -> None:
+    told = Forecast(
+        train=DatasetPart(10, 1000),
+        test=DatasetPart(5, 400),
+        validation=None,
+        rated_windows=0,
+        epochs=3,
+        steps_per_epoch=8,
+        step_s=0.5,
+        window_s=0.01,
+        has_cuda=False,
+    )
+    assert told.steps == 24
+    assert told.training_s == 12
+    assert told.run_s(2) == pytest.approx(12 + 0.01 * (1000 + 2 * 400))
+    validated = replace(told, validation=DatasetPart(1, 100), rated_windows=1100)
+    # statistics of the training windows and validation after each epoch, and once at the end
+    assert validated.run_s(2) == pytest.approx(12 + 0.01 * (3 * 1100 + 1000 + 2 * 400))
+    # on the processor a sample of both, on a device all
+    clips = DatasetPart(1, 100)
+    assert _rated_windows(10_000, clips, Compute()) == RATED_WINDOWS + 25
+    assert _rated_windows(1000, clips, Compute(device="cuda")) == 1100
+    assert _rated_windows(1000, None, Compute()) == 0
+
+
+def test_a_forecast_counts_the_windows_and_times_real_steps(layouts: Path) -> None:
+    dataset = open_dataset(layouts / "UBnormal")
+    config = replace(TINY, T=5)
+    told = forecast(dataset, config, validated=True)
+    n_windows = Detector.fit(dataset.train_clips(), replace(config, max_steps=1)).origin.windows
+    assert told.train == DatasetPart(1, n_windows)
+    assert told.steps_per_epoch == math.ceil(n_windows / 128)
+    assert told.validation == told.test  # the same poses, in these files
+    assert 0 < told.step_s < 10
+    assert 0 < told.window_s < 1
