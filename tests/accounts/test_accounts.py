@@ -14,10 +14,10 @@ from argon2 import PasswordHasher
 from stepvad.accounts import audit
 from stepvad.accounts.accounts import FIRST_LINK_S, LINK_S, Accounts
 from stepvad.accounts.audit import FAILED
-from stepvad.accounts.database import APPLICATION_ID, AccountsError
+from stepvad.accounts.database import ACCOUNTS
 from stepvad.accounts.passwords import Passwords, check_password
 from stepvad.accounts.users import ROLES, Role, User, is_name, role_of
-from stepvad.errors import ConfigError, DataError
+from stepvad.errors import ConfigError, DataError, StepvadError
 
 
 class Clock:
@@ -193,17 +193,17 @@ def test_files_of_others_are_refused(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE wine (year)")
     with closing(sqlite3.connect(newer)) as connection:
         connection.executescript(
-            f"CREATE TABLE users (name); PRAGMA application_id = {APPLICATION_ID};"
+            f"CREATE TABLE users (name); PRAGMA application_id = {ACCOUNTS.application_id};"
             "PRAGMA user_version = 99"
         )
     text.write_text("no database, but long enough to be looked at" * 50)
     for path, problem in (
         (foreign, "expected accounts, got another SQLite database"),
-        (newer, "expected accounts of version 1 or older, got 99"),
+        (newer, "expected accounts of version 1, got 99"),
         (text, "file is not a database"),
         (tmp_path, "Is a directory"),
     ):
-        with pytest.raises(AccountsError, match=problem):
+        with pytest.raises(StepvadError, match=problem):
             Accounts(path)
 
 

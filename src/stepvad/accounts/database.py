@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -10,14 +9,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stepvad.errors import StepvadError, os_reason
+from stepvad.files import sqlitefile
+from stepvad.files.sqlitefile import Layout
 
 FILE_NAME = "accounts.db"
 """Name of the file in the data directory of a site."""
-APPLICATION_ID = 0x53564143  # "SVAC"
 BUSY_S = 5.0
 """Timeout for the write lock; a change takes milliseconds."""
 
-_FIRST = """
+_TABLES = """
 CREATE TABLE users (
     name TEXT PRIMARY KEY COLLATE NOCASE,
     role TEXT NOT NULL,
@@ -43,8 +43,12 @@ CREATE TABLE audit (
 CREATE INDEX audit_by_action ON audit (action, seq)
 """
 
-MIGRATIONS: tuple[str, ...] = (_FIRST,)
-"""Each upgrades the file by one version; the version is the number applied."""
+ACCOUNTS = Layout(
+    what="accounts",
+    application_id=0x53564143,  # "SVAC"
+    tables=_TABLES,
+    hint="name another file with accounts under [web]",
+)
 
 
 class AccountsError(StepvadError):
@@ -62,13 +66,15 @@ class AccountsDatabase:
         self._lock = threading.RLock()
         try:
             if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # for its owner alone
-            self._connection = _connect(path)
+                sqlitefile.make_private(path)
+            self._connection = sqlitefile.connect(path, timeout_s=BUSY_S)
         except (sqlite3.DatabaseError, OSError) as error:
             raise self._error("that can be opened", error) from error
         try:
-            self._migrate()
+            with self.write() as connection:
+                if sqlitefile.is_empty(connection):
+                    ACCOUNTS.create(connection)
+                ACCOUNTS.check(connection, path)
         except BaseException:
             self._connection.close()
             raise
@@ -107,50 +113,9 @@ class AccountsDatabase:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def _migrate(self) -> None:
-        with self.write() as connection:
-            (found,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables and found != APPLICATION_ID:
-                raise AccountsError(
-                    f"{self.path}: expected accounts, got another SQLite database",
-                    hint="name another file with accounts under [web]",
-                )
-            if version > len(MIGRATIONS):
-                raise AccountsError(
-                    f"{self.path}: expected accounts of version {len(MIGRATIONS)} or older, "
-                    f"got {version}",
-                    hint="install the version of stepvad that wrote it, or a newer one",
-                )
-            for script in MIGRATIONS[version:]:
-                for statement in script.split(";"):
-                    connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-
     def _error(self, wanted: str, error: sqlite3.Error | OSError) -> AccountsError:
         reason = os_reason(error) if isinstance(error, OSError) else str(error)
         return AccountsError(
             f"{self.path}: expected accounts {wanted}, got: {reason}",
             hint="run the command as the user of the site; check the disk and its free space",
         )
-
-
-def _connect(path: Path | None) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        ":memory:" if path is None else path,
-        timeout=BUSY_S,
-        isolation_level=None,
-        check_same_thread=False,
-    )
-    connection.row_factory = sqlite3.Row
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA foreign_keys = ON")
-    except BaseException:
-        connection.close()
-        raise
-    return connection

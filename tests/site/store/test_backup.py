@@ -73,7 +73,7 @@ def test_another_database_is_not_replaced_by_a_backup(store: Store, tmp_path: Pa
     with closing(sqlite3.connect(other)) as connection:
         connection.execute("CREATE TABLE a (b)")
     before = other.read_bytes()
-    with pytest.raises(DataError, match="expected an event store or nothing"):
+    with pytest.raises(DataError, match="expected an event store, got another"):
         restore(tmp_path / "copy.db", other)
     assert other.read_bytes() == before
 

@@ -26,7 +26,7 @@ from stepvad.site.store.clock import (
 from stepvad.site.store.database import Database, StoreError
 from stepvad.site.store.eventstore import Store
 from stepvad.site.store.retention import delete_old
-from stepvad.site.store.schema import MIGRATIONS
+from stepvad.site.store.schema import EVENT_STORE
 from tests.site.records import SINKS, record
 
 NOW = 1_790_000_000.0
@@ -104,7 +104,7 @@ class World:
 @contextmanager
 def world() -> Iterator[World]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        Database.upgrade(connection, 0, len(MIGRATIONS))
+        EVENT_STORE.create(connection)
         yield World(connection)
 
 

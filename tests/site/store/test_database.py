@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sqlite3
@@ -10,13 +9,15 @@ import stat
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stepvad.errors import DataError
-from stepvad.site.store import database, schema
+from stepvad.site.store import database
 from stepvad.site.store.eventstore import Store
+from stepvad.site.store.schema import EVENT_STORE
 from tests.processes import Forks
 from tests.site.records import SINKS, record
 
@@ -58,54 +59,24 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_an_older_store_is_brought_up_to_date_and_a_newer_one_refused(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.change("new", record())
+def test_a_store_of_another_version_is_refused(store: Store) -> None:
     store.close()
-    newer = (*schema.MIGRATIONS, "ALTER TABLE events ADD COLUMN note TEXT DEFAULT 'none'")
-    monkeypatch.setattr(database, "MIGRATIONS", newer)
-    again = Store(store.path)
-    assert again.events() == [record()]
-    again.close()
-    with closing(sqlite3.connect(store.path)) as connection:
-        assert connection.execute("SELECT note FROM events").fetchall() == [("none",)]
-    monkeypatch.undo()
-    known = len(schema.MIGRATIONS)
-    with pytest.raises(DataError, match=f"of version {known} or older, got {known + 1}"):
-        Store(store.path)
+    for version in (0, 2):
+        with closing(sqlite3.connect(store.path)) as connection:
+            connection.execute(f"PRAGMA user_version = {version}")
+        with pytest.raises(DataError, match=f"expected an event store of version 1, got {version}"):
+            Store(store.path)
 
 
-def test_a_store_of_every_older_version_is_brought_up_to_date(tmp_path: Path) -> None:
-    body = json.dumps(record().to_json())
-    for version in range(1, len(schema.MIGRATIONS)):
-        path = tmp_path / f"{version}.db"
-        with closing(sqlite3.connect(path)) as connection, connection:
-            database.Database.upgrade(connection, 0, version)
-            connection.execute(
-                "INSERT INTO events (id, camera, label, start_time, changed, body) "
-                "VALUES (?, 'yard', 'anomaly', 1000, 1001, ?)",
-                (record().id, body),
-            )
-        with closing(Store(path, SINKS)) as store:
-            assert store.events() == [record()]
-            assert store.change("end", record().ended("calm", 1010.0)) == "stored"
-            assert store.stored().cameras == {"yard": 1}
-
-
-def test_a_migration_that_fails_leaves_the_store_as_it_was(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_store_is_created_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.change("new", record())
-    store.close()
-    broken = (*schema.MIGRATIONS, "DROP TABLE poses; CREATE TABLE events (a)")
-    monkeypatch.setattr(database, "MIGRATIONS", broken)
+    broken = replace(EVENT_STORE, tables=EVENT_STORE.tables + "; CREATE TABLE events (a)")
+    monkeypatch.setattr(database, "EVENT_STORE", broken)
     with pytest.raises(DataError, match="already exists"):
-        Store(store.path)
+        Store(tmp_path / "events.db")
     monkeypatch.undo()
-    again = Store(store.path)
-    assert again.put_poses(record().id, b"poses")
-    again.close()
+    Store(tmp_path / "events.db").close()
 
 
 def test_a_full_disk_loses_nothing_and_is_over_when_there_is_room(store: Store) -> None:

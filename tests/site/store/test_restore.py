@@ -21,7 +21,6 @@ import pytest
 from stepvad.errors import DataError
 from stepvad.incidents.record import message
 from stepvad.site.app import alone
-from stepvad.site.store import database, schema
 from stepvad.site.store.eventstore import Store
 from stepvad.site.store.restore import restore
 from tests.fleet.disks import small_disk
@@ -154,21 +153,6 @@ def test_a_running_site_changes_no_byte_even_if_its_store_is_damaged(
     assert restore(copy, live) is not None
 
 
-def test_an_older_backup_is_brought_up_to_date_before_it_takes_the_place(
-    live: Path, copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = content(live)
-    monkeypatch.setattr(database, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE events (a)"))
-    with pytest.raises(DataError, match="brought up to date"):
-        restore(copy, live)
-    assert content(live) == before
-    newer = (*schema.MIGRATIONS, "ALTER TABLE events ADD COLUMN note TEXT DEFAULT 'none'")
-    monkeypatch.setattr(database, "MIGRATIONS", newer)
-    restore(copy, live)
-    with closing(sqlite3.connect(live)) as connection:
-        assert connection.execute("SELECT DISTINCT note FROM events").fetchall() == [("none",)]
-
-
 def test_a_disk_without_room_for_the_copy_changes_no_byte(live: Path, copy: Path) -> None:
     with small_disk(1) as disk:
         shutil.copytree(live.parent, disk.path / "data")
@@ -220,9 +204,9 @@ def many(path: Path, n: int, cameras: int) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.executemany(
-            "INSERT INTO events (id, camera, label, start_time, end_time, changed, body) "
-            "VALUES (?, ?, 'anomaly', ?, ?, ?, ?)",
-            ((f"e{i}", f"camera {i % cameras}", i, i + 1, i + 1, body) for i in range(n)),
+            "INSERT INTO events (id, camera, label, start_time, end_time, changed, stored, body) "
+            "VALUES (?, ?, 'anomaly', ?, ?, ?, ?, ?)",
+            ((f"e{i}", f"camera {i % cameras}", i, i + 1, i + 1, i + 1, body) for i in range(n)),
         )
         connection.executemany(
             "INSERT INTO outbox (sink, event_id, kind, body, created) "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -11,8 +10,9 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from stepvad.errors import DataError
+from stepvad.files import sqlitefile
 from stepvad.site.store.errors import Fault, StoreError, store_error
-from stepvad.site.store.schema import APPLICATION_ID, MIGRATIONS
+from stepvad.site.store.schema import EVENT_STORE
 
 __all__ = ["BUSY_S", "Database", "Fault", "StoreError"]
 
@@ -40,37 +40,18 @@ class Database:
                 hint="give the data directory of a site that has run",
             )
         try:
-            self._make()
+            sqlitefile.make_private(self.path)
             self._writer = _connect(self.path)
         except (sqlite3.DatabaseError, OSError) as error:
             raise store_error(self.path, "that can be opened", error) from error
         try:
-            self._migrate()
+            with self.write() as connection:
+                if sqlitefile.is_empty(connection):
+                    EVENT_STORE.create(connection)
+                EVENT_STORE.check(connection, self.path)
         except BaseException:
             self._writer.close()
             raise
-
-    def _make(self) -> None:
-        """Create the file, readable by its owner only; SQLite gives its log the same mode."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-
-    def _migrate(self) -> None:
-        """Migrate the tables to the current version in one transaction."""
-        with self.write() as connection:
-            version = identify(connection, self.path, "an event store", allow_empty=True)
-            self.upgrade(connection, version, len(MIGRATIONS))
-
-    @staticmethod
-    def upgrade(connection: sqlite3.Connection, version: int, wanted: int) -> None:
-        """Migrate the tables from one version to another, in the caller's transaction."""
-        if version >= wanted:
-            return
-        for script in MIGRATIONS[version:wanted]:
-            for statement in script.split(";"):
-                connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {wanted}")
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -178,46 +159,7 @@ class Database:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
-    )
-    connection.row_factory = sqlite3.Row
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA foreign_keys = ON")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def identify(
-    connection: sqlite3.Connection,
-    path: Path,
-    expected: str,
-    *,
-    allow_empty: bool = False,
-    allow_newer: bool = False,
-) -> int:
-    """The version of an event store; raises for another database or a newer version."""
-    (found,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if allow_empty and not tables and not version:
-        return 0
-    if found != APPLICATION_ID or version < 1:
-        raise DataError(
-            f"{path}: expected {expected}, got another SQLite database",
-            hint="give the data directory of a site, or a file that stepvad events backup wrote",
-        )
-    if version > len(MIGRATIONS) and not allow_newer:
-        raise DataError(
-            f"{path}: expected {expected} of version {len(MIGRATIONS)} or older, got {version}",
-            hint="install the version of stepvad that wrote it, or a newer one",
-        )
-    return int(version)
+    return sqlitefile.connect(path, timeout_s=BUSY_S)
 
 
 def schema_of(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Restore the event store from a backup, which is checked and migrated first."""
+"""Restore the event store from a backup, which is checked first."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 from stepvad.errors import DataError
+from stepvad.files import sqlitefile
 from stepvad.files.atomic import remove_leftovers
 from stepvad.files.temporary import temporary_directory
 from stepvad.incidents.record import Record
-from stepvad.site.store.database import Database, identify, schema_of
+from stepvad.site.store.database import schema_of
 from stepvad.site.store.errors import store_error
+from stepvad.site.store.schema import EVENT_STORE
 
 BEFORE = ".before-restore"
 """Suffix of the replaced store, which is kept; there is at most one."""
@@ -28,14 +30,13 @@ _HINT = "take another backup; this one was damaged or is something else"
 def restore(path: Path, onto: Path) -> Path | None:
     """Replace a store that is not in use with a backup; return where the old one is kept.
 
-    The backup is copied next to the store, checked, migrated and opened there. Only then are the
-    two swapped. Epochs continue from the larger number of both, so no id is assigned twice.
+    The backup is copied next to the store and checked there. Only then are the two
+    swapped. Epochs continue from the larger number of both, so no id is assigned twice.
     """
     _refuse_what_is_no_file(path, onto)
     onto.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _alone(onto.parent), _copied(path, onto) as staged:
         _check(staged, path)
-        _bring_up_to_date(staged, path)
         if onto.exists():
             _go_on_from(_epochs(onto), staged)
         return _swap(staged, onto)
@@ -89,7 +90,7 @@ def _copied(path: Path, onto: Path) -> Iterator[Path]:
 
 
 def _check(staged: Path, path: Path) -> None:
-    """Raise if a file is not a backup, is of a newer version, or is damaged."""
+    """Raise if a file is not a backup, is of another version, or is damaged."""
     with staged.open("rb") as file:
         header = file.read(32)
     pages, page = int.from_bytes(header[28:32]), int.from_bytes(header[16:18])
@@ -97,26 +98,25 @@ def _check(staged: Path, path: Path) -> None:
         raise DataError(f"{path}: expected a complete backup, got a truncated one", hint=_HINT)
     try:
         with closing(sqlite3.connect(staged, isolation_level=None)) as connection:
-            version = identify(connection, path, "a backup of an event store")
+            EVENT_STORE.check(connection, path, "a backup of an event store")
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             if found != ["ok"]:
                 raise DataError(f"{path}: expected a complete backup, got: {found[0]}", hint=_HINT)
-            _check_tables(connection, version, path)
+            _check_tables(connection, path)
             _check_rows(connection, path)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise DataError(f"{path}: expected a complete backup, got: {error}", hint=_HINT) from error
 
 
-def _check_tables(connection: sqlite3.Connection, version: int, path: Path) -> None:
+def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
     found, expected = schema_of(connection), {}
     with closing(sqlite3.connect(":memory:")) as reference:
-        Database.upgrade(reference, 0, version)
+        EVENT_STORE.create(reference)
         expected = schema_of(reference)
     for name, columns in expected.items():
         if found.get(name) != columns:
             raise DataError(
-                f"{path}: expected a complete backup, got another table {name} than version "
-                f"{version} has",
+                f"{path}: expected a complete backup, got another table {name}",
                 hint=_HINT,
             )
     kinds = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index') LIMIT 1"
@@ -145,24 +145,14 @@ def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
             pass
 
 
-def _bring_up_to_date(staged: Path, path: Path) -> None:
-    try:
-        Database(staged).close()
-    except DataError as error:
-        raise DataError(
-            f"{path}: expected a backup that can be brought up to date, got: {error.problem}",
-            hint=_HINT,
-        ) from error
-
-
 def _epochs(store: Path) -> dict[str, int]:
     """The epochs of a store, read without modifying it."""
     try:
         address = f"{store.resolve().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
-            identify(
-                connection, store, "an event store or nothing", allow_empty=True, allow_newer=True
-            )
+            if sqlitefile.is_empty(connection):
+                return {}
+            EVENT_STORE.check(connection, store)
             rows = connection.execute("SELECT camera_key, last FROM epochs").fetchall()
             return {str(key): int(last) for key, last in rows}
     except (sqlite3.DatabaseError, ValueError):  # a damaged store is a reason to restore

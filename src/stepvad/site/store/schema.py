@@ -1,10 +1,10 @@
-"""Tables of the event store, and migrations."""
+"""Tables of the event store."""
 
 from __future__ import annotations
 
-APPLICATION_ID = 0x53564144  # "SVAD", identifies our files among SQLite databases
+from stepvad.files.sqlitefile import Layout
 
-_FIRST = """
+_TABLES = """
 CREATE TABLE epochs (camera_key TEXT PRIMARY KEY, last INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (
     id TEXT PRIMARY KEY,
@@ -13,14 +13,19 @@ CREATE TABLE events (
     start_time REAL NOT NULL,
     end_time REAL,
     changed REAL NOT NULL,
+    stored REAL NOT NULL,
     marked TEXT,
     marked_at REAL,
+    reviewed_at REAL,
+    reviewed_by TEXT NOT NULL DEFAULT '',
     body TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX events_by_time ON events (start_time, id);
 CREATE INDEX events_by_camera ON events (camera, start_time, id);
 CREATE INDEX events_open ON events (id) WHERE end_time IS NULL;
 CREATE INDEX events_marked ON events (id) WHERE marked IS NOT NULL;
+CREATE INDEX events_by_age ON events (stored);
+CREATE INDEX events_reviewed ON events (id) WHERE reviewed_at IS NOT NULL;
 CREATE TABLE poses (
     id TEXT PRIMARY KEY REFERENCES events (id) ON DELETE CASCADE,
     stored REAL NOT NULL,
@@ -55,12 +60,6 @@ CREATE TABLE dead_letters (
     error TEXT NOT NULL
 );
 CREATE INDEX dead_letters_by_event ON dead_letters (event_id);
-"""
-
-_STORE_TIME = """
-ALTER TABLE events ADD COLUMN stored REAL NOT NULL DEFAULT 0;
-UPDATE events SET stored = changed;
-CREATE INDEX events_by_age ON events (stored);
 CREATE TABLE clock (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     time REAL NOT NULL,
@@ -69,12 +68,9 @@ CREATE TABLE clock (
 )
 """
 
-_REVIEWS = """
-ALTER TABLE events ADD COLUMN reviewed_at REAL;
-ALTER TABLE events ADD COLUMN reviewed_by TEXT NOT NULL DEFAULT '';
-UPDATE events SET reviewed_at = marked_at WHERE marked IS NOT NULL;
-CREATE INDEX events_reviewed ON events (id) WHERE reviewed_at IS NOT NULL
-"""
-
-MIGRATIONS: tuple[str, ...] = (_FIRST, _STORE_TIME, _REVIEWS)
-"""Each upgrades a store by one version; the version is the number applied."""
+EVENT_STORE = Layout(
+    what="an event store",
+    application_id=0x53564144,  # "SVAD"
+    tables=_TABLES,
+    hint="give the data directory of a site, or a file that stepvad events backup wrote",
+)
