@@ -14,7 +14,6 @@ import pytest
 
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.event_origin import Origin, origin_of
-from stepvad.fleet.events import migrations
 from stepvad.fleet.events.postgres import _CAMERAS, _TOTALS, _UNSEEN, FleetEvents, connect
 from stepvad.fleet.events.reader import EventReader
 from stepvad.fleet.events.tenant_tables import drop_role_sql, role_of, role_sql
@@ -323,91 +322,6 @@ def test_a_tenant_that_locks_its_rows_does_not_hold_up_the_others(owner: str) ->
             await holder.close()
 
     assert len(asyncio.run(go())) == 1  # the first ended long ago
-
-
-BEFORE = 4
-"""Version of the tables that had no tenants."""
-WRITE_BEFORE = """
-INSERT INTO stepvad.events AS old (id, site, camera, label, severity, start_time, end_time,
-    top_score, record, rank, turn, first_sequence, last_sequence)
-SELECT $1, 'north', 'yard', 'anomaly', 'alert', to_timestamp($2), to_timestamp($3), 5, '{}',
-    $4, 1, 1, 1
-WHERE NOT EXISTS (SELECT FROM stepvad.forgotten WHERE id = $1)
-ON CONFLICT (id) DO UPDATE SET label = excluded.label, severity = excluded.severity,
-    start_time = excluded.start_time, end_time = excluded.end_time,
-    top_score = excluded.top_score, record = excluded.record,
-    rank = excluded.rank, turn = excluded.turn,
-    first_sequence = least(old.first_sequence, excluded.first_sequence),
-    last_sequence = greatest(old.last_sequence, excluded.last_sequence), changed = now()
-WHERE old.rank < 2 AND (excluded.rank, excluded.turn) > (old.rank, old.turn)
-"""
-"""How the writer of that version wrote."""
-
-
-@needs_postgres
-def test_programs_of_the_version_before_work_during_and_after_the_upgrade(
-    dsn: str, owner: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asyncio.run(script(dsn, "DROP SCHEMA stepvad CASCADE"))
-    writer, now = as_role(dsn, "stepvad_writer"), time.time()
-    old = {
-        "stepvad_writer": "GRANT USAGE ON SCHEMA stepvad TO stepvad_writer;"
-        "GRANT SELECT ON stepvad.schema_version TO stepvad_writer;"
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON stepvad.events, stepvad.forgotten "
-        "TO stepvad_writer;"
-    }
-
-    async def write(id: str, end: float | None) -> None:
-        connection = await asyncpg.connect(writer)
-        try:
-            await connection.execute(WRITE_BEFORE, id, now - 10, end, 2 if end else 0)
-        finally:
-            await connection.close()
-
-    def upgraded() -> tuple[int, ...]:
-        using(owner, lambda events: events.migrate())
-        words = "SELECT max(version) FROM stepvad."
-        return tuple(
-            asyncio.run(sql(writer, words + table))[0][0]
-            for table in ("schema_version", "additions")
-        )
-
-    with monkeypatch.context() as before:
-        before.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:BEFORE])
-        before.setattr(migrations, "GRANTS", old)
-        using(owner, lambda events: events.migrate())
-        asyncio.run(write("k-1", None))
-    # programs of that version ask for exactly their own number
-    assert upgraded() == (BEFORE, 5)
-    asyncio.run(write("k-1", now))
-    asyncio.run(write("k-2", None))
-    rows = asyncio.run(sql(owner, "SELECT id, tenant, rank FROM stepvad.events ORDER BY id"))
-    assert [*map(tuple, rows)] == [("k-1", "", 2), ("k-2", "", 0)]
-    using(writer, lambda events: events.write([change("new", event(3), tenant="acme")]))
-    asyncio.run(script(owner, old["stepvad_writer"]))  # what its --migrate does after a way back
-    assert asyncio.run(sql(writer, "DELETE FROM stepvad.events WHERE false")) == []
-    upgraded()
-    with pytest.raises(NOT_ALLOWED):
-        asyncio.run(sql(writer, "DELETE FROM stepvad.events WHERE false"))
-
-
-@needs_postgres
-def test_an_older_program_accepts_what_was_only_added(
-    owner: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = migrations.MIGRATIONS
-    more = migrations.Migration("CREATE TABLE stepvad.more (id text)", is_additive=True)
-    with monkeypatch.context() as newer:
-        newer.setattr(migrations, "MIGRATIONS", (*known, more))
-        assert using(owner, lambda events: events.migrate()) == 1
-    using(as_role(owner, "stepvad_writer"), lambda events: events.check())
-    assert using(owner, lambda events: events.migrate()) == 0
-    with monkeypatch.context() as newer:
-        other = migrations.Migration("DROP TABLE stepvad.more")
-        newer.setattr(migrations, "MIGRATIONS", (*known, more, other))
-        assert using(owner, lambda events: events.migrate()) == 1
-    with pytest.raises(ConfigError, match="for version 5, got 7, which need 7 or newer"):
-        using(owner, lambda events: events.check())
 
 
 MANY = """

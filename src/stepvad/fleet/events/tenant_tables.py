@@ -8,10 +8,6 @@ GROUP = "stepvad_tenant"
 """Role whose members are the roles of tenants."""
 
 TENANTS = """
-ALTER TABLE stepvad.events ADD COLUMN tenant text NOT NULL DEFAULT '';
-ALTER TABLE stepvad.events ADD CONSTRAINT events_id_of_tenant CHECK (
-    CASE WHEN tenant = '' THEN position('.' IN id) = 0 ELSE starts_with(id, tenant || '.') END
-) NOT VALID;
 CREATE INDEX events_of_tenant ON stepvad.events (tenant, start_time, id) WHERE tenant <> '';
 CREATE INDEX events_of_tenant_by_place ON stepvad.events (tenant, site, camera, start_time, id)
     WHERE tenant <> '';
@@ -77,7 +73,7 @@ GRANTS = {
     "stepvad_writer": f"""
 REVOKE ALL ON stepvad.events, stepvad.forgotten FROM stepvad_writer;
 GRANT USAGE ON SCHEMA stepvad TO stepvad_writer;
-GRANT SELECT ON stepvad.schema_version, stepvad.additions, stepvad.events, stepvad.forgotten,
+GRANT SELECT ON stepvad.schema_version, stepvad.events, stepvad.forgotten,
     stepvad.retention TO stepvad_writer;
 GRANT INSERT (id, tenant, site, camera, {_KEPT}), UPDATE ({_KEPT}, changed)
     ON stepvad.events TO stepvad_writer;
@@ -86,13 +82,13 @@ GRANT EXECUTE ON FUNCTION stepvad.retain(double precision, bigint) TO stepvad_wr
     + _OF_FLEET.format(role="stepvad_writer"),
     "stepvad_reader": f"""
 GRANT USAGE ON SCHEMA stepvad TO stepvad_reader;
-GRANT SELECT ON stepvad.schema_version, stepvad.additions, stepvad.events TO stepvad_reader;
+GRANT SELECT ON stepvad.schema_version, stepvad.events TO stepvad_reader;
 GRANT UPDATE ({_REVIEWED}) ON stepvad.events TO stepvad_reader;
 """
     + _OF_FLEET.format(role="stepvad_reader"),
     GROUP: f"""
 GRANT USAGE ON SCHEMA stepvad TO {GROUP};
-GRANT SELECT ON stepvad.schema_version, stepvad.additions, stepvad.events TO {GROUP};
+GRANT SELECT ON stepvad.schema_version, stepvad.events TO {GROUP};
 GRANT UPDATE ({_REVIEWED}) ON stepvad.events TO {GROUP};
 """,
 }
