@@ -30,7 +30,8 @@ for script in sys.argv[1:]:
         said.write(f"{type(error).__name__}: {error}")
     found[script] = said.getvalue()
     sys.path[:] = path  # as a script finds them that is run alone
-    for name in [name for name in sys.modules if name.split(".")[0] in ("tests", "measuring")]:
+    ours = ("tests", "measuring", "studies")
+    for name in [name for name in sys.modules if name.split(".")[0] in ours]:
         del sys.modules[name]
 print(json.dumps(found))
 """

@@ -15,7 +15,6 @@ from stepvad.cli.pictures import PICTURES
 from stepvad.cli.promises import promises
 from stepvad.cli.reproduce import reproduce
 from stepvad.cli.runtimes import runtimes
-from stepvad.cli.speed import speed
 from stepvad.cli.studies import study
 from stepvad.cli.terminal import AsJson, check_output, print_json, print_table, progress_bars
 
@@ -34,7 +33,6 @@ def _group() -> None:
     """Build data sets, compare methods and reproduce the paper."""
 
 
-benchmark.command()(speed)
 benchmark.command()(runtimes)
 
 

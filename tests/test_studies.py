@@ -1,0 +1,75 @@
+"""Every study runs at its smallest size; the studies themselves are in `studies/`."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from stepvad.config import Config
+from stepvad.detector import Detector
+from stepvad.poses import Clip
+from tests.pages import ROOT
+
+SLOW, LONG = pytest.mark.slow, pytest.mark.long
+
+SMALLEST = {
+    "speed": ("--model {model} --people 2 --threads 1 --repeats 3 -o speed.csv --plot a.png", LONG),
+}
+"""Arguments of each study, words in braces are fixtures; and what marks it, if it takes long."""
+
+
+@pytest.fixture(scope="session")
+def model(walkers: list[Clip], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model."""
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    config = Config(K=12, width=16, blocks=2, max_steps=8, ema_warmup=True)
+    Detector.fit(walkers[:1], config).save(path)
+    return path
+
+
+def test_every_study_of_the_list_has_its_smallest_size_here() -> None:
+    listed = subprocess.run(
+        [sys.executable, "-m", "studies"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()[2:]
+    studies = dict(line.split(maxsplit=1) for line in listed)
+    assert studies.keys() == SMALLEST.keys()
+    assert all(said.endswith(".") for said in studies.values())
+
+
+def test_an_unknown_study_is_refused() -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "studies", "wings"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert made.returncode == 1
+    assert "there is no study 'wings'" in made.stderr
+
+
+@pytest.mark.parametrize(
+    ("study", "arguments"),
+    [
+        pytest.param(name, arguments, marks=marks, id=name)
+        for name, (arguments, *marks) in SMALLEST.items()
+    ],
+)
+def test_a_study_runs_at_its_smallest_size(
+    study: str,
+    arguments: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {field for _, field, _, _ in Formatter().parse(arguments) if field}
+    given = {name: request.getfixturevalue(name) for name in names}
+    words = [word.format(**given) for word in arguments.split()]
+    importlib.import_module(f"studies.{study.replace('-', '_')}").main(words)
+    printed = capsys.readouterr().out
+    files = [Path(word) for word in words if word.endswith((".csv", ".png", ".json"))]
+    assert printed or files
+    assert all(path.stat().st_size > 0 for path in files)
