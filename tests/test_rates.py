@@ -150,7 +150,9 @@ def test_commands_convert_and_say_so(
     quick = ("--width", "16", "--max-steps", "4", "--K", "12")
     stepvad("fit", tmp_path / "fast.parquet", "-o", fitted, *quick)
     assert (Detector.load(fitted).config.clock, Detector.load(fitted).config.fps) == (True, 25.0)
-    stepvad("fit", tmp_path / "unknown.json", "-o", fitted, *quick, "--fps", "50", "--frames")
+    (tmp_path / "fit.toml").write_text("clock = false\n")
+    by_frames = ("--fps", "50", "--settings", tmp_path / "fit.toml")
+    stepvad("fit", tmp_path / "unknown.json", "-o", fitted, *quick, *by_frames)
     assert (Detector.load(fitted).config.clock, Detector.load(fitted).config.fps) == (False, 50.0)
 
 

@@ -28,6 +28,8 @@ def test_fit_writes_a_model_and_prints_its_name(
     assert run.code == 0
     assert run.out.strip() == str(output)
     assert "windows of 4 clips" in run.err
+    assert "the poses state no frame rate, or several; with --fps RATE" in run.err
+    assert "will be replaced" not in run.err
     detector = Detector.load(output)
     assert (detector.config.width, detector.config.K, detector.config.max_steps) == (16, 12, 8)
     assert not list(tmp_path.glob("*.checkpoint"))
@@ -56,8 +58,12 @@ def test_the_paper_preset_is_the_papers_training(
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
     stepvad: Command, people: Path, tmp_path: Path
 ) -> None:
+    fit = ("fit", people / "pose" / "train", *QUICK)
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        stepvad("fit", people / "pose" / "train", "-o", tmp_path / name, *QUICK, "--seed", seed)
+        stepvad(*fit, "-o", tmp_path / name, "--seed", seed)
+    again = stepvad(*fit, "-o", tmp_path / "c", "--seed", "2", "--fps", "25")
+    assert f"{tmp_path / 'c'} will be replaced" in again.err
+    assert "frame rate" not in again.err
     a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
     assert a == b
     assert a != c
@@ -78,8 +84,9 @@ def test_two_processes_with_two_threads_each_write_the_same_bytes(
 
 def test_validation_keeps_the_best_epoch(stepvad: Command, people: Path, tmp_path: Path) -> None:
     output = tmp_path / "m.safetensors"
-    words = ("--epochs", "3", "--patience", "1", "--width", "16", "--K", "12")
-    run = stepvad("fit", people / "pose" / "train", "-o", output, *words, "--validation", people)
+    (tmp_path / "fit.toml").write_text("epochs = 3\npatience = 1\nwidth = 16\nK = 12\n")
+    words = ("--settings", tmp_path / "fit.toml", "--validation", people)
+    run = stepvad("fit", people / "pose" / "train", "-o", output, *words)
     assert run.code == 0
     assert 1 <= Detector.load(output).model.origin.epochs <= 3
 
@@ -151,8 +158,6 @@ def test_box_tracks_are_fitted_and_measured_with_a_K_that_fits(
         (("--T", "5000"), "expected at least one track of 5000 consecutive frames"),
         (("-o", "missing/dir/m.safetensors"), "expected a file name in a directory that exists"),
         (("--format", "tracks"), "expected files that end in .parquet"),
-        (("--patience", "3"), "--patience: expected --validation with it"),
-        ((*QUICK, "--learning-rate", "1e30"), "training diverged"),
     ],
 )
 def test_fit_says_what_is_wrong_and_what_helps(
@@ -165,6 +170,25 @@ def test_fit_says_what_is_wrong_and_what_helps(
     assert message in run.err
     assert "Traceback" not in run.err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("patience = 3", "patience: expected --validation with it"),
+        ("learning_rate = 1e30", "training diverged"),
+        ("learning-rate = 1", "fit.toml: learning-rate: expected a setting of a model"),
+    ],
+)
+def test_a_file_of_settings_says_what_is_wrong(
+    stepvad: Command, people: Path, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "fit.toml").write_text(text)
+    words = (*QUICK, "-o", tmp_path / "m.safetensors", "--settings", tmp_path / "fit.toml")
+    run = stepvad("fit", people / "pose" / "train", *words)
+    assert run.code == 1
+    assert message in run.err
+    assert [path.name for path in tmp_path.iterdir()] == ["fit.toml"]
 
 
 def test_a_wrong_option_is_a_usage_error(stepvad: Command, people: Path) -> None:

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from stepvad import read_clip
-from stepvad.detector import Detector
 from stepvad.evaluation import baselines
 from stepvad.evaluation.baselines import DistanceDetector, Method
 from stepvad.evaluation.datasets import open_dataset
 from stepvad.evaluation.protocol import evaluate
-from stepvad.model.modelfile import space_tensors
 from tests.cli.conftest import QUICK, Command
 
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -140,7 +138,8 @@ def test_neighbours_whitening_and_confidence_can_be_chosen(
     stepvad: Command, people: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "m.safetensors"
-    words = ("--method", "knn", "--neighbours", "3", "--no-whiten", "--no-confidence", "--K", "12")
+    (tmp_path / "knn.toml").write_text("whiten = false\nconfidence = false\nK = 12\n")
+    words = ("--method", "knn", "--neighbours", "3", "--settings", tmp_path / "knn.toml")
     assert stepvad("fit", people / "pose" / "train", "-o", output, *words).code == 0
     detector = baselines.load(output)
     assert isinstance(detector, DistanceDetector)
@@ -153,45 +152,15 @@ def test_neighbours_whitening_and_confidence_can_be_chosen(
     assert json.loads(stepvad("inspect", output, "--json").out)["k"] == 3
 
 
-@pytest.mark.parametrize("method", ["step", "autoencoder"])
-def test_poses_for_the_projection_alone_are_read(
-    stepvad: Command, people: Path, tmp_path: Path, method: Method
-) -> None:
-    train, more = people / "pose" / "train", people / "pose" / "test"
-    first, second, *_ = sorted(more.iterdir())
-    found = []
-    for name, words in {
-        "plain": (),
-        "wider": ("--projection-poses", first),
-        "widest": ("--projection-poses", first, "--projection-poses", second),
-    }.items():
-        output = tmp_path / f"{name}.safetensors"
-        run = stepvad("fit", train, "-o", output, *QUICK, "--method", method, *words)
-        assert run.code == 0, run.err
-        found.append(Detector.load(output).model)
-    assert len({model.origin for model in found}) == 1
-    spaces = [space_tensors(model.space) for model in found]
-    learned = "mu" if method == "step" else "b_2"
-    assert len({space[learned].tobytes() for space in spaces}) == 3
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--method", "knn", "--neighbours", "1000000"), "k: expected a number from 1 to "),
         (("--method", "knn", "--K", "500"), "K: expected at most"),
         (("--method", "vae", "--K", "5000"), "expected more than K = 5000 windows"),
-        (
-            ("--method", "knn", "--projection-poses", "x.json"),
-            "--projection-poses: expected a method that uses it, got --method knn",
-        ),
-        (("--method", "raw", "--projection-poses", "x.json"), "got --method raw"),
-        (("--method", "raw-modulated", "--no-whiten"), "got --method raw-modulated"),
         (("--method", "mahalanobis", "--validation", "x"), "--validation: expected a method"),
         (("--method", "knn", "--resume"), "--resume: expected a method"),
         (("--neighbours", "2"), "--neighbours: expected a method that uses it, got --method"),
-        (("--method", "mahalanobis", "--no-whiten"), "--no-whiten: expected a method"),
-        (("--projection-poses", "none.json"), "none.json"),
     ],
 )
 def test_a_choice_that_cannot_be_is_refused(

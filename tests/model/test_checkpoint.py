@@ -142,7 +142,10 @@ def test_a_checkpoint_of_other_validation_clips_or_of_another_precision_is_refus
         rated_by("others", again)
     with pytest.raises(ModelFileError, match="precision bfloat16, got float32") as error:
         rated_by("these", again, "bfloat16")
-    assert error.value.hint == "resume with --precision float32, or delete this file to start over"
+    assert (
+        error.value.hint
+        == "resume with Compute(precision='float32'), or delete this file to start over"
+    )
 
 
 def test_a_checkpoint_from_before_precision_and_validation_clips_were_stated_goes_on(

@@ -172,7 +172,7 @@ def test_another_rate_is_said_once_and_an_impossible_one_refused(
         "the footage does not state its frame rate; assuming the model's 10 frames per second. To "
         "set it: --fps",
         "the model was fitted at 10 frames per second, the footage has 25: windows of 12 frames "
-        "last 0.48 s instead of 1.2 s; fit with --clock to have footage resampled",
+        "last 0.48 s instead of 1.2 s; fit with `clock = true` to have footage resampled",
     ]
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "WARNING"]
     assert "the model does not state the frame rate" in (rate_note(Config(), 25.0) or "")

@@ -1,16 +1,12 @@
-"""Operators' marks on events, and the recalibration or refit that uses them."""
+"""Operators' marks on events, and the recalibration that uses them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stepvad.calibration import Calibration, Marked, from_counts
-from stepvad.calibration.feedback import repeated
-from stepvad.detector import Detector
 from stepvad.poses import Clip
-from stepvad.progress import Report, silent
-from stepvad.windows.sampling import at_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +32,3 @@ def recalibrate(before: Calibration, marks: Marks) -> Calibration:
         marked=marked | dict(marks.normal),
     )
     return replace(after, looks=before.looks, rates=before.rates)
-
-
-def refit(
-    detector: Detector,
-    training: Iterable[Clip],
-    marked: Sequence[Clip],
-    *,
-    report: Report = silent,
-) -> Detector:
-    """Refit the model on the training clips and the marked events; it needs a new calibration."""
-    clips = [*training]
-    common = [at_rate(clip, detector.config) for clip in marked]
-    clips += repeated(common, detector.origin.windows, detector.config.T)
-    return Detector.fit(clips, detector.config, report=report)

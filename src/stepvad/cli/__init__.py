@@ -10,7 +10,6 @@ import typer
 
 from stepvad.cli.archive import archive
 from stepvad.cli.benchmark import benchmark
-from stepvad.cli.calibrate import calibrate
 from stepvad.cli.convert import convert
 from stepvad.cli.distill import distill
 from stepvad.cli.evaluate import evaluate
@@ -18,14 +17,13 @@ from stepvad.cli.events import events
 from stepvad.cli.explain import explain
 from stepvad.cli.export import export
 from stepvad.cli.extract import extract
-from stepvad.cli.fit import fit
+from stepvad.cli.fit import calibrate, fit
 from stepvad.cli.fleet import fleet
 from stepvad.cli.inspect import inspect
 from stepvad.cli.learning import learning
 from stepvad.cli.models import models
 from stepvad.cli.notify import notify
 from stepvad.cli.overlay import overlay
-from stepvad.cli.recalibrate import recalibrate
 from stepvad.cli.report import report
 from stepvad.cli.score import score
 from stepvad.cli.terminal import say, say_error
@@ -64,7 +62,16 @@ def stepvad(*, version: bool = typer.Option(False, "--version", help="Show the v
 
 
 VERBS = (
-    *(extract, fit, calibrate, score, overlay, evaluate, explain, report, recalibrate),
+    *(
+        extract,
+        fit,
+        calibrate,
+        score,
+        overlay,
+        evaluate,
+        explain,
+        report,
+    ),
     *(watch, convert, inspect, export, distill),
 )
 """Commands in their usual order of use."""

@@ -266,7 +266,7 @@ def mark(
     """Mark an event as normal or as a right alert, or remove the mark.
 
     A running site raises its threshold after marks of false alerts, and learns from them at its
-    next fit; `stepvad recalibrate` does so for pose files and fleets.
+    next fit; `stepvad calibrate --marks` does so for pose files and fleets.
 
     At a site, and in the database of a fleet:
 

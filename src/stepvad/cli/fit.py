@@ -1,17 +1,19 @@
-"""stepvad fit: learn normal motion from pose files."""
+"""stepvad fit and calibrate: learn normal motion, and find a threshold from normal footage."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
+from stepvad.cli.calibrated import calibration_of, camera_of
+from stepvad.cli.engine import load_detector
 from stepvad.cli.groups import grouped
-from stepvad.cli.options import Device, FpsOption, ModelOutput, PrecisionName
+from stepvad.cli.options import Device, FpsOption, ModelOutput, SettingsFile, configured
 from stepvad.cli.poses import (
     FormatName,
     FormatOption,
@@ -21,6 +23,8 @@ from stepvad.cli.poses import (
 )
 from stepvad.cli.terminal import (
     AsJson,
+    ModelFile,
+    check_fleet,
     check_output,
     mended_words,
     notes_of,
@@ -32,36 +36,15 @@ from stepvad.config import Compute, Config, DistanceMethod, Method, View
 from stepvad.errors import StepvadError
 
 if TYPE_CHECKING:
+    from stepvad.calibration import Calibration, Threshold
+    from stepvad.calibration.marks import Marks
     from stepvad.detector import Detector
     from stepvad.evaluation.baselines import Fitted
     from stepvad.poses import Clip
     from stepvad.progress import Report
 
-Value = TypeVar("Value")
-Preset = Annotated[
-    Literal["footage", "paper"],
-    typer.Option(help="`footage`: minutes on two cores; `paper`: the full 400 epochs, hours."),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted fit.")]
-Validation = Annotated[
-    Path | None,
-    typer.Option(
-        help="Labelled data set; keep the epoch with the best AUROC on its validation clips, "
-        "or on its test clips if it has none."
-    ),
-]
-MethodName = Annotated[
-    Method,
-    typer.Option(help="STEP, or a baseline."),
-]
 DISTANCES = get_args(DistanceMethod)
 """Methods without training."""
-RAW: tuple[Method, ...] = ("raw-modulated", "raw")
-"""Methods without a projection."""
-ProjectionPoses = Annotated[
-    list[Path] | None,
-    typer.Option(help="Extra poses, possibly abnormal, to fit the projection only."),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +53,13 @@ class ModelOptions:
 
     T: Annotated[int | None, typer.Option("--T", help="Frames in a window.")] = None
     K: Annotated[int | None, typer.Option("--K", help="Principal components to keep.")] = None
-    clock: Annotated[
-        bool | None,
-        typer.Option(
-            "--clock/--frames",
-            help="Windows in seconds: footage of another frame rate is resampled. Or in frames, "
-            "as in the paper.",
-        ),
-    ] = None
+    width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
     views: Annotated[
         str | None,
         typer.Option(help="Views of a window to combine: pose, and optionally motion and place."),
     ] = None
-    width: Annotated[int | None, typer.Option(help="Hidden units of the network.")] = None
-    block_jitter: Annotated[float | None, typer.Option(help="Noise added before every block.")] = (
-        None
-    )
-    profile: Annotated[
-        Literal["step", "stgnf"] | None, typer.Option(help="Preprocessing profile.")
-    ] = None
-    whiten: Annotated[bool, typer.Option(help="Whiten the components.")] = True
-    confidence: Annotated[bool, typer.Option(help="Weight by the pose confidence.")] = True
+    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1
+    settings: SettingsFile = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,38 +70,30 @@ class TrainingOptions:
     max_steps: Annotated[
         int | None, typer.Option(help="Maximum training steps, regardless of epochs.")
     ] = None
-    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None
-    projection_poses: ProjectionPoses = None
-    validation: Validation = None
-    patience: Annotated[
-        int | None, typer.Option(help="Stop after this many validations without improvement.")
+    validation: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled data set; keep the epoch with the best AUROC on its validation clips, "
+            "or on its test clips if it has none."
+        ),
     ] = None
     seed: Annotated[
-        int,
+        int | None,
         typer.Option(
             help="The same seed, poses and number of threads give the same file on one machine."
         ),
-    ] = 0
-    resume: Resume = False
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeOptions:
-    """Where and how torch computes."""
-
-    device: Device = "cpu"
-    precision: PrecisionName = "auto"
-    compiled: Annotated[
-        bool | None,
+    ] = None
+    marked: Annotated[
+        Path | None,
         typer.Option(
-            "--compile/--no-compile",
-            help="Compile the training step; by default only when it pays off.",
+            metavar="MODEL", help="Fit as this model, also on its events marked as normal."
         ),
     ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted fit.")] = False
+    device: Device = "cpu"
 
 
 USUAL_MODEL, USUAL_TRAINING = ModelOptions(), TrainingOptions()
-USUAL_COMPUTE = ComputeOptions()
 
 
 @grouped
@@ -140,17 +101,18 @@ def fit(
     poses: TrainingPoses,
     output: ModelOutput = Path("model.safetensors"),
     *,
-    preset: Preset = "footage",
-    method: MethodName = "step",
+    preset: Annotated[
+        Literal["footage", "paper"],
+        typer.Option(help="`footage`: minutes on two cores; `paper`: the full 400 epochs, hours."),
+    ] = "footage",
+    method: Annotated[Method, typer.Option(help="STEP, or a baseline.")] = "step",
     format: FormatOption = "auto",
     fps: FpsOption = None,
     model: ModelOptions = USUAL_MODEL,
-    neighbours: Annotated[int, typer.Option(min=1, help="Neighbours of `knn`.")] = 1,
     training: TrainingOptions = USUAL_TRAINING,
-    compute: ComputeOptions = USUAL_COMPUTE,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a model on pose files that show only normal motion.
+    """Fit (train) a model on pose files that show only normal motion.
 
     Your own footage, in minutes:
 
@@ -160,125 +122,111 @@ def fit(
 
         stepvad fit ShanghaiTech/pose/train -o st.safetensors --preset paper
 
-        stepvad fit UBnormal/pose/train -o ub.safetensors --preset paper --learning-rate 5e-4
+    Settings without an option of their own stand in a file, as `learning_rate = 5e-4`:
+
+        stepvad fit UBnormal/pose/train -o ub.safetensors --preset paper --settings ub.toml
 
     A baseline to compare it with:
 
         stepvad fit poses/ -o knn.safetensors --method knn
 
+    A model that no longer alerts to the motion of events that were marked as normal:
+
+        stepvad fit poses/ -o better.safetensors --marked model.safetensors
+
     Ctrl-C keeps the last checkpoint; repeat the command with --resume to continue.
     """
-    config = _config(preset, model, training)
-    if training.patience is not None and training.validation is None:
-        raise StepvadError(
-            "--patience: expected --validation with it, got none",
-            hint="name a labelled data set to validate on",
-        )
-    _refuse_idle(
-        method,
-        {
-            "--projection-poses": bool(training.projection_poses) and method in (*RAW, *DISTANCES),
-            "--validation": training.validation is not None and method in DISTANCES,
-            "--resume": training.resume and method in DISTANCES,
-            "--views": model.views is not None and method != "step",
-            "--neighbours": neighbours != 1 and method != "knn",
-            "--no-whiten": not model.whiten and method in (*RAW, "mahalanobis"),
-        },
-    )
-    if model.views and (training.validation or training.resume or training.projection_poses):
-        raise StepvadError(
-            "--views: expected no --validation, --resume or --projection-poses, got one",
-            hint="leave them out, or fit a single view",
-        )
     check_output(output)
+    source = _Source(poses, format, fps, training.marked)
+    base = Config() if preset == "paper" else Config.footage()
+    config = configured(
+        base if source.before is None else source.before.config,
+        model.settings,
+        T=model.T,
+        K=model.K,
+        width=model.width,
+        epochs=training.epochs,
+        max_steps=training.max_steps,
+        seed=training.seed,
+    )
+    _refuse_idle(method, config, model, training)
     from stepvad.evaluation import baselines
 
-    started, source = time.monotonic(), _Source(poses, format, fps)
+    if output.exists():
+        say(f"{output} will be replaced")
+    started = time.monotonic()
     if baselines.is_distance(method):
-        fitted: Fitted = _fit_distance(method, source, output, config, k=neighbours)
+        with progress_bars() as report:
+            clips = source.clips(report)
+            fitted: Fitted = baselines.fit(method, clips, config, k=model.neighbours, report=report)
+        fitted.save(output)
     else:
-        own = baselines.variant(method, config)
-        how = Compute(device=compute.device, precision=compute.precision, compiled=compute.compiled)
+        own, compute = baselines.variant(method, config), Compute(device=training.device)
         if model.views:
-            fitted = _fit_views(source, output, own, model.views, how)
+            fitted = _fit_views(source, output, own, model.views, compute)
         else:
-            fitted = _train(source, output, own, training, compute=how)
+            fitted = _train(source, output, own, training, compute)
     _summary(fitted, output, time.monotonic() - started, as_json=as_json)
 
 
-def _config(preset: str, model: ModelOptions, training: TrainingOptions) -> Config:
-    """The settings of the preset, overridden by the given options."""
-    base = Config() if preset == "paper" else Config.footage()
-    steps = base.max_steps if training.epochs is None else None
-    return replace(
-        base,
-        T=_given(model.T, base.T),
-        K=_given(model.K, base.K),
-        clock=_given(model.clock, base.clock),
-        width=_given(model.width, base.width),
-        epochs=_given(training.epochs, base.epochs),
-        max_steps=_given(training.max_steps, steps),
-        learning_rate=_given(training.learning_rate, base.learning_rate),
-        block_jitter=_given(model.block_jitter, base.block_jitter),
-        profile=_given(model.profile, base.profile),
-        whiten=model.whiten,
-        confidence=model.confidence,
-        patience=_given(training.patience, base.patience),
-        seed=training.seed,
-    )
-
-
-def _refuse_idle(method: str, given: dict[str, bool]) -> None:
-    """Reject options that have no effect with this method, rather than ignore them."""
-    for option, idle in given.items():
+def _refuse_idle(
+    method: Method, config: Config, model: ModelOptions, training: TrainingOptions
+) -> None:
+    """Reject options that have no effect together, rather than ignore them."""
+    if config.patience is not None and training.validation is None:
+        raise StepvadError(
+            "patience: expected --validation with it, got none",
+            hint="name a labelled data set to validate on",
+        )
+    for option, idle in {
+        "--validation": training.validation is not None and method in DISTANCES,
+        "--resume": training.resume and method in DISTANCES,
+        "--views": model.views is not None and method != "step",
+        "--neighbours": model.neighbours != 1 and method != "knn",
+    }.items():
         if idle:
             raise StepvadError(
                 f"{option}: expected a method that uses it, got --method {method}",
                 hint="leave it out, or choose another method",
             )
+    if model.views and (training.validation or training.resume):
+        raise StepvadError(
+            "--views: expected no --validation or --resume, got one",
+            hint="leave them out, or fit a single view",
+        )
 
 
-def _given(value: Value | None, default: Value) -> Value:
-    """The given value, or the preset's."""
-    return default if value is None else value
-
-
-@dataclass(frozen=True, slots=True)
 class _Source:
     """The pose files to fit on, and how they are read."""
 
-    paths: Sequence[Path]
-    format: FormatName
-    fps: float | None
+    def __init__(
+        self, paths: Sequence[Path], format: FormatName, fps: float | None, marked: Path | None
+    ) -> None:
+        self._paths, self._format, self._fps, self._marked = paths, format, fps, marked
+        self.before = None if marked is None else load_detector(marked)
 
     def clips(self, report: Report) -> Iterator[Clip]:
-        """The clips to fit on."""
-        return read_training_poses(self.paths, self.format, report, fps=self.fps)
+        """The clips to fit on, and those of marked events, often enough to matter."""
+        yield from read_training_poses(self._paths, self._format, report, fps=self._fps)
+        if self.before is None or self._marked is None:
+            return
+        from stepvad.calibration.feedback import repeated
+        from stepvad.formats import normal_set
+        from stepvad.windows.sampling import at_rate
 
-    def others(self, paths: Sequence[Path], report: Report) -> Iterator[Clip]:
-        """The clips of other files, read in the same way."""
-        return read_poses(paths, self.format, report, fps=self.fps)
-
-
-def _fit_distance(
-    method: Method, source: _Source, output: Path, config: Config, *, k: int
-) -> Fitted:
-    """Fit a method without training."""
-    from stepvad.evaluation import baselines
-
-    with progress_bars() as report:
-        fitted = baselines.fit(method, source.clips(report), config, k=k, report=report)
-    fitted.save(output)
-    return fitted
+        kept = normal_set.beside(self._marked)
+        if not kept.is_dir():
+            raise StepvadError(
+                f"{kept}: expected poses of events marked as normal, got none",
+                hint="stepvad calibrate MODEL --marks SITE.toml keeps those of a site",
+            )
+        config, origin = self.before.config, self.before.origin
+        marked = [at_rate(clip, config) for clip in read_poses([kept], "auto", report)]
+        yield from repeated(marked, origin.windows, config.T)
 
 
 def _train(
-    source: _Source,
-    output: Path,
-    config: Config,
-    training: TrainingOptions,
-    *,
-    compute: Compute,
+    source: _Source, output: Path, config: Config, training: TrainingOptions, compute: Compute
 ) -> Detector:
     from stepvad.detector import Detector
 
@@ -288,7 +236,7 @@ def _train(
             f"{checkpoint}: expected the checkpoint of an interrupted fit, got no such file",
             hint="start over without --resume",
         )
-    also, rating = training.projection_poses or None, None
+    rating = None
     if training.validation is not None:
         from stepvad.evaluation.validation import auroc_on
 
@@ -299,7 +247,6 @@ def _train(
             detector = Detector.fit(
                 source.clips(report),
                 config,
-                projection_clips=None if also is None else source.others(also, report),
                 keep_best=rating,
                 report=report,
                 checkpoint=checkpoint,
@@ -335,9 +282,12 @@ def _fit_views(
 
 
 def _summary(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> None:
-    from dataclasses import asdict
-
     origin = fitted.origin
+    if fitted.config.fps is None:
+        say(
+            "warning: the poses state no frame rate, or several; with --fps RATE, footage of "
+            "another rate is noticed"
+        )
     if as_json:
         print_json({"model": str(output), "seconds": seconds, "origin": asdict(origin)})
         return
@@ -347,3 +297,245 @@ def _summary(fitted: Fitted, output: Path, seconds: float, *, as_json: bool) -> 
     if mended:
         say("repaired: " + ", ".join(mended))
     typer.echo(output)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkOptions:
+    """Events that people judged."""
+
+    marks: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SITE.toml|DATA|EVENTS.jsonl",
+            help="Update the thresholds with the marks of a site, or of events of `score`.",
+        ),
+    ] = None
+    fleet: Annotated[
+        Path | None,
+        typer.Option(metavar="FLEET.toml", help="Update the thresholds with the marks of a fleet."),
+    ] = None
+    normal: Annotated[
+        list[str] | None,
+        typer.Option(help="With events of `score`: id of one that was normal; repeatable."),
+    ] = None
+    not_normal: Annotated[
+        list[str] | None,
+        typer.Option(help="With events of `score`: id of one that was not; repeatable."),
+    ] = None
+
+
+NO_MARKS = MarkOptions()
+
+
+@grouped
+def calibrate(
+    model: ModelFile,
+    poses: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Pose files, or directories of pose files; with --marks not needed."),
+    ] = None,
+    *,
+    alerts_per_hour: Annotated[
+        float | None,
+        typer.Option(help="False events allowed per camera and hour; one a day is 0.04."),
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the promise.")] = 0.95,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Calibration file; defaults to a file next to the model."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Plot events per hour against the threshold, as .png.")
+    ] = None,
+    fps: FpsOption = None,
+    marked: MarkOptions = NO_MARKS,
+    format: FormatOption = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Find a threshold that promises a low false alert rate, from normal footage alone.
+
+    Use footage that the model was not fitted on:
+
+        stepvad calibrate model.safetensors monday/ --alerts-per-hour 0.5
+
+    An event starts when someone stays above the threshold for a while, and includes anything soon
+    after. Each directory is one camera; directories with the same name are the same camera. A
+    camera gets its own threshold if it has enough footage:
+
+        stepvad calibrate model.safetensors door/ hall/ --alerts-per-hour 0.1 --plot rates.png
+
+    With too little footage for the promise, the threshold is provisional: a guess that promises
+    nothing. The command always shows the promise that more footage would support.
+
+    Later, update the thresholds with the events that people marked as normal, on a site's page or
+    with `stepvad events mark`; the workers of a fleet apply them when they restart:
+
+        stepvad calibrate model.safetensors --marks site.toml
+
+        stepvad calibrate model.safetensors --fleet fleet.toml
+
+    Or with events of pose files, by their ids:
+
+        stepvad score model.safetensors tuesday/ --events events.jsonl
+
+        stepvad calibrate model.safetensors --marks events.jsonl --normal tuesday-4-1200
+
+    Their poses are kept next to the model, in model.normal/, one file per event.
+    """
+    if marked != NO_MARKS:
+        _apply_marks(model, poses or (), marked, given=alerts_per_hour is not None)
+        return
+    if not poses or alerts_per_hour is None:
+        raise StepvadError(
+            "calibrate: expected normal poses and --alerts-per-hour, got one of them",
+            hint=f"stepvad calibrate {model} NORMAL_POSES --alerts-per-hour 0.5",
+        )
+    from stepvad.calibration import file
+    from stepvad.calibration.footage import ScoredFootage
+
+    where = output if output is not None else file.beside(model)
+    for path in filter(None, (where, plot)):
+        check_output(path)
+    footage = ScoredFootage(load_detector(model))
+    with progress_bars() as report:
+        for path in poses:
+            clips = read_poses([path], format, report, fps=fps)
+            footage.add(camera_of(path), clips, fps=fps, report=report)
+        calibration = footage.calibrate(alerts_per_hour=alerts_per_hour, confidence=confidence)
+    file.write(calibration, where)
+    if plot is not None:
+        from stepvad.plots.calibration import draw
+
+        draw(calibration, plot)
+    if as_json:
+        print_json([_facts(calibration)])
+    else:
+        for sentence in _sentences(calibration):
+            typer.echo(sentence)
+    say(f"written: {where}")
+
+
+def _facts(calibration: Calibration) -> dict[str, object]:
+    return {
+        "threshold": asdict(calibration.threshold),
+        "cameras": {name: asdict(own) for name, own in calibration.cameras.items()},
+        "rules": asdict(calibration.rules),
+        "model_sha256": calibration.model_sha256,
+    }
+
+
+def _sentences(calibration: Calibration) -> Iterator[str]:
+    from stepvad.calibration.promise import duration
+
+    threshold = calibration.threshold
+    yield f"{duration(threshold.hours)} of normal footage, cameras: {len(calibration.counted)}"
+    yield _promise_words(threshold)
+    low, high = threshold.rate
+    yield (
+        f"true rate at this threshold: {low:.2g} to {high:.2g} per hour (95 %); "
+        f"events in this footage: {threshold.events}"
+    )
+    yield from _more_footage(calibration)
+    for camera in calibration.counted if len(calibration.counted) > 1 else ():
+        own = calibration.cameras.get(camera)
+        words = "too little footage; uses the common threshold"
+        yield f"{camera}: {_promise_words(own) if own is not None else words}"
+
+
+def _more_footage(calibration: Calibration) -> Iterator[str]:
+    """What more footage would buy."""
+    from stepvad.calibration.promise import duration, hours_for_promise, hours_to_count, strictest
+
+    threshold, (first, *others) = calibration.threshold, calibration.counted.values()
+    rate, confidence, hours = threshold.alerts_per_hour, threshold.confidence, threshold.hours
+    if not threshold.is_promised:
+        needed = hours_for_promise(first.joined(others), rate, confidence)
+        yield f"a promise of at most {rate:g} per hour needs about {duration(needed)} in total"
+    if threshold.how != "counted":
+        needed = hours_to_count(rate, confidence)
+        yield f"to confirm it by counting takes {duration(needed)} without an event"
+    now, later = strictest(hours), strictest(10 * hours)
+    yield f"strictest promise: {now:.2g} per hour from this footage, {later:.2g} from ten times it"
+
+
+def _promise_words(threshold: Threshold) -> str:
+    return f"threshold {threshold.value:.2f}: {threshold.words}"
+
+
+def _apply_marks(model: Path, poses: Sequence[Path], marked: MarkOptions, *, given: bool) -> None:
+    """Update the thresholds with marks, and keep the poses of the events that were normal."""
+    of_events = marked.marks is not None and marked.marks.suffix == ".jsonl"
+    by_id = marked.normal or marked.not_normal
+    if given or (marked.marks is None) == (marked.fleet is None) or (by_id and not of_events):
+        raise StepvadError(
+            "calibrate: expected --marks or --fleet, and --normal with events of `score` alone, "
+            "got another choice",
+            hint="mark events of a site or a fleet with: stepvad events mark ID, or on the page",
+        )
+    detector = load_detector(model)
+    sha256 = detector.model.sha256
+    if marked.fleet is not None:
+        marks = _marks_of_fleet(marked.fleet, sha256)
+    elif of_events and marked.marks is not None:
+        marks = _marks_of_events(marked.marks, marked, detector, poses)
+    else:
+        marks = _marks_of_site(marked.marks or Path(), sha256)
+    from stepvad.calibration import file
+    from stepvad.calibration.marks import recalibrate
+    from stepvad.formats import normal_set
+
+    kept = normal_set.beside(model)
+    normal_set.update(kept, marks.clips, marks.not_normal)
+    if marks.clips:
+        say(f"written: {kept}, of {len(marks.clips)} events")
+    before = calibration_of(model, sha256)
+    if before is None or not (marks.normal or marks.not_normal):
+        say("the thresholds stay: there is no calibration next to the model, or no mark")
+        return
+    after = recalibrate(before, marks)
+    file.write(after, file.beside(model))
+    typer.echo(f"events marked as normal: {len(after.marked)}")
+    typer.echo(f"threshold {before.threshold.value:.2f} -> {after.threshold.value:.2f}")
+    for camera, threshold in after.cameras.items():
+        was = before.cameras.get(camera, before.threshold).value
+        typer.echo(f"{camera}: threshold {was:.2f} -> {threshold.value:.2f}")
+
+
+def _marks_of_fleet(fleet: Path, sha256: str) -> Marks:
+    check_fleet()
+    import asyncio
+
+    from stepvad.fleet.events import service
+    from stepvad.fleet.settings import load
+
+    return asyncio.run(service.marks_of(load(fleet), sha256))
+
+
+def _marks_of_site(site: Path, sha256: str) -> Marks:
+    from stepvad.settings.file import data_of
+    from stepvad.site.marks import marks_of
+
+    with notes_of("stepvad.site"):
+        return marks_of(data_of(site), sha256)
+
+
+def _marks_of_events(
+    events: Path, marked: MarkOptions, detector: Detector, poses: Sequence[Path]
+) -> Marks:
+    """The marks on events in a file, whose poses are where they were, or in `poses`."""
+    from stepvad.formats import eventlines
+
+    found = eventlines.read(events)
+    normal = eventlines.chosen(found, marked.normal or (), events)
+    taken_back = eventlines.chosen(found, marked.not_normal or (), events)
+    if any(event.model_sha256 != detector.model.sha256 for event in (*normal, *taken_back)):
+        raise StepvadError(
+            f"{events}: expected events of this model, got those of another",
+            hint="write them with: stepvad score MODEL POSES --events events.jsonl",
+        )
+    paths = poses or [Path(path) for event in normal[:1] for path in event.poses]
+    with progress_bars() as report:
+        clips = read_poses(paths if normal else (), "auto", report)
+        return eventlines.marks(normal, marked.not_normal or (), clips, detector.config)

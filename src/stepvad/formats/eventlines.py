@@ -1,4 +1,4 @@
-"""Events of pose files as JSON lines, the input of `stepvad recalibrate`."""
+"""Events of pose files as JSON lines, the input of `stepvad calibrate --marks`."""
 
 from __future__ import annotations
 
@@ -120,19 +120,6 @@ def chosen(found: Mapping[str, FoundEvent], ids: Sequence[str], path: Path) -> l
     return [found[id] for id in ids]
 
 
-def model_of(found: Mapping[str, FoundEvent], path: Path) -> Path:
-    """The model that found the events of a file."""
-    if not found:
-        raise DataError(f"{path}: expected events, got none", hint="there is nothing to mark")
-    model = Path(next(iter(found.values())).model)
-    if not model.exists():
-        raise DataError(
-            f"{model}: expected the model that found the events, got no file",
-            hint="name its --model",
-        )
-    return model
-
-
 def marks(
     normal: Sequence[FoundEvent], not_normal: Sequence[str], clips: Iterable[Clip], config: Config
 ) -> Marks:
@@ -151,7 +138,7 @@ def marks(
     if missing:
         raise DataError(
             f"{missing[0]}: expected its poses in the footage, got none",
-            hint="name the --poses that were scored",
+            hint="name the pose files that were scored, after the model",
         )
     alerts = {one.id: Marked(camera=one.camera or "", peak=one.event.peak) for one in normal}
     return Marks(normal=alerts, clips=cut, not_normal=not_normal)

@@ -305,7 +305,7 @@ def _check_identity(
         if key == "precision":
             raise ModelFileError(
                 f"{path}: expected a checkpoint of precision {expected}, got {meta.get(key)!s:.20}",
-                hint=f"resume with --precision {meta.get(key)!s:.20}, or {START_OVER}",
+                hint=f"resume with Compute(precision={meta.get(key)!r:.20}), or {START_OVER}",
             )
         raise ModelFileError(
             f"{path}: expected a checkpoint of the same {key}, got another",

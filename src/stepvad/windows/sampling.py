@@ -150,7 +150,7 @@ def rate_note(config: Config, fps: float | None) -> str | None:
     return (
         f"the model was fitted at {config.fps:g} frames per second, the footage has {fps:g}: "
         f"windows of {config.T} frames last {config.T / fps:.2g} s instead of "
-        f"{config.T / config.fps:.2g} s; fit with --clock to have footage resampled"
+        f"{config.T / config.fps:.2g} s; fit with `clock = true` to have footage resampled"
     )
 
 

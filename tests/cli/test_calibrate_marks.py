@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from stepvad import read_clip
+from stepvad import Detector, read_clip
 from stepvad.calibration import file
 from stepvad.model import modelfile
 from stepvad.site.explainer import packed
 from stepvad.site.store.eventstore import Store
-from tests.cli.conftest import Command
+from tests.cli.conftest import QUICK, Command
 from tests.site.records import record
 from tests.site.sites import one_person
 
@@ -46,7 +47,7 @@ def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
     before = file.read(file.beside(own)).threshold.value
     names = ids(events)
     marks = [word for name in names for word in ("--normal", name)]
-    run = stepvad("recalibrate", events, *marks)
+    run = stepvad("calibrate", own, "--marks", events, *marks)
     assert run.code == 0, run.err
     after = file.read(file.beside(own))
     assert f"events marked as normal: {len(names)}" in run.out
@@ -56,7 +57,7 @@ def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
     assert after.looks
     kept = own.with_suffix(".normal")
     assert {path.stem for path in kept.iterdir()} == {*names}
-    again = stepvad("recalibrate", events, "--not-normal", names[0])
+    again = stepvad("calibrate", own, "--marks", events, "--not-normal", names[0])
     assert again.code == 0, again.err
     assert {*file.read(file.beside(own)).marked} == {*names[1:]}
     assert {path.stem for path in kept.iterdir()} == {*names[1:]}
@@ -65,39 +66,37 @@ def test_a_marked_event_joins_the_normal_set_and_raises_the_threshold(
 def test_a_model_is_fitted_anew_with_what_was_marked(
     stepvad: Command, own: Path, events: Path, people: Path, tmp_path: Path
 ) -> None:
-    from stepvad import Detector
-
-    assert stepvad("recalibrate", events, "--normal", ids(events)[0]).code == 0
     better = tmp_path / "better.safetensors"
-    run = stepvad("recalibrate", events, "--refit", people / "pose" / "train", "-o", better)
+    fit = ("fit", people / "pose" / "train", "-o", better, "--marked", own)
+    assert "expected poses of events marked as normal" in stepvad(*fit).err
+    mark = ("calibrate", own, "--marks", events, "--normal", ids(events)[0])
+    assert stepvad(*mark).code == 0
+    run = stepvad(*fit, "--seed", "4")
     assert run.code == 0, run.err
-    assert "calibrate it" in run.err
     old, new = Detector.load(own), Detector.load(better)
-    assert new.config == old.config
+    assert new.config == replace(old.config, seed=4)
     assert 1.01 < new.origin.windows / old.origin.windows < 1.2
 
 
 def test_what_cannot_be_marked_is_said(
     stepvad: Command, own: Path, events: Path, people: Path, tmp_path: Path
 ) -> None:
-    run = stepvad("recalibrate", events, "--normal", "nobody")
+    mark = ("calibrate", own, "--marks", events)
+    run = stepvad(*mark, "--normal", "nobody")
     assert run.code == 1
     assert "expected an event nobody, got others" in run.err
-    run = stepvad("recalibrate", events, "--refit", people)
-    assert "expected training poses and -o MODEL" in run.err
     name = ids(events)[0]
     (tmp_path / "others").mkdir()
     some = next((people / "pose" / "train").iterdir())
     (tmp_path / "others" / "other.json").write_bytes(some.read_bytes())
-    run = stepvad("recalibrate", events, "--normal", name, "--poses", tmp_path / "others")
+    run = stepvad(*mark, tmp_path / "others", "--normal", name)
     assert run.code == 1
     assert f"{name}: expected its poses in" in run.err
-    own.rename(tmp_path / "moved.safetensors")
-    run = stepvad("recalibrate", events, "--normal", name)
-    assert "expected the model that found the events" in run.err
-    (tmp_path / "none.jsonl").write_text("")
-    run = stepvad("recalibrate", tmp_path / "none.jsonl")
-    assert "expected events, got none" in run.err
+    other = tmp_path / "other.safetensors"
+    fitted = stepvad("fit", people / "pose" / "train", "-o", other, *QUICK, "--seed", "9")
+    assert fitted.code == 0
+    run = stepvad("calibrate", other, "--marks", events, "--normal", name)
+    assert "expected events of this model, got those of another" in run.err
 
 
 def test_events_need_a_calibration(
@@ -135,7 +134,7 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
             store.mark(id, "normal", 1.0)
         with store._database.write() as connection:
             connection.execute("DELETE FROM poses WHERE id <> ?", (ids[0],))
-    run = stepvad("recalibrate", own, "--site", site)
+    run = stepvad("calibrate", own, "--marks", site)
     assert run.code == 0, run.err
     assert "events marked as normal: 8" in run.out
     assert "of other models, left alone: 1" in run.err
@@ -150,12 +149,29 @@ def test_marks_of_a_site_raise_the_threshold_and_keep_their_poses(
     assert kept.stem == ids[0]
     assert read_clip(kept).n_poses == one_person(6.0).n_poses
     assert stepvad("events", "mark", ids[0], "--not-normal", "-d", site).code == 0
-    assert stepvad("recalibrate", own, "--site", site).code == 0
+    assert stepvad("calibrate", own, "--marks", site).code == 0
     assert {*file.read(file.beside(own)).marked} == {*ids[1:]}, "a mark that was taken back"
     assert not [*own.with_suffix(".normal").iterdir()]
 
 
-def test_a_site_has_its_own_marks(stepvad: Command, own: Path, site: Path) -> None:
-    run = stepvad("recalibrate", own, "--site", site, "--normal", "a")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--marks", "site-data", "--normal", "a"),
+        ("--marks", "site-data", "--fleet", "fleet.toml"),
+        ("--marks", "site-data", "--alerts-per-hour", "1"),
+        ("--normal", "a"),
+    ],
+)
+def test_marks_come_from_one_place_and_need_no_rate(
+    stepvad: Command, own: Path, words: tuple[str, ...]
+) -> None:
+    run = stepvad("calibrate", own, *words)
     assert run.code == 1
-    assert "and no other marks or poses" in run.err
+    assert "expected --marks or --fleet, and --normal with events of `score` alone" in run.err
+
+
+def test_without_marks_poses_and_a_rate_are_needed(stepvad: Command, own: Path) -> None:
+    run = stepvad("calibrate", own, "--alerts-per-hour", "1")
+    assert run.code == 1
+    assert "expected normal poses and --alerts-per-hour" in run.err
