@@ -1,12 +1,222 @@
+"""Every value that crosses a border comes back as it was, or is refused with the reason."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from stepvad.codec import Fields, NewerVersionError, check_version
-from stepvad.errors import DataError
+from stepvad.codec import (
+    VERSIONS,
+    Fields,
+    NewerVersionError,
+    check_version,
+    decode,
+    encode,
+    from_plain,
+    to_plain,
+)
+from stepvad.errors import DataError, StepvadError
+from stepvad.incidents.camera_state import CameraEventsState, PeakState
+from stepvad.incidents.events import Event, EventDetectorState
+from stepvad.incidents.record import Record, message
+from stepvad.incidents.review import MarkMessage
+from tests.site.records import explanation, record
+
+EVENT = Event(first_s=1.0, last_s=2.5, tracks=(3, 4), peak=4.5, peak_s=2.0, peak_track=4)
+STATE = CameraEventsState(
+    epoch=2,
+    wall0=1e9,
+    reported_s=3.0,
+    is_reported=False,
+    open=record(),
+    detector=EventDetectorState(((3, EVENT),), EVENT),
+    peaks=(PeakState(3, 20, (1.0, 2.0), 0.9, (0.0, 1.0, 2.0, 3.0), 1.0),),
+)
+VALUES: list[Any] = [
+    record(why="left knee bends further").ended("calm", 1010.0),
+    message("update", record(), record(box=None, camera_fps=12.5)),
+    explanation("left knee bends further"),
+    STATE,
+    MarkMessage("e1", "normal"),
+]
+"""One of each type, with something in every field that holds others."""
+
+
+def of_type(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type, within the bounds that it states."""
+    origin, of = get_origin(kind), get_args(kind)
+    bounds = {}
+    if origin is Annotated:
+        bounds = {
+            name: getattr(meta, name)
+            for meta in of[1:]
+            for name in ("ge", "gt", "le", "min_length", "max_length")
+            if getattr(meta, name) is not None
+        }
+        kind, origin, of = of[0], get_origin(of[0]), get_args(of[0])
+    if origin in (Union, UnionType):
+        return st.one_of(*map(of_type, of))
+    if origin is Literal:
+        return st.sampled_from(of)
+    if origin is tuple and of[-1] is not Ellipsis:
+        return st.tuples(*map(of_type, of))
+    if origin in (tuple, list):
+        least = bounds.get("min_length", 0)
+        return st.lists(of_type(of[0]), min_size=least, max_size=least + 2).map(origin)
+    if origin in (dict, Mapping):
+        return st.dictionaries(of_type(of[0]), of_type(of[1]), max_size=2)
+    if is_dataclass(kind):
+        return _built(kind)
+    low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le")
+    return {
+        int: st.integers(low, high),
+        float: st.floats(
+            low, high, exclude_min="gt" in bounds, allow_nan=False, allow_infinity=False
+        ),
+        bool: st.booleans(),
+        str: st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+        type(None): st.none(),
+    }[kind]
+
+
+@st.composite
+def _built(draw: st.DrawFn, kind: Any) -> Any:
+    """A value that its constructor accepts."""
+    types = get_type_hints(kind, include_extras=True)
+    given = {f.name: draw(of_type(types[f.name])) for f in fields(kind) if f.init}
+    if kind is Record:  # what a type cannot say
+        given |= {"seen": draw(st.floats(0, 1)), "camera_fps": 25.0, "model_fps": None}
+        given["ended_by"] = None if given["end_time"] is None else "calm"
+    return kind(**given)
+
+
+@pytest.mark.parametrize("kind", [type(value) for value in VALUES], ids=lambda kind: kind.__name__)
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_value_comes_back_as_it_was(kind: Any, data: st.DataObject) -> None:
+    value = data.draw(of_type(kind))
+    assert decode(kind, encode(value), "value") == value
+    assert from_plain(kind, to_plain(value), "value") == value
+    assert json.loads(json.dumps(to_plain(value), allow_nan=False)) == to_plain(value)
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every object and list in plain values, with each key in it."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in list(items):
+        yield value, key
+        if isinstance(one, dict | list):
+            yield from places(one)
+
+
+NOT_FINITE = ["NaN", "Infinity", "1e999", "9" * 400, "9" * 5000]
+HOSTILE: list[str] = [
+    *NOT_FINITE,
+    *("null", "true", "-1", "1.5", str(2**63), '"x"', '"\\ud800"', "[]", "{}", '{"x": []}'),
+    "[" * 100_000 + "]" * 100_000,
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_what_is_hostile_is_refused_in_any_field_or_is_a_value(value: Any) -> None:
+    kind, plain = type(value), to_plain(value)
+    for owner, key in places(plain):
+        kept = owner[key]
+        for bad in HOSTILE:
+            owner[key] = "#"
+            text = json.dumps(plain).replace('"#"', bad)
+            found, problem = None, ""
+            try:
+                found = decode(kind, text, "value")
+            except StepvadError as error:
+                problem = error.problem
+            if found is None:
+                assert re.search("expected .*got", problem, re.DOTALL), problem
+            else:
+                assert bad not in NOT_FINITE, key
+                assert decode(kind, encode(found), "value") == found
+        owner[key] = kept
+    assert decode(kind, json.dumps(plain), "value") == value
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_missing_field_has_its_default_or_is_named(value: Any) -> None:
+    kind, plain = type(value), to_plain(value)
+    for field in fields(kind):
+        less = {name: one for name, one in plain.items() if name != field.name}
+        if field.default is MISSING and field.default_factory is MISSING:
+            with pytest.raises(DataError, match=f"^value: expected {field.name}, got none$"):
+                from_plain(kind, less, "value")
+        elif field.name not in ("ended_by", "end_time"):  # both or neither
+            from_plain(kind, less, "value")
+    assert from_plain(kind, {**plain, "mood": ["calm"]}, "value") == value
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_newer_version_is_told_from_damage_wherever_it_is_stated(value: Any) -> None:
+    plain = to_plain(value)
+    for owner, key in [*places(plain)]:
+        if key in VERSIONS and isinstance(owner, dict):
+            owner[key] = 9
+            with pytest.raises(NewerVersionError, match="value: expected version 1 or older"):
+                from_plain(type(value), plain, "value")
+            owner[key] = "9"
+            with pytest.raises(DataError, match="got '9'") as error:
+                from_plain(type(value), plain, "value")
+            assert type(error.value) is DataError
+            owner[key] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"score": "high"}, "expected a number as score, got 'high'"),
+        ({"score": math.nan}, "expected finite numbers, got NaN"),
+        ({"track_id": 2**63}, f"expected a whole number <= {2**63 - 1} as track_id, got {2**63}"),
+        ({"severity": "panic"}, "expected alert or detection as severity, got 'panic'"),
+        ({"box": [1.0, 2.0]}, "expected a list of length 4 as box, got list"),
+        ({"tracks": [1, None]}, r"expected a whole number as tracks\[1\], got None"),
+        ({"why": 3}, "expected a text or null as why, got 3"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_an_error_names_the_field_what_was_expected_and_what_came(
+    change: dict[str, object], words: str
+) -> None:
+    with pytest.raises(DataError, match=f"^event.*: {words}"):
+        from_plain(Record, to_plain(record()) | change, "event")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1", "nul", b"\xff", '{"a": 1} 2', "\ud800"])
+def test_what_is_no_json_is_refused(text: str | bytes) -> None:
+    with pytest.raises(DataError, match=r"^event: expected JSON, got: "):
+        decode(Record, text, "event")
+    for other in ("[]", "3", "null", '"text"'):
+        with pytest.raises(DataError, match=r"^event: expected an object, got "):
+            decode(Record, other, "event")
+
+
+def test_an_item_of_a_mapping_is_named_in_the_error() -> None:
+    for items in ({"a": 1, "b": "x"}, {"a": 1, "b": None}):
+        with pytest.raises(DataError, match=r"^counts: expected a whole number as \['b'\], got "):
+            from_plain(dict[str, int], items, "counts")
+    with pytest.raises(DataError, match=r"^counts: expected a text"):
+        from_plain(dict[str, int], {3: 1}, "counts")
+
+
+def test_only_plain_values_and_arrays_are_encoded() -> None:
+    with pytest.raises(TypeError, match="expected a value for JSON, got object"):
+        encode({"x": object()})
+
 
 GOOD = Fields(
     "thing",

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import stepvad
+from stepvad.codec import decode
 from stepvad.incidents.review import MarkMessage
 from stepvad.intake import demo
 from stepvad.settings import file as settings
@@ -107,7 +108,7 @@ def test_the_answer_of_a_phone_is_a_mark_that_a_site_takes() -> None:
         condition = jinja.from_string(answer["conditions"][0]["value_template"])
         assert condition.render(trigger=trigger) == "True"
         payload = jinja.from_string(answer["actions"][0]["data"]["payload"])
-        marks.append(MarkMessage.from_json(json.loads(payload.render(trigger=trigger))))
+        marks.append(decode(MarkMessage, payload.render(trigger=trigger), "mark"))
     assert marks == [MarkMessage("ab-1-2-3", "right"), MarkMessage("ab-1-2-3", "normal")]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stepvad.codec import from_plain
 from stepvad.detector import Detector
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.explain.look import look_at
@@ -76,7 +77,7 @@ def test_an_event_that_a_site_explained_is_shown(
     )
     assert facts["explanation"]["schema"] == 1
     assert "; ".join(word["says"] for word in facts["explanation"]["words"]) == said
-    assert EventExplanation.from_json(facts["explanation"]).summary == said
+    assert from_plain(EventExplanation, facts["explanation"], "explanation").summary == said
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def test_one_event_is_shown_with_all_its_fields(stepvad: Command, data: Path) ->
         assert words in shown.out
     facts = json.loads(stepvad("events", "show", id, "-d", data, "--json").out)
     assert facts["explanation"]["words"] == [{"says": "left knee", "first": 100, "last": 101}]
-    assert Record.from_json(facts).ended_by == "calm"
+    assert from_plain(Record, facts, "event").ended_by == "calm"
 
 
 def test_an_id_that_nobody_has_is_an_error_with_a_hint(stepvad: Command, data: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from stepvad.codec import from_plain, to_plain
 from stepvad.config import Config
 from stepvad.detector import Detector
 from stepvad.errors import ConfigError
@@ -173,8 +174,8 @@ def test_an_event_and_its_json_show_shares(several: Detector, footage: list[Clip
     assert (np.diff(frames) == 1).all()
     made = look.explanation(25.0)
     assert [view.name for view in made.views] == ["pose", "motion", "place"]
-    back = json.loads(json.dumps(made.to_json(), allow_nan=False))
-    assert EventExplanation.from_json(back) == made
+    back = json.loads(json.dumps(to_plain(made), allow_nan=False))
+    assert from_plain(EventExplanation, back, "explanation") == made
     one = json.loads(json.dumps(look.peak.as_dict(), allow_nan=False))
     assert one["views"][2]["name"] == "motion over 25 frames"
     total = one["base"] + sum(map(sum, one["contributions"])) + sum(one["meanings"].values())

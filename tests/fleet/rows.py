@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from stepvad.codec import to_plain
 from stepvad.fleet.broker.bus import UnavailableError
 from stepvad.fleet.broker.nats import NatsBus, connected
 from stepvad.fleet.broker.nats_errors import answers
@@ -90,7 +91,7 @@ def wanted(expected: Quiet) -> list[Row]:
     found: list[Row] = []
     for kind, record in expected.changes:
         if kind == "end":
-            facts = record.to_json()
+            facts = to_plain(record)
             site, _, camera = record.camera.partition("/")
             own = {"site": site, "camera": camera, "record": facts, "rank": LATEST}
             names = ("id", "label", "severity", "start_time", "end_time", "top_score")

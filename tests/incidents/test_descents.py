@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from itertools import count
 
 import numpy as np
 import pytest
 
+from stepvad.codec import decode, encode
 from stepvad.detector import Detector
 from stepvad.incidents.camera_events import WENT_DOWN, CameraEvents, CameraProfile, RecordChange
 from stepvad.incidents.camera_state import CameraEventsState
@@ -162,7 +162,7 @@ def test_it_raises_one_event_that_ends(small_model: Detector) -> None:
     assert raised.zones == ("floor",)
     assert over.end_time is not None
     assert over.label == WENT_DOWN
-    assert Record.from_json(json.loads(json.dumps(raised.to_json()))) == raised
+    assert decode(Record, encode(raised), "event") == raised
 
 
 def test_it_is_off_by_default(small_model: Detector) -> None:
@@ -185,5 +185,5 @@ def test_its_state_is_restored(small_model: Detector) -> None:
     expected = seen(whole, frames)
     begun = seen(first, frames[:60])
     again = events(small_model)
-    again.restore(CameraEventsState.from_json(json.loads(json.dumps(first.state().to_json()))))
+    again.restore(decode(CameraEventsState, encode(first.state()), "events of a camera"))
     assert begun + seen(again, frames, first=60) == expected

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepvad.calibration import Counted, NormalClip, calibrate_cameras
+from stepvad.codec import from_plain, to_plain
 from stepvad.detector import Detector
 from stepvad.evaluation.walkers import make_clips
 from stepvad.incidents.camera_events import CameraEvents, CameraProfile
@@ -129,29 +130,18 @@ def test_a_record_says_how_much_was_interpolated(small_model: Detector) -> None:
         seen, A = (0.3, 9.0) if slot in (8, 9) else (0.75, 3.0)
         changes = live.see(slot, SIZE, [], scores([(1, slot, A, seen)]))
         told += [record for _, record in changes]
-        state = json.loads(json.dumps(live.state().to_json()))
+        state = json.loads(json.dumps(to_plain(live.state())))
         again = CameraEvents(live.profile, count().__next__)
-        again.restore(CameraEventsState.from_json(state))
+        again.restore(from_plain(CameraEventsState, state, "events of a camera"))
         assert again.state() == live.state()
     told += [record for _, record in live.lose("stopped")]
     assert [(record.score, record.top_score, record.seen) for record in told] == [
         (3.0, 3.0, 0.75)
     ] * len(told)
     assert {record.doubt for record in told} == {"25 % of the poses were interpolated"}
-    assert Record.from_json(told[-1].to_json()) == told[-1]
-    assert told[-1].to_json()["doubt"] == "25 % of the poses were interpolated"
+    assert from_plain(Record, to_plain(told[-1]), "event") == told[-1]
+    assert to_plain(told[-1])["doubt"] == "25 % of the poses were interpolated"
     assert replace(told[-1], seen=1.0).doubt is None
-
-
-def test_a_state_without_shares_is_one_in_which_all_was_seen(small_model: Detector) -> None:
-    live = CameraEvents(profile(small_model, 2.0), count().__next__)
-    live.begin(0.0)
-    for slot in range(8):
-        live.see(slot, SIZE, [], scores([(1, slot, 3.0, 0.75)]))
-    facts = live.state().to_json()
-    assert {peak.seen for peak in live.state().peaks} == {0.75}
-    del facts["peaks_seen"]
-    assert {peak.seen for peak in CameraEventsState.from_json(facts).peaks} == {1.0}
 
 
 def thinned(clip: Clip, keep: int) -> Clip:

@@ -8,6 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from stepvad.codec import decode, to_plain
 from stepvad.detector import Detector
 from stepvad.evaluation.walkers import make_clips
 from stepvad.formats.labels import FrameLabels
@@ -168,17 +169,17 @@ def test_stopped_at_any_frame_and_restored_it_tells_the_same(
     for slot, poses in clip.by_frame():
         (windows,) = update_all([(whole.stream, slot, poses)])
         frames.append((slot, poses, windows))
-        states.append(json.dumps(whole.events.state().to_json()))
+        states.append(json.dumps(to_plain(whole.events.state())))
         expected.append(whole.events.see(slot, SIZE, poses, windows))
-    states.append(json.dumps(whole.events.state().to_json()))
+    states.append(json.dumps(to_plain(whole.events.state())))
     assert {kind for told in expected for kind, _ in told} == {"new", "update", "end"}
     for first in range(0, len(frames), 3):
         end = min(first + LATER, len(frames))
         again = CameraEvents(whole.profile, count(3).__next__, kept_s=0.0)
-        again.restore(CameraEventsState.from_json(json.loads(states[first])))
+        again.restore(decode(CameraEventsState, states[first], "events of a camera"))
         found = [again.see(frame[0], SIZE, *frame[1:]) for frame in frames[first:end]]
         assert found == expected[first:end]
-        assert json.dumps(again.state().to_json()) == states[end]  # and so for ever
+        assert json.dumps(to_plain(again.state())) == states[end]  # and so for ever
     assert again.lose("stopped") == whole.events.lose("stopped")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.codec import to_plain
 from stepvad.incidents.events import ChangeKind
 from stepvad.incidents.record import SinkMessage
 from stepvad.incidents.sink import DeliveryError, RefusedError
@@ -116,7 +117,7 @@ def test_a_message_that_nobody_can_read_is_put_aside_and_others_go_on(
 ) -> None:
     bad, good = fill(store, range(1))
     if body == "newer":
-        after = record().to_json() | {"schema": 2}
+        after = to_plain(record()) | {"schema": 2}
         body = json.dumps({"type": "new", "before": after, "after": after})
     with closing(sqlite3.connect(store.path)) as connection, connection:
         connection.execute("UPDATE outbox SET body = ? WHERE kind = 'new'", (body,))

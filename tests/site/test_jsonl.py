@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.codec import encode, to_plain
 from stepvad.incidents.record import message
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.delivery import SinkDelivery
@@ -30,7 +31,7 @@ def test_every_message_is_a_line(tmp_path: Path) -> None:
     sink.send("new", TOLD)
     sink.send("new", second)
     text = (tmp_path / "events.jsonl").read_text("utf-8")
-    assert [json.loads(line) for line in text.splitlines()] == [TOLD.to_json(), second.to_json()]
+    assert [json.loads(line) for line in text.splitlines()] == [to_plain(TOLD), to_plain(second)]
     assert text.endswith("\n")
     assert stat.S_IMODE((tmp_path / "events.jsonl").stat().st_mode) == 0o600
 
@@ -46,7 +47,7 @@ def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("whole", [0, 1, 3])
 @pytest.mark.parametrize("torn", [1, 20, None])
 def test_a_line_that_was_cut_off_is_removed(tmp_path: Path, whole: int, torn: int | None) -> None:
-    line = json.dumps(TOLD.to_json())
+    line = encode(TOLD).decode()
     path = tmp_path / "events.jsonl"
     path.write_text(f"{line}\n" * whole + line[:torn])
     JsonLines(path).send("new", TOLD)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from stepvad.codec import to_plain
 from stepvad.incidents.record import message
 from stepvad.incidents.review import MarkMessage
 from stepvad.incidents.sink import DeliveryError
@@ -95,8 +96,8 @@ def test_an_event_is_told_under_the_topics_of_frigate(broker: Broker, listener: 
     wait_until(lambda: listener.last("vad/yard/anomaly") == "OFF")
     sink.close()
     assert listener.all("vad/events") == [
-        TOLD.to_json(),
-        message("end", record(), end).to_json(),
+        to_plain(TOLD),
+        to_plain(message("end", record(), end)),
     ]
     first, last = listener.all("vad/reviews")
     assert first["type"] == "new"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from stepvad.codec import to_plain
 from stepvad.incidents.record import message
 from stepvad.incidents.sink import DeliveryError, RefusedError
 from stepvad.settings import file as settings
@@ -69,7 +70,7 @@ def test_a_message_is_a_cloud_event(server: WebServer) -> None:
         "subject": record().id,
         "time": "1970-01-01T00:16:40+00:00",
         "datacontenttype": "application/json",
-        "data": TOLD.to_json(),
+        "data": to_plain(TOLD),
     }
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from stepvad.codec import from_plain
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.poses import Clip, Track
 from tests.web.sites import EXPLANATION
@@ -29,4 +30,4 @@ def crowd(n: int = 300) -> Clip:
 
 
 def explained(frame: int) -> EventExplanation:
-    return replace(EventExplanation.from_json(EXPLANATION), frame=frame, track=2)
+    return replace(from_plain(EventExplanation, EXPLANATION, "explanation"), frame=frame, track=2)

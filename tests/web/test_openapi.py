@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stepvad.accounts.accounts import Accounts
+from stepvad.codec import from_plain
 from stepvad.explain.eventexplanation import EventExplanation
 from tests.web.sites import BEARER, EXPLANATION, Site, happen, record, site
 
@@ -67,7 +68,9 @@ def test_nothing_that_is_asked_is_a_server_error(tmp_path: Path) -> None:
         for operation in found:
             mill.store.delete(ids=known)
             for number in range(3):
-                mill.explanations[happen(mill, number).id] = EventExplanation.from_json(EXPLANATION)
+                mill.explanations[happen(mill, number).id] = from_plain(
+                    EventExplanation, EXPLANATION, "explanation"
+                )
             if accounts.find("lena") is None:
                 accounts.add("lena", "look")
             heard[operation.label] = ask_at_random(operation, known)

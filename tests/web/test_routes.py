@@ -6,6 +6,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from stepvad.codec import from_plain
 from stepvad.explain.eventexplanation import EventExplanation
 from tests.web.sites import EXPLANATION, NOW, SIZE, Site, happen, person, record
 
@@ -152,11 +153,11 @@ def test_an_explanation_is_made_when_it_is_asked_for(mill: Site, client: TestCli
     assert missing.status_code == 404
     assert "expected its poses, got none" in missing.json()["detail"]
     told = EXPLANATION | {"more": "than asked for"}
-    mill.explanations[one.id] = EventExplanation.from_json(told)
+    mill.explanations[one.id] = from_plain(EventExplanation, told, "explanation")
     assert client.get(f"/api/events/{one.id}/explanation").json() == EXPLANATION
     assert client.get("/api/events/nobody/explanation").status_code == 404
     several = EXPLANATION | {"views": [{"name": "pose", "share": 0.4}]}
-    mill.explanations[one.id] = EventExplanation.from_json(several)
+    mill.explanations[one.id] = from_plain(EventExplanation, several, "explanation")
     assert client.get(f"/api/events/{one.id}/explanation").json() == several
 
 

@@ -27,6 +27,7 @@ from stepvad.cli.event_options import (
 )
 from stepvad.cli.terminal import AsJson, check_fleet, check_output, print_json, print_table, say
 from stepvad.cli.undelivered import resend, undelivered
+from stepvad.codec import to_plain
 from stepvad.errors import DataError
 from stepvad.incidents.review import Mark, Review
 
@@ -109,7 +110,7 @@ def show(id: EventIdArgument, *, data: SiteDataOption = Here, as_json: AsJson = 
         poses, explanation = store.poses(id), store.explained(id)
     note(data, "looked at event", id)
     if as_json:
-        print_json(facts | {"explanation": None if explanation is None else explanation.to_json()})
+        print_json(facts | {"explanation": None if explanation is None else to_plain(explanation)})
         return
     for name in ("start_time", "end_time", "marked", "reviewed"):
         facts[name] = facts[name] and _clock(facts[name])

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
 from stepvad import skeletons
-from stepvad.codec import JsonObject
 from stepvad.explain.eventexplanation import MotionFrames
 from stepvad.explain.explanation import Explanation
 from stepvad.skeletons import Skeleton
@@ -71,7 +70,7 @@ class Motion:
         return skeletons.strokes(self.skeleton)
 
     def frames(self, fps: float) -> MotionFrames:
-        """Plain numbers by frame, except `fps` and `size`, for playback."""
+        """Plain numbers by frame, except `fps` and `size`, for playback and JSON."""
         n = len(self.observed)
         return MotionFrames(
             first=self.first_frame,
@@ -84,10 +83,6 @@ class Motion:
             ghost=_rows(self.ghost.reshape(n, -1)),
             heat=_rows(self.heat),
         )
-
-    def as_dict(self, fps: float) -> JsonObject:
-        """The same for JSON."""
-        return asdict(self.frames(fps))
 
 
 def _rows(values: NDArray[np.int64]) -> tuple[tuple[int, ...], ...]:

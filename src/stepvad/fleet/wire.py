@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.codec import Fields
+from stepvad.codec import Fields, from_plain, to_plain
 from stepvad.errors import DataError
 from stepvad.fleet.tracing import Journey
 from stepvad.incidents.events import ChangeKind
@@ -372,7 +372,7 @@ class EventMessage:
 
 def encode_event(site: str, kind: ChangeKind, before: Record | None, after: Record) -> bytes:
     """Encode a change of an event together with its site."""
-    facts = message(kind, before, after).to_json() | {"site": site, "version": EVENT_VERSION}
+    facts = to_plain(message(kind, before, after)) | {"site": site, "version": EVENT_VERSION}
     return json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -388,9 +388,9 @@ def decode_event(data: bytes) -> EventMessage | None:
         if own.value("type") == "claim":
             return None
         own.version(EVENT_VERSION)
-        told = SinkMessage.from_json(own.values)
+        told = from_plain(SinkMessage, own.values, "event")
         site = _name(own.value("site"))
-        return EventMessage(site=site, kind=told.kind, before=told.before, after=told.after)
+        return EventMessage(site=site, kind=told.type, before=told.before, after=told.after)
     except UnreadableError:
         raise
     except (DataError, ValueError, RecursionError) as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Literal, TextIO
 
+from stepvad.codec import to_plain
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Review
 
@@ -23,7 +24,7 @@ def facts(record: Record, review: Review | None) -> dict[str, Any]:
     said: tuple[object, ...] = (None, None, None, None)
     if review is not None:
         said = review.mark, review.at if review.mark else None, review.at, review.by
-    return record.to_json() | dict(zip(REVIEWED, said, strict=True))
+    return to_plain(record) | dict(zip(REVIEWED, said, strict=True))
 
 
 def write(events: Iterable[dict[str, Any]], format: TableFormat, file: TextIO) -> None:
@@ -32,7 +33,7 @@ def write(events: Iterable[dict[str, Any]], format: TableFormat, file: TextIO) -
         file.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in events)
         return
     names = [field.name for field in fields(Record)]
-    writer = csv.DictWriter(file, [*names, "doubt", *REVIEWED], lineterminator="\n")
+    writer = csv.DictWriter(file, [*names, *REVIEWED], lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in one.items()} for one in events)
 

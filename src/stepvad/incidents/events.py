@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from stepvad.codec import LOWEST, Fields, JsonObject
+from stepvad.codec import Integer, Number
 from stepvad.errors import ConfigError
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
@@ -21,6 +22,7 @@ LATE_S = 60.0
 """No window arrives later than this after its last frame."""
 LATEST_S = 1e12
 """Upper bound for times in untrusted data, by any clock."""
+Time = Annotated[float, Meta(ge=-LATEST_S, le=LATEST_S)]
 
 
 ROUNDING = 1e-6
@@ -72,13 +74,13 @@ class Rules:
 class Event:
     """One incident: when it happened, who took part, and its peak score."""
 
-    first_s: float
-    last_s: float
-    tracks: tuple[int, ...]
+    first_s: Time
+    last_s: Time
+    tracks: Annotated[tuple[Integer, ...], Meta(min_length=1)]
     """In the order in which they joined."""
-    peak: float
-    peak_s: float
-    peak_track: int
+    peak: Number
+    peak_s: Time
+    peak_track: Integer
 
     def joined(self, other: Event) -> Event:
         """Merge both; start and id remain this event's, even if `other` starts earlier."""
@@ -91,26 +93,6 @@ class Event:
             peak=higher.peak,
             peak_s=higher.peak_s,
             peak_track=higher.peak_track,
-        )
-
-    def to_json(self) -> JsonObject:
-        """Plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, facts: object) -> Event:
-        """Parse the output of `to_json`."""
-        own = Fields.of("event", facts)
-        tracks = own.wholes("tracks", least=LOWEST)
-        if not tracks:
-            raise own.unlike("tracks", "at least one track")
-        return cls(
-            first_s=own.number("first_s", most=LATEST_S),
-            last_s=own.number("last_s", most=LATEST_S),
-            tracks=tracks,
-            peak=own.number("peak"),
-            peak_s=own.number("peak_s", most=LATEST_S),
-            peak_track=own.whole("peak_track", least=LOWEST),
         )
 
 
@@ -126,30 +108,9 @@ class Change:
 class EventDetectorState:
     """State of an `EventDetector`."""
 
-    alarmed: tuple[tuple[int, Event], ...]
+    alarmed: tuple[tuple[Integer, Event], ...]
     """Tracks that passed the threshold and are not calm again, each with its candidate event."""
     open: Event | None
-
-    def to_json(self) -> JsonObject:
-        """Plain values."""
-        return {
-            "alarmed": [[track, event.to_json()] for track, event in self.alarmed],
-            "open": None if self.open is None else self.open.to_json(),
-        }
-
-    @classmethod
-    def from_json(cls, facts: object) -> EventDetectorState:
-        """The state that `to_json` made these values of."""
-        own = Fields.of("event detector", facts)
-        alarmed = []
-        for pair in own.items("alarmed"):
-            match pair:
-                case [int(track), event]:
-                    alarmed.append((track, Event.from_json(event)))
-                case _:
-                    raise own.unlike("alarmed", "pairs of a track and an event")
-        opened = own.value("open")
-        return cls(tuple(alarmed), None if opened is None else Event.from_json(opened))
 
 
 class EventDetector:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
-from stepvad.codec import Fields, JsonObject
+from stepvad.codec import Integer
 from stepvad.errors import DataError
-
-if TYPE_CHECKING:
-    from stepvad.incidents.events import ChangeKind
+from stepvad.incidents.events import ChangeKind
 
 Severity = Literal["alert", "detection"]
 EndedBy = Literal["calm", "camera lost", "stopped", "interrupted"]
 Box = tuple[float, float, float, float]
 
-SCHEMA = 1
-"""Version of the layout. Fields that old readers may leave out do not change it."""
-
 _NUMBERS = ("score", "top_score", "start_time", "confidence", "seen", "threshold")
-_COUNTS = ("track_id", "epoch", "frame_seq", "schema")
+_COUNTS = ("track_id", "epoch", "frame_seq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +38,20 @@ class Record:
     severity: Severity = "alert"
     model_id: str
     model_sha256: str
-    track_id: int
+    track_id: Integer
     """The person with the top score."""
-    tracks: tuple[int, ...] = ()
+    tracks: tuple[Integer, ...] = ()
     """All people involved, in the order in which they joined."""
-    epoch: int
+    epoch: Integer
     """Number of the connection; track numbers and frames restart with each."""
-    frame_seq: int
+    frame_seq: Integer
     """The first frame, counted from the start of the connection."""
     confidence: float
     """Confidence of the poses, from 0 to 1."""
     seen: float = 1.0
     """Share of the poses behind the top score that were seen, not interpolated."""
+    doubt: str | None = field(init=False, default=None)
+    """That share in words; None if all were seen."""
     threshold: float
     scales: tuple[float, ...] = ()
     """Standardised energy at each noise scale, at the top score."""
@@ -65,7 +62,8 @@ class Record:
     """Frames per second that the camera was watched at; None in older events."""
     model_fps: float | None = None
     """Frames per second that the model was fitted at; None if it does not state it."""
-    schema: int = SCHEMA
+    schema: Literal[1] = 1
+    """Version of the layout."""
 
     def __post_init__(self) -> None:
         """Convert array values to plain ones and reject invalid events."""
@@ -81,6 +79,7 @@ class Record:
         if self.box is not None:
             object.__setattr__(self, "box", tuple(map(float, self.box)))
         self._check()
+        object.__setattr__(self, "doubt", interpolated(self.seen))
 
     def _check(self) -> None:
         for name in ("id", "camera", "label"):
@@ -112,11 +111,6 @@ class Record:
             )
 
     @property
-    def doubt(self) -> str | None:
-        """What the top score rests on besides seen poses, in words; None if on nothing else."""
-        return interpolated(self.seen)
-
-    @property
     def is_open(self) -> bool:
         """Whether the event has not ended."""
         return self.end_time is None
@@ -124,28 +118,6 @@ class Record:
     def ended(self, by: EndedBy, time: float) -> Record:
         """The same event, ended; it never ends before it starts."""
         return replace(self, end_time=max(time, self.start_time), ended_by=by)
-
-    def to_json(self) -> JsonObject:
-        """Its fields as plain values for JSON."""
-        facts = asdict(self) | {"doubt": self.doubt}
-        for name in ("zones", "tracks", "scales", "box"):
-            facts[name] = None if facts[name] is None else list(facts[name])
-        return facts
-
-    @classmethod
-    def from_json(cls, facts: object) -> Record:
-        """Parse the output of `to_json`; unknown fields are ignored.
-
-        Raises `DataError` for a newer version.
-        """
-        own = Fields.of("event", facts)
-        own.version(SCHEMA, "schema")
-        known = {field.name for field in fields(cls)}
-        values: Any = {name: value for name, value in own.values.items() if name in known}
-        try:
-            return cls(**values)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"event: expected the fields of an event, got: {error}") from error
 
 
 def interpolated(seen: float) -> str | None:
@@ -171,26 +143,9 @@ class SinkMessage:
     Its version is the `schema` of the events in it.
     """
 
-    kind: ChangeKind
+    type: ChangeKind
     before: Record
     after: Record
-
-    def to_json(self) -> JsonObject:
-        """Plain values for JSON."""
-        return {"type": self.kind, "before": self.before.to_json(), "after": self.after.to_json()}
-
-    @classmethod
-    def from_json(cls, facts: object) -> SinkMessage:
-        """Parse the output of `to_json`."""
-        from stepvad.incidents.events import ChangeKind
-
-        own = Fields.of("message", facts)
-        kind = own.text("type")
-        for known in get_args(ChangeKind):
-            if kind == known:
-                before, after = (Record.from_json(own.value(name)) for name in ("before", "after"))
-                return cls(known, before, after)
-        raise DataError(f"event: expected new, update or end, got {kind!r:.40}")
 
 
 def message(kind: ChangeKind, before: Record | None, after: Record) -> SinkMessage:

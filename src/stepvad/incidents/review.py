@@ -5,32 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stepvad.codec import Fields
-
 Mark = Literal["normal", "right"]
 """`normal`: a false alert, learn from it. `right`: a true alert, never learn from it."""
-
-VERSION = 1
-"""Version of the layout of a mark that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkMessage:
-    """A mark as it is sent to a site: the id of an event, and what it was."""
+    """A mark as it is sent to a site, as JSON: the id of an event, and what it was."""
 
     id: str
     mark: Mark | None
     """None takes a mark back."""
-
-    @classmethod
-    def from_json(cls, facts: object) -> MarkMessage:
-        """Parse `{"id": ..., "mark": "normal" | "right" | null}`; raises `DataError`."""
-        own = Fields.of("mark", facts)
-        own.version(VERSION)
-        match own.value("mark"):
-            case "normal" | "right" | None as mark:
-                return cls(own.text("id"), mark)
-        raise own.unlike("mark", "normal, right or null")
+    version: Literal[1] = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.calibration import Threshold
+from stepvad.codec import encode
 from stepvad.explain import Explanation
 from stepvad.explain.look import ExplainedPeak
 from stepvad.incidents.events import Event, Rules
@@ -267,6 +267,7 @@ def _article(incident: Incident, explained: ExplainedPeak, reported: ReportedCli
     """Details of one explained event."""
     n, event = incident.number, incident.event
     motion = explained.motion
+    frames = encode(motion.frames(reported.fps)).decode().replace("<", "\\u003c")
     says = "".join(f"<li>{words}</li>" for words in _words(explained, reported))
     times = event.peak / reported.rules.threshold
     label = f"skeleton of track {event.peak_track} around the peak of event {n}"
@@ -275,7 +276,7 @@ def _article(incident: Incident, explained: ExplainedPeak, reported: ReportedCli
         f'<header><h3 id="title-{n}">Event {n} · {_span(event)}</h3><p>{_who(event)} · score '
         f"{_number(event.peak)} at {_time(event.peak_s)}, {times:.2g}× the threshold</p></header>\n"
         f'<div class="motion" data-label="{label}">{strip(motion, reported.fps)}'
-        f'<script type="application/json">{_json(motion.as_dict(reported.fps))}</script></div>\n'
+        f'<script type="application/json">{frames}</script></div>\n'
         f'<div class="told"><ul class="words">{says}</ul>{_parts(explained.peak)}'
         f"<dl>{_list(_grounds(explained.peak, reported))}</dl></div></article>"
     )
@@ -347,11 +348,6 @@ def _scales(peak: Explanation, sigmas: list[float]) -> str:
 
 def _list(pairs: Iterator[tuple[str, str]]) -> str:
     return "".join(f"<dt>{term}</dt><dd>{words}</dd>" for term, words in pairs)
-
-
-def _json(value: object) -> str:
-    """JSON that is safe inside a script element."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _who(event: Event) -> str:

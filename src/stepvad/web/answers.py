@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from stepvad import skeletons
-from stepvad.codec import JsonObject
+from stepvad.codec import JsonObject, to_plain
 from stepvad.incidents.record import EndedBy, Record, Severity
 from stepvad.incidents.recording import recording_url
 from stepvad.incidents.review import Mark, Review
@@ -180,7 +180,7 @@ class EventAnswer(_Answer):
             "reviewed_by": "" if review is None else review.by,
             "recording": None if recorder is None else recording_url(recorder, record),
         }
-        return cls.model_validate({**record.to_json(), **said})
+        return cls.model_validate({**to_plain(record), **said})
 
 
 class EventsAnswer(_Answer):
@@ -264,8 +264,8 @@ class ExplanationAnswer(BaseModel):
     ghost_is_normal: bool
     words: list[Word]
     parts: list[PartAnswer]
-    views: list[PartAnswer] | None = Field(
-        default=None, description="Shares of pose, motion and place; only with several views."
+    views: list[PartAnswer] = Field(
+        default=[], description="Shares of pose, motion and place; empty with a single view."
     )
 
 

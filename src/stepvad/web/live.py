@@ -14,7 +14,7 @@ from dataclasses import asdict
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
-from stepvad.codec import JsonObject
+from stepvad.codec import JsonObject, to_plain
 from stepvad.intake.status import LiveStatus
 from stepvad.web import answers
 from stepvad.web.shown import Shown
@@ -113,7 +113,7 @@ class Live:
         said = self.store.reviews([record.id for record in newest])
         facts = json.dumps(
             [
-                [record.to_json() for record in newest],
+                [to_plain(record) for record in newest],
                 {id: asdict(review) for id, review in said.items()},
             ]
         )

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 
+from stepvad.codec import to_plain
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record
@@ -212,7 +213,7 @@ def _of_one_event(app: FastAPI, site: Running) -> None:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
-            return answers.ExplanationAnswer.model_validate(site.explain(id).to_json())
+            return answers.ExplanationAnswer.model_validate(to_plain(site.explain(id)))
         except StepvadError as error:
             raise missing(error) from error.__cause__
 

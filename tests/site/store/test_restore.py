@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from stepvad.codec import to_plain
 from stepvad.errors import DataError
 from stepvad.incidents.record import message
 from stepvad.site.app import alone
@@ -199,8 +200,8 @@ def test_a_copied_data_directory_comes_back_with_its_log(live: Path, tmp_path: P
 def many(path: Path, n: int, cameras: int) -> None:
     """A backup of that many events, each with a message that waits, made fast."""
     Store(path).close()
-    body = json.dumps(record().to_json())
-    told = json.dumps(message("new", None, record()).to_json())
+    body = json.dumps(to_plain(record()))
+    told = json.dumps(to_plain(message("new", None, record())))
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.executemany(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from stepvad.codec import decode, encode
 from stepvad.errors import ConfigError, DataError
 from stepvad.fleet.event_message import FleetChange
 from stepvad.fleet.events.migrations import LONG_COMMAND_S, check, migrate
@@ -132,7 +132,7 @@ class FleetEvents:
         """The event with this id."""
         async with self._connection() as connection:
             row = await connection.fetchrow("SELECT record FROM stepvad.events WHERE id = $1", id)
-        return None if row is None else Record.from_json(json.loads(row[0]))
+        return None if row is None else decode(Record, row[0], "event")
 
     async def events(
         self, wanted: Wanted, *, limit: int | None = 100, before_id: str | None = None
@@ -158,7 +158,7 @@ class FleetEvents:
                 *values,
                 timeout=LONG_COMMAND_S if limit is None else None,
             )
-        return [Record.from_json(json.loads(body)) for (body,) in rows]
+        return [decode(Record, body, "event") for (body,) in rows]
 
     async def mark(self, id: str, mark: Mark | None, by: str = "") -> None:
         """Judge an event, or take the judgement back; it counts as seen either way."""
@@ -366,7 +366,7 @@ def _row(change: FleetChange) -> tuple[Any, ...]:
     record = change.record
     return (
         *(record.id, change.site, change.camera, record.label, record.severity),
-        *(record.start_time, record.end_time, record.top_score, json.dumps(record.to_json())),
+        *(record.start_time, record.end_time, record.top_score, encode(record).decode()),
         *(change.rank, change.turn, change.sequence, change.tenant),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stepvad.codec import Fields, JsonObject, check_version
+from stepvad.codec import Fields, JsonObject, check_version, from_plain, to_plain
 from stepvad.errors import DataError
 from stepvad.fleet.broker.bus import Position
 from stepvad.fleet.wire import UnreadableError
@@ -52,8 +52,8 @@ class CameraState:
             "lost": self.is_lost,
         }
         if self.events is not None:
-            facts["watcher"] = self.events.to_json()
-            facts["told"] = None if self.reported is None else self.reported.to_json()
+            facts["watcher"] = to_plain(self.events)
+            facts["told"] = None if self.reported is None else to_plain(self.reported)
         return facts
 
     @classmethod
@@ -75,8 +75,10 @@ class CameraState:
             sequence=own.whole("sequence"),
             is_over=own.flag("over"),
             is_lost=own.flag("lost"),
-            events=None if events is None else CameraEventsState.from_json(events),
-            reported=None if reported is None else Record.from_json(reported),
+            events=None
+            if events is None
+            else from_plain(CameraEventsState, events, "events of a camera"),
+            reported=None if reported is None else from_plain(Record, reported, "event"),
         )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepvad.codec import encode
 from stepvad.errors import os_reason
 from stepvad.incidents.sink import DeliveryError
 
@@ -35,7 +35,7 @@ class JsonLines:
 
     def send(self, kind: ChangeKind, message: SinkMessage) -> None:
         """Append one line."""
-        line = json.dumps(message.to_json(), ensure_ascii=False).encode() + b"\n"
+        line = encode(message) + b"\n"
         try:
             self._append(line)
         except OSError as error:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from stepvad.codec import decode, encode
 from stepvad.errors import DataError, MissingExtraError
 from stepvad.files.secrets import secret
 from stepvad.incidents.review import MarkMessage
@@ -105,7 +106,7 @@ class Mqtt:
         with self._lock:
             self._note(kind, camera, message.after.id)
             sent = [
-                self._publish("events", json.dumps(message.to_json())),
+                self._publish("events", encode(message).decode()),
                 self._publish("reviews", json.dumps(review(message))),
                 self._publish(f"{camera}/anomaly", self._anomaly(camera), retain=True),
             ]
@@ -192,8 +193,8 @@ class Mqtt:
     def _on_message(self, client: Client, userdata: object, message: MQTTMessage) -> None:
         """Hand on a mark; what is none is logged and ignored."""
         try:
-            mark = MarkMessage.from_json(json.loads(message.payload[:MOST_BYTES]))
-        except (ValueError, RecursionError, DataError) as error:
+            mark = decode(MarkMessage, message.payload[:MOST_BYTES], "mark")
+        except DataError as error:
             held = self._lines.admit("mark")
             if held is not None:
                 logger.warning("a message on %s is ignored: %s", message.topic, str(error)[:200])
@@ -220,7 +221,7 @@ class Mqtt:
 def review(message: SinkMessage) -> JsonObject:
     """The same change in the format of Frigate's reviews."""
     return {
-        "type": message.kind,
+        "type": message.type,
         "before": _reviewed(message.before),
         "after": _reviewed(message.after),
     }

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from stepvad.codec import to_plain
 from stepvad.errors import MissingExtraError
 from stepvad.files.redaction import HIDDEN, redact
 from stepvad.files.secrets import secret
@@ -210,7 +211,7 @@ def signature(key: str, timestamp: str, body: bytes) -> str:
 
 def cloud_event(kind: ChangeKind, message: SinkMessage, site: str) -> JsonObject:
     """A message in its envelope; the id is the same each time the message is sent."""
-    after, data = message.after, message.to_json()
+    after, data = message.after, to_plain(message)
     digest = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
     envelope: JsonObject = {
         "specversion": "1.0",

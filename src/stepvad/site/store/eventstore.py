@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from stepvad.codec import decode, encode
 from stepvad.errors import DataError
 from stepvad.incidents.record import EndedBy, Record, camera_key, message
 from stepvad.incidents.review import Mark, Review
@@ -116,7 +117,7 @@ class Store:
             (
                 *(record.id, record.camera, record.label, record.start_time, record.end_time),
                 *(self._clock(), self._store_time(connection, self._clock())),
-                json.dumps(record.to_json()),
+                encode(record).decode(),
             ),
         )
         self.outbox.put(connection, self.sinks, record.id, kind, message(kind, before, record))
@@ -138,7 +139,7 @@ class Store:
                 (camera,),
             ).fetchall()
             for body, changed in rows:
-                before = Record.from_json(json.loads(body))
+                before = decode(Record, body, "event")
                 end = min(now, changed) if ended_by == "interrupted" else now
                 after = before.ended(ended_by, end)
                 self._write(connection, "end", before, after)
@@ -185,7 +186,7 @@ class Store:
                 "ORDER BY start_time DESC, id DESC LIMIT ?",
                 (*values, -1 if limit is None else limit),
             ).fetchall()
-        return [Record.from_json(json.loads(body)) for (body,) in rows]
+        return [decode(Record, body, "event") for (body,) in rows]
 
     def put_poses(self, id: str, body: bytes) -> bool:
         """Store the poses around an event; False if the event no longer exists."""
@@ -197,12 +198,14 @@ class Store:
 
     def put_explanation(self, id: str, explanation: EventExplanation) -> bool:
         """Store the explanation of an event; False if the event no longer exists."""
-        return self._attach("explanations", id, json.dumps(explanation.to_json()))
+        return self._attach("explanations", id, encode(explanation).decode())
 
     def explained(self, id: str) -> EventExplanation | None:
         """The explanation of an event."""
+        from stepvad.explain.eventexplanation import EventExplanation
+
         body = self._attached("explanations", id)
-        return None if body is None else _explanation(json.loads(body))
+        return None if body is None else decode(EventExplanation, body, "explanation")
 
     def _attach(self, table: _Attached, id: str, body: bytes | str) -> bool:
         with self._database.write() as connection:
@@ -367,15 +370,9 @@ class Store:
         return self.outbox.dead_letters(sink)
 
 
-def _explanation(facts: object) -> EventExplanation:
-    from stepvad.explain.eventexplanation import EventExplanation
-
-    return EventExplanation.from_json(facts)
-
-
 def _find(connection: sqlite3.Connection, id: str) -> Record | None:
     row = connection.execute("SELECT body FROM events WHERE id = ?", (id,)).fetchone()
-    return None if row is None else Record.from_json(json.loads(row[0]))
+    return None if row is None else decode(Record, row[0], "event")
 
 
 def _check_found(done: sqlite3.Cursor, id: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepvad.errors import DataError
+from stepvad.codec import decode, encode
 from stepvad.incidents.record import SinkMessage
 from stepvad.site.store.database import Database
 
@@ -38,7 +38,7 @@ class OutboxMessage:
     @property
     def message(self) -> SinkMessage:
         """The message to send; raises `DataError` if it is damaged or of a newer version."""
-        return _message(self.body)
+        return decode(SinkMessage, self.body, "message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class DeadLetter:
     @property
     def message(self) -> SinkMessage:
         """The message that was sent; raises `DataError` if it is damaged or of a newer version."""
-        return _message(self.body)
+        return decode(SinkMessage, self.body, "message")
 
 
 class Outbox:
@@ -78,7 +78,7 @@ class Outbox:
         message: SinkMessage,
     ) -> None:
         """Add one message per sink, in the transaction of the change it reports."""
-        body, now = json.dumps(message.to_json()), self._clock()
+        body, now = encode(message).decode(), self._clock()
         connection.executemany(
             "INSERT INTO outbox (sink, event_id, kind, body, created) VALUES (?, ?, ?, ?, ?)",
             [(sink, event_id, kind, body, now) for sink in sinks],
@@ -184,11 +184,3 @@ class Outbox:
                 (sink, sink),
             ).fetchall()
         return [DeadLetter(**row) for row in rows]
-
-
-def _message(body: str) -> SinkMessage:
-    try:
-        facts = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"message: expected JSON, got: {str(error)[:200]}") from None
-    return SinkMessage.from_json(facts)

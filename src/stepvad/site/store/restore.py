@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import sqlite3
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
+from stepvad.codec import decode
 from stepvad.errors import DataError
 from stepvad.files import sqlitefile
 from stepvad.files.atomic import remove_leftovers
@@ -128,8 +128,8 @@ def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
     """Read every row once: an unreadable one would break every listing of events."""
     for id, body, *_ in connection.execute("SELECT id, body, camera, label, marked FROM events"):
         try:
-            Record.from_json(json.loads(body))
-        except (ValueError, TypeError, RecursionError, DataError) as error:
+            decode(Record, body, "event")
+        except DataError as error:
             raise DataError(
                 f"{path}: expected a complete backup, got event {id} that is unreadable: {error}",
                 hint=_HINT,

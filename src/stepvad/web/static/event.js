@@ -288,7 +288,7 @@ const grounds = (told, event) => {
     : "1.00: it leaves the score unchanged";
   const score = [["Score", `${number(event.top_score)}; the limit is ${number(event.threshold)}`]];
   if (event.doubt) score.push(["Poses at the peak", event.doubt]);
-  if (told.views) {
+  if (told.views?.length) {
     const shares = told.views.map((one) => `${one.name} ${Math.round(100 * one.share)} %`).join(", ");
     const range = told.ghost_is_normal ? "in the normal range in every view" : "still outside the normal range in a view";
     return [...score, ["Share of the peak score", shares], ["Confidence of poses", taken], ["Nearest normal motion", range]];
