@@ -12,11 +12,6 @@ import numpy as np
 
 from measuring.footage import rolled
 from stepvad.detector import Detector
-from stepvad.evaluation.mocap import motions, takes
-from stepvad.evaluation.mocap.catalogue import MotionKind
-from stepvad.evaluation.mocap.dataset import camera_of
-from stepvad.evaluation.mocap.scenes import make_scene
-from stepvad.evaluation.mocap.takes import TakeSplit
 from stepvad.formats import write_clip
 from stepvad.incidents.events import Event, find_events
 from stepvad.incidents.record import Record, event_id
@@ -32,6 +27,11 @@ from stepvad.site.limits import LimitQueue
 from stepvad.site.mark_follower import MarkFollower
 from stepvad.site.recorder import RECORDINGS
 from stepvad.site.store.eventstore import FILE_NAME, Store
+from studies.mocap import motions, takes
+from studies.mocap.catalogue import MotionKind
+from studies.mocap.dataset import camera_of
+from studies.mocap.scenes import make_scene
+from studies.mocap.takes import TakeSplit
 
 Operator = Literal["never judges", "judges every evening"]
 

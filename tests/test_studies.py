@@ -18,6 +18,11 @@ from tests.pages import ROOT
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
 
 SMALLEST = {
+    "make-mocap": (
+        "m --size small --archive {data_dir}/CMU-mocap/mocap_30fps_15j.npz --contact-sheet s.png",
+        pytest.mark.data,
+        SLOW,
+    ),
     "speed": ("--model {model} --people 2 --threads 1 --repeats 3 -o speed.csv --plot a.png", LONG),
 }
 """Arguments of each study, words in braces are fixtures; and what marks it, if it takes long."""

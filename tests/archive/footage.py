@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from stepvad import executors
 from stepvad.config import Config
 from stepvad.evaluation import boxtracks
-from stepvad.evaluation.mocap.bodies import coco17
 from stepvad.formats import read_clips, write_clip
 from stepvad.model.folded import fold, weight_shapes
 from stepvad.model.modelfile import Model, Origin, write
@@ -24,6 +23,7 @@ from stepvad.model.pcspace import Moments, PCSpace
 from stepvad.poses import Clip, Track
 from stepvad.skeletons import BOX, COCO17, modelled
 from stepvad.windows import Repairs, cut
+from studies.mocap.bodies import coco17
 
 Kind = Literal["boxes", "mocap"]
 KINDS: tuple[Kind, ...] = ("boxes", "mocap")

@@ -14,12 +14,12 @@ from stepvad.evaluation import protocol
 from stepvad.evaluation.baselines import Fitted, Method
 from stepvad.evaluation.datasets import Dataset
 from stepvad.evaluation.experiment import Experiment, Jittered
-from stepvad.evaluation.mocap.dataset import Size, make
 from stepvad.evaluation.scorers import Scorer
 from stepvad.model.footage import score_clip
 from stepvad.model.scoring import Scores, WindowScores
 from stepvad.poses import Clip
 from stepvad.windows import Windows
+from studies.mocap.dataset import Size, make
 
 pytestmark = [pytest.mark.slow, pytest.mark.data]
 

@@ -18,7 +18,7 @@ from tests.fuzz.mutation import by_bytes
 from tests.fuzz.seeds import SITE
 
 MANY = 20_000
-HOLDERS = {"clip": "box tracks", "kpts_lo": "packed trajectories", "xyz": "motions"}
+HOLDERS = {"clip": "box tracks", "kpts_lo": "packed trajectories"}
 """Readers of archives, by one of their arrays."""
 
 

@@ -25,7 +25,6 @@ IMPORTED = (
     "stepvad.archive.shards",
     "stepvad.evaluation.baselines",
     "stepvad.evaluation.boxtracks",
-    "stepvad.evaluation.mocap.motions",
     "stepvad.calibration",
     "stepvad.cli.inspect",
     "stepvad.cli.score",

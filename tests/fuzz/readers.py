@@ -136,14 +136,6 @@ def _packed_trajectories(path: Path, shared: Path) -> None:
     humanrelated.labels(path, "hr-avenue", split="hr")
 
 
-def _motions(path: Path, shared: Path) -> None:
-    from stepvad.evaluation.mocap.motions import open_archive
-
-    archive = open_archive(path)
-    for name in archive.first:
-        archive.motion(name)
-
-
 def _archive_poses(path: Path, shared: Path) -> None:
     from stepvad.archive import shards
     from stepvad.archive.layout import SUFFIX, ArchiveShard
@@ -315,7 +307,6 @@ READERS: dict[str, Reader] = {
     "box tracks": Reader(_boxes, {".npz": by_npz}),
     "trajectories": Reader(_trajectories, {".csv": by_text}),
     "packed trajectories": Reader(_packed_trajectories, {".npz": by_npz}),
-    "motions": Reader(_motions, {".npz": by_npz}),
     "extracted parts": Reader(_parts, {".npz": by_npz}),
     "event lines": Reader(_event_lines, {".jsonl": by_json_lines}),
     "site settings": Reader(_site, {".toml": by_toml}),

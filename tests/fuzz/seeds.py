@@ -147,17 +147,6 @@ def _labels(directory: Path) -> None:
     np.savez(archive, **boxes)
     _put(directory, "box tracks", "tracks.npz", archive.getvalue())
     _trajectories(directory)
-    from stepvad.evaluation.mocap.motions import JOINTS
-
-    motions = io.BytesIO()
-    np.savez(
-        motions,
-        xyz=np.zeros((5, 15, 3), np.float16),
-        lengths=np.array([5]),
-        names=np.array(["01_01"]),
-        joints=np.array(JOINTS),
-    )
-    _put(directory, "motions", "mocap.npz", motions.getvalue())
 
 
 def _trajectories(directory: Path) -> None:

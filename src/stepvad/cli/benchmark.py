@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -67,51 +67,6 @@ def walkers(
         write_dataset(
             directory, seed=seed, train_clips=train_clips, test_clips=test_clips, report=report
         )
-    typer.echo(directory)
-
-
-@benchmark.command()
-def mocap(
-    directory: Annotated[Path, typer.Argument(help="Directory to write the data set to.")],
-    *,
-    split: Annotated[int, typer.Option(min=1, max=2, help="Which people to test on.")] = 1,
-    seed: DataSeed = 0,
-    size: Annotated[Literal["full", "small"], typer.Option(help="Number of clips.")] = "full",
-    train_clips: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of clips of normal motion; defaults to that of --size."),
-    ] = None,
-    archive: Annotated[
-        Path | None, typer.Option(help="CMU's motions, if not under STEPVAD_DATA.")
-    ] = None,
-    contact_sheet: ContactSheet = None,
-) -> None:
-    """Write CMU motion capture as seen by virtual cameras, with ground truth.
-
-    No person is in both the training and the test clips; the two splits swap them:
-
-        stepvad benchmark mocap mocap1 --split 1
-
-    The layout is that of ShanghaiTech, with the class of each event in gt/classes.csv; clips for
-    tuning are in DIRECTORY/validation.
-    """
-    from stepvad.evaluation.mocap.dataset import SIZES, make
-    from stepvad.evaluation.mocap.sheet import draw_sheet
-    from stepvad.evaluation.writing import write_dataset
-
-    if contact_sheet is not None:
-        check_output(contact_sheet)
-    with progress_bars() as report:
-        made = make(
-            split=1 if split == 1 else 2,
-            seed=seed,
-            size=SIZES[size] if train_clips is None else replace(SIZES[size], train=train_clips),
-            archive=archive,
-            report=report,
-        )
-        write_dataset(made, directory)
-    if contact_sheet is not None:
-        draw_sheet(made, contact_sheet)
     typer.echo(directory)
 
 

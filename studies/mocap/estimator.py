@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import signal, special
 
-from stepvad.evaluation.mocap.motions import Float64s
-from stepvad.evaluation.mocap.truth import Mask
+from studies.mocap.motions import Float64s
+from studies.mocap.truth import Mask
 
 CONFIDENCE_QUANTILES = (
     0.0, 0.095, 0.211, 0.318, 0.405, 0.482, 0.548, 0.602, 0.646, 0.681, 0.709,

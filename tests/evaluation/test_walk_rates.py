@@ -9,11 +9,11 @@ import pytest
 
 from stepvad.config import Config
 from stepvad.detector import Detector
-from stepvad.evaluation.mocap import bodies
-from stepvad.evaluation.mocap.cameras import PinholeCamera
-from stepvad.evaluation.mocap.motions import FPS, HIPS, Float64s, open_archive, resample
-from stepvad.evaluation.mocap.takes import split_takes
 from stepvad.poses import Clip, Track
+from studies.mocap import bodies
+from studies.mocap.cameras import PinholeCamera
+from studies.mocap.motions import FPS, HIPS, Float64s, open_archive, resample
+from studies.mocap.takes import split_takes
 
 FITTED_AT = 10.0
 RATES = (15.0, 25.0, 30.0)

@@ -12,13 +12,13 @@ import numpy as np
 
 from stepvad.errors import ConfigError
 from stepvad.evaluation.datasets import Dataset, of_clips
-from stepvad.evaluation.mocap import motions, takes
-from stepvad.evaluation.mocap.cameras import PinholeCamera, camera_of_scene
-from stepvad.evaluation.mocap.catalogue import Half, MotionKind
-from stepvad.evaluation.mocap.scenes import MocapScene, make_scene
-from stepvad.evaluation.mocap.takes import TakeSplit
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
+from studies.mocap import motions, takes
+from studies.mocap.cameras import PinholeCamera, camera_of_scene
+from studies.mocap.catalogue import Half, MotionKind
+from studies.mocap.scenes import MocapScene, make_scene
+from studies.mocap.takes import TakeSplit
 
 MocapSplit = Literal[1, 2]
 Part = Literal["train", "validation", "test"]

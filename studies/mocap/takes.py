@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepvad.errors import DataError
-from stepvad.evaluation.mocap import catalogue, truth
-from stepvad.evaluation.mocap.catalogue import KINDS, Half, MotionKind
-from stepvad.evaluation.mocap.motions import FPS, Archive, CapturedMotion, Float64s, unbroken
-from stepvad.evaluation.mocap.truth import Mask
 from stepvad.model.scoring import true_runs
+from studies.mocap import catalogue, truth
+from studies.mocap.catalogue import KINDS, Half, MotionKind
+from studies.mocap.motions import FPS, Archive, CapturedMotion, Float64s, unbroken
+from studies.mocap.truth import Mask
 
 MIN_NORMAL_S = 2.0
 """Shorter segments of normal motion are not used."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stepvad.evaluation.mocap.motions import (
+from stepvad.skeletons import COCO17
+from studies.mocap.motions import (
     ANKLES,
     ELBOWS,
     HEAD,
@@ -16,8 +17,7 @@ from stepvad.evaluation.mocap.motions import (
     WRISTS,
     Float64s,
 )
-from stepvad.evaluation.mocap.truth import Mask
-from stepvad.skeletons import COCO17
+from studies.mocap.truth import Mask
 
 EYES_M = (0.10, 0.08, 0.033)
 """Offset of an eye from the base of the head: forward, up, sideways."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepvad.evaluation.mocap.cameras import PinholeCamera, inside
-from stepvad.evaluation.mocap.catalogue import MotionKind
-from stepvad.evaluation.mocap.joining import embedded, prolonged, sustained
-from stepvad.evaluation.mocap.motions import FPS, HIPS, Float64s, resample
-from stepvad.evaluation.mocap.takes import Take, TakeSplit
-from stepvad.evaluation.mocap.truth import Mask
+from studies.mocap.cameras import PinholeCamera, inside
+from studies.mocap.catalogue import MotionKind
+from studies.mocap.joining import embedded, prolonged, sustained
+from studies.mocap.motions import FPS, HIPS, Float64s, resample
+from studies.mocap.takes import Take, TakeSplit
+from studies.mocap.truth import Mask
 
 PLACES = (1, 4)
 """Minimum and maximum number of people on stage at a time."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.evaluation.mocap.motions import Float64s
-from stepvad.evaluation.mocap.truth import Mask
 from stepvad.model.scoring import true_runs
 from stepvad.poses import Track
+from studies.mocap.motions import Float64s
+from studies.mocap.truth import Mask
 
 FORGET_S, FORGET = 0.4, 0.5
 """After a gap longer than this, a person gets a new id with this probability."""

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from stepvad.evaluation.mocap.catalogue import MotionKind
-from stepvad.evaluation.mocap.motions import (
+from stepvad.model.scoring import true_runs
+from studies.mocap.catalogue import MotionKind
+from studies.mocap.motions import (
     ANKLE_M,
     ANKLES,
     ELBOWS,
@@ -30,7 +31,6 @@ from stepvad.evaluation.mocap.motions import (
     WRISTS,
     Float64s,
 )
-from stepvad.model.scoring import true_runs
 
 Mask = NDArray[np.bool_]
 Sign = Literal[

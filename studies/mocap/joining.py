@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from stepvad.evaluation.mocap import truth
-from stepvad.evaluation.mocap.catalogue import person_of
-from stepvad.evaluation.mocap.motions import ANKLES, FPS, HIP_JOINTS, HIPS, KNEES, Float64s
-from stepvad.evaluation.mocap.takes import Take, TakeSplit
+from studies.mocap import truth
+from studies.mocap.catalogue import person_of
+from studies.mocap.motions import ANKLES, FPS, HIP_JOINTS, HIPS, KNEES, Float64s
+from studies.mocap.takes import Take, TakeSplit
 
 BLEND = 12
 """Frames over which one motion blends into the next: 0.4 s."""

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepvad.evaluation.mocap import bodies, estimator
-from stepvad.evaluation.mocap.cameras import PERSON_M, SIZE, PinholeCamera, inside
-from stepvad.evaluation.mocap.catalogue import MotionKind
-from stepvad.evaluation.mocap.identities import Detections, identify
-from stepvad.evaluation.mocap.motions import Float64s
-from stepvad.evaluation.mocap.staging import Actor, stage
-from stepvad.evaluation.mocap.takes import TakeSplit
-from stepvad.evaluation.mocap.truth import Mask
 from stepvad.formats.labels import FrameLabels
 from stepvad.poses import Clip
 from stepvad.skeletons import COCO17
+from studies.mocap import bodies, estimator
+from studies.mocap.cameras import PERSON_M, SIZE, PinholeCamera, inside
+from studies.mocap.catalogue import MotionKind
+from studies.mocap.identities import Detections, identify
+from studies.mocap.motions import Float64s
+from studies.mocap.staging import Actor, stage
+from studies.mocap.takes import TakeSplit
+from studies.mocap.truth import Mask
 
 IN_PICTURE = 0.6
 """Share of joints that must be inside the image for a person to be in it."""

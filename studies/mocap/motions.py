@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepvad.errors import DataError
-from stepvad.evaluation.mocap import catalogue
 from stepvad.files import npyfile
 from stepvad.formats import files
+from studies.mocap import catalogue
 
 Float64s = NDArray[np.float64]
 

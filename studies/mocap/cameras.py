@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stepvad.evaluation.mocap.motions import Float64s
-from stepvad.evaluation.mocap.truth import Mask
+from studies.mocap.motions import Float64s
+from studies.mocap.truth import Mask
 
 SIZE = (1920, 1080)
 """Width and height of the image in pixels."""
