@@ -11,7 +11,6 @@ from types import ModuleType
 import pytest
 
 from stepvad.errors import ConfigError, DataError
-from stepvad.evaluation.endtoend import footageset
 from stepvad.formats import (
     alphapose,
     clip_files,
@@ -21,6 +20,7 @@ from stepvad.formats import (
     write_clip,
     write_clips,
 )
+from studies.chain import footageset
 from tests.formats.examples import clip, pose, result, same, write_json
 from tests.pages import ROOT, blocks, run
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stepvad.cli.compare import compare
-from stepvad.cli.footage import footage
 from stepvad.cli.options import ContactSheet, DataSeed
 from stepvad.cli.pictures import PICTURES
 from stepvad.cli.promises import promises
@@ -75,7 +74,6 @@ benchmark.command()(study)
 for picture in PICTURES:
     benchmark.command()(picture)
 benchmark.command()(promises)
-benchmark.command()(footage)
 benchmark.command()(reproduce)
 
 

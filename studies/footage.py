@@ -1,4 +1,4 @@
-"""stepvad benchmark footage: from video to calibrated alerts, against labels in seconds."""
+"""Measure the whole chain: video in, calibrated alerts out, against labels in seconds."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from stepvad.files.atomic import replacing
 
 if TYPE_CHECKING:
     from stepvad.config import View
-    from stepvad.evaluation.endtoend.alerts import ClipResult
-    from stepvad.evaluation.endtoend.footageset import FootageSet
-    from stepvad.evaluation.endtoend.measure import ChainSettings, FoldResult, Summary
     from stepvad.intake.recordings import ExtractionSettings
+    from studies.chain.alerts import ClipResult
+    from studies.chain.footageset import FootageSet
+    from studies.chain.measure import ChainSettings, FoldResult, Summary
 
 COLUMNS = (
     *("fold", "threshold", "events found", "delay, median", "delay, largest"),
@@ -55,7 +55,7 @@ class KnownData:
 
     def open(self, path: Path, seed: int) -> FootageSet:
         """The described set, or the one made from known data."""
-        from stepvad.evaluation.endtoend import footageset, known
+        from studies.chain import footageset, known
 
         if self.data is None:
             self._refuse_idle()
@@ -93,7 +93,7 @@ class ChainOptions:
 
     def settings(self) -> ChainSettings:
         """The settings as the library takes them."""
-        from stepvad.evaluation.endtoend.measure import ChainSettings
+        from studies.chain.measure import ChainSettings
 
         config = replace(Config.footage(), seed=self.seed)
         if self.max_steps is not None:
@@ -110,7 +110,17 @@ class ChainOptions:
 DESCRIBED, USUAL_CHAIN = KnownData(), ChainOptions()
 
 
-@grouped
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command."""
+    command = typer.Typer(add_completion=False)
+    command.command()(grouped(footage))
+    try:
+        command(arguments)
+    except SystemExit as end:
+        if end.code:
+            raise
+
+
 def footage(
     footage: Annotated[
         Path, typer.Argument(metavar="FOOTAGE", help="Description of a footage set, as .json.")
@@ -132,15 +142,15 @@ def footage(
 
     Your own set; clips are videos or pose files, labelled in seconds or as a whole:
 
-        stepvad benchmark footage hall.json --poses poses -o results
+        python -m studies footage hall.json --poses poses -o results
 
     Known data:
 
-        stepvad benchmark footage GMDCSA24 --data GMDCSA24 --airtlab AIRTLab --poses poses
+        python -m studies footage GMDCSA24 --data GMDCSA24 --airtlab AIRTLab --poses poses
 
-        stepvad benchmark footage AIRTLab --data AIRTLab --every 2 --poses poses
+        python -m studies footage AIRTLab --data AIRTLab --every 2 --poses poses
 
-        stepvad benchmark footage vtest.avi --data vtest --poses poses
+        python -m studies footage vtest.avi --data vtest --poses poses
 
     Poses are extracted once; repeat the command to resume a run that was stopped. The detector is
     fitted as by `stepvad fit`, and the threshold is calibrated on normal clips that it was not
@@ -148,8 +158,8 @@ def footage(
     highest score. Writes NAME.md, .csv and .json, the clips one by one as NAME-clips.csv, and the
     set as NAME-set.json.
     """
-    from stepvad.evaluation.endtoend import footageset, posecache
-    from stepvad.evaluation.endtoend.measure import measure
+    from studies.chain import footageset, posecache
+    from studies.chain.measure import measure
 
     chosen, settings = known.open(footage, chain.seed), chain.settings()
     clips = chosen.used()
@@ -191,7 +201,7 @@ def _extraction(
 def _show(
     chosen: FootageSet, settings: ChainSettings, results: Sequence[FoldResult], output: Path
 ) -> None:
-    from stepvad.evaluation.endtoend.measure import Summary
+    from studies.chain.measure import Summary
 
     clips = [clip for result in results for clip in result.clips]
     whole = Summary.of(clips)

@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from stepvad.evaluation.endtoend.footageset import FootageClip, Times
 from stepvad.incidents.events import Rules, changes_of, without_muted
 from stepvad.model.scoring import Scores
 from stepvad.poses import Clip
+from studies.chain.footageset import FootageClip, Times
 
 WITHIN_S = 3.0
 """Seconds after its labelled begin in which an event must raise an alert to be found."""

@@ -14,13 +14,13 @@ from stepvad.calibration.promise import threshold_for
 from stepvad.config import Compute, Config, View
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.evaluation.endtoend.alerts import WITHIN_S, ClipResult, judge
-from stepvad.evaluation.endtoend.footageset import Fold, FootageSet, Use
 from stepvad.evaluation.frames import FrameScores
 from stepvad.evaluation.intervals import Interval, over_clips
 from stepvad.incidents.events import Rules, without_muted
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
+from studies.chain.alerts import WITHIN_S, ClipResult, judge
+from studies.chain.footageset import Fold, FootageSet, Use
 
 FALSE_CLIPS = 0.1
 """Share of the normal clips that may be above the threshold of `Summary.found_at`."""

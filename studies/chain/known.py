@@ -9,10 +9,10 @@ import numpy as np
 
 from stepvad.codec import Fields
 from stepvad.errors import DataError
-from stepvad.evaluation.endtoend.footageset import Fold, FootageClip, FootageSet
 from stepvad.formats import jsonfile
 from stepvad.video.extract import FrameRange
 from stepvad.video.source import VideoFile
+from studies.chain.footageset import Fold, FootageClip, FootageSet
 
 KnownFootage = Literal["GMDCSA24", "AIRTLab", "vtest"]
 ROOMS = {"S2": "S2+S3", "S3": "S2+S3"}

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from stepvad.errors import DataError
-from stepvad.evaluation.endtoend.footageset import FootageClip
-from stepvad.evaluation.endtoend.pieces import Piece, PieceSource
 from stepvad.formats import read_clip
 from stepvad.intake.recordings import ExtractionSettings, FileSource, extract_all
 from stepvad.poses import Clip
 from stepvad.progress import Progress, Report, silent
+from studies.chain.footageset import FootageClip
+from studies.chain.pieces import Piece, PieceSource
 
 
 def extract_poses(
