@@ -22,15 +22,30 @@ from tests.pages import ROOT
 
 SLOW, LONG = pytest.mark.slow, pytest.mark.long
 
+TINY = "--width 16 --max-steps 4"
+MOTIONS = "{data_dir}/CMU-mocap/mocap_30fps_15j.npz"
 SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
+    "ablations": (f"grid {{walker_dataset}} --seeds 1 --T 8,12 --K 6 {TINY} -o out", [SLOW]),
     "footage": ("{hall} --max-steps 8", [SLOW]),
     "make-mocap": (
-        "m --size small --archive {data_dir}/CMU-mocap/mocap_30fps_15j.npz --contact-sheet s.png",
+        f"m --size small --archive {MOTIONS} --contact-sheet s.png",
         [pytest.mark.data, SLOW],
     ),
+    "pictures": ("traversal {walker_dataset} -o t.png", [SLOW]),
+    "promises": (
+        f"{{walker_dataset}} --normal {{walker_dataset}}/pose/train --fps 25 --splits 3 --share 0.7"
+        f" --K 6 {TINY}",
+        [SLOW],
+    ),
+    "runtimes": ("{model} {walker_dataset} --runtimes onnxruntime", [SLOW]),
     "speed": (
         "--model {model} --people 2 --threads 1 --repeats 3 -o a.csv --plot a.png",
         [LONG],
+    ),
+    "statistics": ("{walker_dataset}", [SLOW]),
+    "views": (
+        f"{{walker_dataset}} --fps 25 --seeds 1 --K 6 {TINY} --densities step,knn -o out",
+        [SLOW],
     ),
 }
 """Arguments of each study, words in braces are fixtures; and what marks it, if it takes long."""

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from stepvad import read_clip, read_clips
-from stepvad.evaluation.datasets import open_dataset
-from stepvad.evaluation.statistics import describe
 from tests.cli.conftest import Command
 
 
@@ -98,18 +96,3 @@ def test_walkers_are_drawn_where_asked(stepvad: Command, tmp_path: Path) -> None
     lost = stepvad("benchmark", "walkers", tmp_path / "v", *words[:-1], tmp_path / "no" / "x.png")
     assert lost.code == 1
     assert not (tmp_path / "v").exists()
-
-
-def test_statistics_of_a_data_set_are_those_of_the_library(stepvad: Command, people: Path) -> None:
-    dataset = open_dataset(people)
-    found = describe(dataset.test_clips())
-    run = stepvad("benchmark", "statistics", people)
-    lines = {" ".join(line.split()[:-2]): line.split()[-2:] for line in run.out.splitlines()}
-    assert lines["clips"] == ["4", "4"]
-    assert lines["frames"][1] == f"{found.frames:,}"
-    assert lines["people in a frame: 1 (%)"][1] == f"{100 * found.people[1]:.1f}"
-    assert lines["frames with a score (%)"][1] == f"{100 * found.covered:.1f}"
-    assert f"backwards       1  {found.classes['backwards'].frames:>6}" in run.out
-    as_json = json.loads(stepvad("benchmark", "statistics", people, "--json").out)
-    assert as_json["test"]["poses"] == found.poses
-    assert as_json["train"]["classes"] == {}

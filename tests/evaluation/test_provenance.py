@@ -15,13 +15,15 @@ from stepvad.evaluation import provenance
 from stepvad.evaluation.datasets import Dataset, of_clips, open_dataset
 from stepvad.evaluation.experiment import Experiment
 from stepvad.evaluation.sweep import SweepPlace, SweepTask, digest_of, run_fit, sweep
-from stepvad.evaluation.viewruns import Labelled, ViewFit, ViewPlace
 from stepvad.evaluation.walkers import write_dataset
+from stepvad.formats.labels import FrameLabels
 from stepvad.model import gradient
+from stepvad.poses import Clip
 from stepvad.progress import Progress
 
 TINY = Config(K=12, width=16, max_steps=6, ema_warmup=True)
 WIDE = replace(TINY, width=gradient.BFLOAT16_FROM)
+Labelled = tuple[Clip, FrameLabels]
 PACKAGE = Path(stepvad.__file__).parent
 
 
@@ -45,14 +47,10 @@ def test_results_of_another_engine_are_not_reused(people: Path, tmp_path: Path) 
     assert len([*tmp_path.glob("*.parquet")]) == 3 + 1  # kNN has no engine
 
 
-@pytest.mark.parametrize("method", ["step", "views"])
 def test_auto_is_named_by_what_it_means_on_this_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def name(compute: Compute) -> str:
-        if method == "views":
-            view_place = ViewPlace(data=tmp_path, results=tmp_path, compute=compute)
-            return ViewFit(what="views", config=WIDE, views=("pose",)).file(view_place, "").name
         place = SweepPlace(data=tmp_path, results=tmp_path, compute=compute)
         return place.file(Experiment(config=WIDE), "data").name
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from stepvad.detector import Detector
-from stepvad.evaluation.limbs import move_limb
 from stepvad.explain import ghosts
 from stepvad.explain.attribution import attribute
 from stepvad.explain.parts import rank
 from stepvad.model.pcspace import PCSpace
 from stepvad.skeletons import COCO17, STEP18, Skeleton
 from stepvad.windows import WindowIndex, standardise
+from studies.limbs import move_limb
 
 
 def space_of(detector: Detector) -> PCSpace:

@@ -1,21 +1,60 @@
-"""Check that all runtimes agree on a whole data set, not only on a few windows."""
+"""Score a data set on every runtime of this machine and compare with numpy in float32.
+
+    python -m studies runtimes model.safetensors people
+
+AUROC is over all frames, online and not smoothed; `moved` is its change in points. `top 1 %` is the
+share of the highest-scoring windows that are the same.
+"""
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
+from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Engine
 from stepvad.detector import Detector
 from stepvad.evaluation import protocol
-from stepvad.evaluation.datasets import Dataset
+from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.model.runtime import available
 from stepvad.progress import Report, silent
+
+COLUMNS = ("runtime", "AUROC", "moved", "rank corr.", "top 1 %", "deviation", "seconds")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", type=Path)
+    parser.add_argument("data", type=Path, help="data set: poses under pose, labels under gt")
+    parser.add_argument("--runtimes", nargs="+", choices=available(), help="by default all")
+    given = parser.parse_args(arguments)
+    detector = Detector.load(given.model)
+    with progress_bars() as report:
+        lines = [*agreement(detector, open_dataset(given.data), given.runtimes, report=report)]
+    rows = [
+        [
+            line.engine,
+            f"{100 * line.auroc:.3f}",
+            f"{line.moved:+.3f}",
+            f"{line.rank_correlation:.6f}",
+            f"{100 * line.top:.1f}",
+            f"{line.deviation:.6f}",
+            f"{line.seconds:.1f}",
+        ]
+        for line in lines
+    ]
+    print_table(f"{given.model.name} on {given.data.name}", COLUMNS, rows)
+
 
 REFERENCE: Engine = "numpy"
 TOP = 0.01

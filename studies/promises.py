@@ -1,25 +1,96 @@
-"""Check that thresholds keep their promises on unseen normal footage."""
+"""Split normal footage at random, calibrate on one part and count false events on the rest.
+
+    python -m studies promises people --fps 25 --splits 30
+
+A promise is kept if the unseen part has no more events per hour than promised. Also lists how many
+true events of the test clips are found at these thresholds and at two common choices: the highest
+score of the training clips, and the 99th percentile of normal frames.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from stepvad.calibration import RULES, Counted, NormalClip
 from stepvad.calibration.counting import levels_of
 from stepvad.calibration.promise import threshold_for
+from stepvad.cli.poses import read_poses
+from stepvad.cli.terminal import print_table, progress_bars
 from stepvad.config import Compute, Config
 from stepvad.detector import Detector
 from stepvad.errors import DataError
-from stepvad.evaluation.datasets import Dataset
+from stepvad.evaluation.datasets import Dataset, open_dataset
 from stepvad.evaluation.eventrecall import WatchedClip
 from stepvad.formats.labels import FrameLabels
 from stepvad.incidents.events import Rules, without_muted
 from stepvad.model.scoring import frame_scores
 from stepvad.poses import Clip
 from stepvad.progress import Report, silent
+from studies import fits
+
+COLUMNS = ("promised per hour", "kept", "observed", "95 %", "threshold", "by tail", "refused")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = fits.parser_of(__doc__)
+    parser.add_argument("data", type=Path, help="data set: poses under pose, labels under gt")
+    parser.add_argument("--normal", type=Path, nargs="+", help="by default half of the training")
+    parser.add_argument("--rates", type=fits.listed(float), default=(2.0, 1.0, 0.5, 0.2, 0.1))
+    parser.add_argument("--splits", type=int, default=40, help="number of random splits")
+    parser.add_argument("--share", type=float, default=0.3, help="of the footage to calibrate on")
+    parser.add_argument("--fps", type=float, help="rate of clips that do not state one")
+    parser.add_argument("--K", type=int, default=48)
+    fits.add_network(parser)
+    given = parser.parse_args(arguments)
+    fps, share, splits = given.fps, given.share, given.splits
+    config = fits.config_of(given, K=given.K)
+    with progress_bars() as report:
+        measured = measure(
+            open_dataset(given.data),
+            [*read_poses(given.normal, "auto", report, fps=fps)] if given.normal else None,
+            config,
+            fps=fps,
+            compute=Compute(runtime=given.runtime),
+            report=report,
+        )
+        lines = keep_promises(measured.counted, given.rates, splits=splits, share=share)
+    hours = measured.counted.total_hours
+    title = f"{hours:.3g} hours of normal footage, {100 * share:g} % to calibrate, {splits} splits"
+    print_table(title, COLUMNS, [_cells(line) for line in lines])
+    chosen = [(f"promised {line.rate:g} per hour", line.threshold) for line in lines]
+    chosen += [("highest score in training", measured.highest), ("99 % of frames", measured.p99)]
+    found = [(words, measured.found(value)) for words, value in chosen if value == value]
+    columns = ("threshold", "value", "true events found", "false events per hour")
+    print_table("what thresholds find", columns, [_found(words, one) for words, one in found])
+
+
+def _cells(line: PromiseResult) -> list[str]:
+    if not line.promised:
+        return [f"{line.rate:g}", "-", "-", "-", "-", "-", f"{line.refused}"]
+    low, high = line.interval
+    return [
+        f"{line.rate:g}",
+        f"{100 * line.kept:.0f} %",
+        f"{line.observed:.3f}",
+        f"{low:.2f} to {high:.2f}",
+        f"{line.threshold:.2f}",
+        f"{100 * line.tail:.0f} %",
+        f"{line.refused}",
+    ]
+
+
+def _found(words: str, found: Found) -> list[str]:
+    return [
+        words,
+        f"{found.threshold:.2f}",
+        f"{100 * found.recall:.1f} %",
+        f"{found.false_per_hour:.2f}",
+    ]
 
 
 @dataclass(frozen=True, slots=True)

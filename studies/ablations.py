@@ -1,4 +1,13 @@
-"""The paper's studies: lists of experiments that produce one table and one plot each."""
+"""Measure STEP with one thing changed: window, components, training, confidence, noise, data.
+
+    python -m studies ablations grid people -o grid --seeds 1 --T 8,12 --K 24,48
+
+Names: grid, components, training, aggregations, confidence, jitter, projections, transfer.
+
+Writes NAME.md, NAME.csv and NAME.png into the directory of -o. Mean and deviation are over seeds,
+intervals over clips; differences are to the reference of each case, paired over clips. Results
+already in the directory of --results are reused.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stepvad.config import Aggregation, Compute, Config
+from stepvad.cli.tables import write_table
+from stepvad.cli.terminal import print_table, progress_bars, say
+from stepvad.config import Aggregation, Config
 from stepvad.errors import ConfigError
 from stepvad.evaluation import intervals, protocol
 from stepvad.evaluation.comparison import VARIANTS, experiments
@@ -17,10 +28,72 @@ from stepvad.evaluation.intervals import Interval, Resampled, Spread
 from stepvad.evaluation.protocol import FrameView, Selection
 from stepvad.evaluation.runs import ExperimentRun
 from stepvad.evaluation.sweep import SweepPlace, sweep
-from stepvad.executors import Executor
 from stepvad.model.scoring import Placement
-from stepvad.plots.curves import Scale
+from stepvad.plots import style
+from stepvad.plots.curves import AxisLabels, Scale, Series, draw_panels
+from stepvad.plots.dots import Dot, draw_dots
+from stepvad.plots.heatmap import Grid, draw_heatmaps
 from stepvad.progress import Progress, Report, silent
+from studies import fits
+from studies.fits import Fits
+
+COLUMNS = ("data", "case", "AUROC", "over seeds", "95 % over clips", "difference", "AP", "EER")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one study on the data sets."""
+    parser = fits.parser_of(__doc__)
+    parser.add_argument("name", choices=[study.name for study in STUDIES], metavar="NAME")
+    fits.add_sweep(parser)
+    parser.add_argument("--methods", type=fits.listed(str), default=METHODS)
+    parser.add_argument("--T", type=fits.listed(int), default=(12,), help="frames in a window")
+    parser.add_argument("--K", type=fits.listed(int), default=(48,), help="components")
+    parser.add_argument("--placement", default="latest", help="latest, center or backtrack")
+    parser.add_argument("--smoothed", action="store_true")
+    given = parser.parse_args(arguments)
+    scope = Scope(
+        base=fits.config_of(given),
+        seeds=tuple(range(given.seeds)),
+        T=given.T,
+        K=given.K,
+        methods=given.methods,
+        data=tuple(given.data),
+        split=given.split,
+    )
+    given.output.mkdir(parents=True, exist_ok=True)
+    view = FrameView(given.placement, given.smoothed, given.frames)
+    chosen = next(study for study in STUDIES if study.name == given.name)
+    with progress_bars() as report:
+        lines = run(chosen, scope, Fits.of(given), view, report=report)
+    _show(chosen, lines, given.output)
+
+
+def _show(study: Study, lines: list[StudyResult], output: Path) -> None:
+
+    rows = [_cells(line) for line in lines]
+    print_table(f"{study.title} (%)", COLUMNS, rows)
+    for suffix in (".md", ".csv"):
+        write_table(COLUMNS, rows, output / f"{study.name}{suffix}")
+    draw(study, lines, output)
+    say(f"written: {output / study.name}.md, .csv and .png")
+
+
+def _cells(line: StudyResult) -> list[str]:
+    difference = "-"
+    if line.difference is not None:
+        low, high = line.difference.low, line.difference.high
+        difference = f"{100 * line.difference.value:+.1f} ({100 * low:+.1f} to {100 * high:+.1f})"
+    return [
+        line.data,
+        line.case.label,
+        f"{100 * line.auroc.mean:.1f}",
+        f"± {100 * line.auroc.std:.1f}" if line.auroc.n > 1 else "-",
+        f"{100 * line.interval.low:.1f} to {100 * line.interval.high:.1f}",
+        difference,
+        f"{100 * line.ap:.1f}",
+        f"{100 * line.eer:.1f}",
+    ]
+
 
 METHODS = ("step", "raw-modulated", "raw", "knn")
 UNPROJECTED = ("raw-modulated", "raw")
@@ -118,16 +191,6 @@ class StudyResult:
     """AUROC of each seed."""
     ap: float
     eer: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fits:
-    """Where the results of fits are stored, and how fits run."""
-
-    results: Path
-    jobs: int = 1
-    executor: Executor = "processes"
-    compute: Compute = Compute()
 
 
 def run(
@@ -374,3 +437,62 @@ STUDIES = (
         transfer,
     ),
 )
+
+
+def draw(study: Study, lines: Sequence[StudyResult], directory: Path) -> None:
+    """Write the plot of a study, one panel per data set, and maps if there are several K."""
+    path = directory / f"{study.name}.png"
+    by_data: dict[str, list[StudyResult]] = {}
+    for line in lines:
+        by_data.setdefault(line.data, []).append(line)
+    if not study.axis:
+        dots = {data: [_dot(line) for line in some] for data, some in by_data.items()}
+        draw_dots(dots, path, "AUROC (%), interval over clips")
+        return
+    panels = {data: _series(some) for data, some in by_data.items()}
+    draw_panels(panels, path, AxisLabels(study.axis, "AUROC (%)", study.scale))
+    if len(_every_K(lines)) > 1:
+        draw_heatmaps(_maps(lines), directory / f"{study.name}-maps.png")
+
+
+def _dot(line: StudyResult) -> Dot:
+    value, low, high = (
+        100 * share for share in (line.auroc.mean, line.interval.low, line.interval.high)
+    )
+    return Dot(line.case.label, line.case.method, value, low, high)
+
+
+def _series(lines: Sequence[StudyResult]) -> dict[str, Series]:
+    """AUROC of each seed along the axis, by line of the plot."""
+    values: dict[str, dict[float, list[float]]] = {}
+    for line in lines:
+        along = values.setdefault(line.case.line, {})
+        along[line.case.x] = [100 * value for value in line.each]
+    looks = _looks(lines)
+    return {name: Series.of(along, look=looks[name]) for name, along in values.items()}
+
+
+def _every_K(lines: Sequence[StudyResult]) -> list[int]:
+    return sorted({line.case.K for line in lines if line.case.K})
+
+
+def _looks(lines: Sequence[StudyResult]) -> dict[str, style.LineStyle]:
+    """Style of each line: its method's colour, and a distinct stroke if a method has several."""
+    methods = {line.case.line: line.case.method for line in lines}
+    looks: dict[str, style.LineStyle] = {}
+    for name, method in methods.items():
+        own = style.look(method)
+        number = [*methods.values()][: len(looks)].count(method)
+        stroke = style.STROKES[number % len(style.STROKES)]
+        looks[name] = replace(own, line=stroke) if number else own
+    return looks
+
+
+def _maps(lines: Sequence[StudyResult]) -> Mapping[str, Grid]:
+    """AUROC over T and K for each data set and method that has a K."""
+    cells: dict[str, dict[tuple[int, int], float]] = {}
+    for line in lines:
+        if line.case.K:
+            title = f"{line.data}, {VARIANTS[line.case.method][1]}"
+            cells.setdefault(title, {})[int(line.case.x), line.case.K] = 100 * line.auroc.mean
+    return {title: Grid.of(of_title) for title, of_title in cells.items()}

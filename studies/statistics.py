@@ -1,22 +1,32 @@
-"""Statistics of a data set: people, tracks, confidence, covered frames, anomalies."""
+"""Describe a data set: people, tracks, confidence, covered frames, anomalies.
+
+python -m studies statistics people
+"""
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepvad import skeletons, windows
+from stepvad.cli.terminal import print_table
 from stepvad.config import Config
+from stepvad.evaluation.datasets import open_dataset
 from stepvad.formats.labels import FrameLabels
 from stepvad.model.scoring import true_runs
 from stepvad.poses import Clip, Track
 
 CONFIDENCE_BINS = 10
 """Bins of the histogram of confidence, from 0 to 1."""
+
+
+COUNTS = ("clips", "frames", "tracks", "poses", "windows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +167,49 @@ def _correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Pearson's correlation, or NaN if either does not vary."""
     varies = len(one) > 1 and np.ptp(one) > 0 and np.ptp(other) > 0
     return float(np.corrcoef(one, other)[0, 1]) if varies else math.nan
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Count and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path, help="data set")
+    parser.add_argument("--window", type=int, default=12, help="frames in a window")
+    given = parser.parse_args(arguments)
+    dataset = open_dataset(given.data)
+    train = describe(without_labels(dataset.train_clips()), window=given.window)
+    test = describe(dataset.test_clips(), window=given.window)
+    lines = zip(_lines(train), _lines(test), strict=True)
+    rows = [[words, in_train, in_test] for (words, in_train), (_, in_test) in lines]
+    print_table(dataset.name, ["", "train", "test"], rows)
+    events = [
+        [name, *(f"{n:,}" for n in (c.events, c.frames, c.shortest, c.median, c.longest))]
+        for name, c in test.classes.items()
+    ]
+    if events:
+        columns = ["class", "events", "frames", "shortest", "median", "longest"]
+        print_table("anomalies (frames)", columns, events)
+
+
+def _lines(part: Statistics) -> list[tuple[str, str]]:
+    """Labels and values of one split's table; the same rows for every split."""
+    shares = [*part.people, 0.0, 0.0, 0.0, 0.0]  # padded, if no frame shows four people
+    people = dict(
+        zip(("0", "1", "2", "3", "4 or more"), [*shares[:4], sum(shares[4:])], strict=True)
+    )
+    length = "  ".join(f"{n:,.0f}" for n in part.track_length)
+    return [
+        *((name, f"{getattr(part, name):,}") for name in COUNTS),
+        *((f"people in a frame: {n} (%)", f"{100 * share:.1f}") for n, share in people.items()),
+        ("track length: 10, 50, 90 % (frames)", length),
+        *(
+            (f"confidence from {n / 10:.1f} to {(n + 1) / 10:.1f} (%)", f"{100 * share:.1f}")
+            for n, share in enumerate(part.confidence)
+        ),
+        ("confidence: mean", f"{part.confidence_mean:.3f}"),
+        ("confidence: correlation with the next frame", f"{part.confidence_correlation:.3f}"),
+        ("confidence: the same of a pose's mean", f"{part.pose_confidence_correlation:.3f}"),
+        ("frames with a score (%)", f"{100 * part.covered:.1f}"),
+        ("abnormal frames (%)", f"{100 * part.abnormal:.1f}"),
+    ]
