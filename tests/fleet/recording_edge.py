@@ -10,12 +10,8 @@ import sys
 from pathlib import Path
 
 from stepvad.services import edge
-from stepvad.supervision.parent_process import supervise
 from tests.fleet.recorded_publishing import record_publishing
 
 if __name__ == "__main__":
-    if any(word.startswith("--heartbeat-fd") for word in sys.argv):  # it is the child
-        record_publishing(Path(os.environ["ACKS"]), bodies=True)
-        edge.main()
-    else:
-        sys.exit(supervise([sys.executable, "-m", "tests.fleet.recording_edge", sys.argv[2]]))
+    record_publishing(Path(os.environ["ACKS"]), bodies=True)
+    sys.exit(edge.send(Path(sys.argv[2])))

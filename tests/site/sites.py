@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,10 @@ from stepvad.settings.sections import CameraSettings
 from stepvad.site.store.eventstore import FILE_NAME, Store
 from tests.video.clips import write_walker
 from tests.video.graphs import movenet, yolox
-from tests.video.servers import wait_until
+from tests.video.servers import SLOWER, wait_until
 
 RATE = demo.RATE
+WATCHDOG_S, RESTART_S = 15.0, 0.2
 NO_PAGE = "[web]\nenabled = false\n"
 
 
@@ -99,8 +103,72 @@ def write_site(directory: Path, *parts: str, more: str = NO_PAGE, head: str = ""
     return path
 
 
+class ServiceManager:
+    """Keeps a command running as systemd does with `Restart=always` and `WatchdogSec`.
+
+    A command that fails before it reported to be ready is not started again.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self._command, self._log = command, log
+        self._notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notified.bind("")  # the system finds a name that is free
+        self._notified.settimeout(0.05)
+        address = self._notified.getsockname().decode().replace("\0", "@")
+        self._environment = {**environment, "NOTIFY_SOCKET": address}
+        self._stopping, self._lock = False, threading.Lock()
+        self.exit_code: int | None = None
+        self.process = self._start()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def _keep(self) -> None:
+        is_ready = False
+        alive_at = time.monotonic()
+        while True:
+            with suppress(TimeoutError):
+                is_ready |= b"READY=1" in self._notified.recv(100)
+                alive_at = time.monotonic()
+            code = self.process.poll()
+            if code is None and is_ready and time.monotonic() - alive_at > WATCHDOG_S:
+                self.process.kill()
+            if code is not None:
+                time.sleep(RESTART_S)
+                with self._lock:
+                    if self._stopping or code == 0 or (code > 0 and not is_ready):
+                        self.exit_code = code
+                        self._notified.close()
+                        return
+                    self.process = self._start()
+                is_ready = False
+
+    def send_signal(self, number: int) -> int:
+        """Send a signal and do not start again; the exit code."""
+        with self._lock:
+            self._stopping = True
+            self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait until the command has ended for good; its exit code."""
+        self._thread.join(60 * SLOWER)
+        assert self.exit_code is not None
+        return self.exit_code
+
+
 class Running:
-    """`stepvad watch` in a process of its own."""
+    """`stepvad watch` in a process of its own, started again when it fails."""
 
     def __init__(
         self, settings: Path, *, before: Sequence[str] = (), more: Mapping[str, str] | None = None
@@ -109,22 +177,16 @@ class Running:
         self.data = settings.parent / "site-data"
         self.log = settings.parent / "log.txt"
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | dict(more or {})
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*before, sys.executable, "-m", "stepvad", "watch", str(settings)],
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
+        command = [*before, sys.executable, "-m", "stepvad", "watch", str(settings)]
+        self.service = ServiceManager(command, self.log, environment)
 
     def processes(self) -> dict[str, int]:
-        """All of its processes by name: supervisor, site, capture-NAME, poses-N."""
-        found = {"supervisor": self.process.pid}
-        for pid in _descendants(self.process.pid):
+        """All of its processes by name: site, capture-NAME, poses-N."""
+        site = self.service.process
+        found = {"site": site.pid} if site.poll() is None else {}
+        for pid in _descendants(site.pid):
             words = _command(pid)
-            if "stepvad.services.site" in words:
-                found["site"] = pid
-            elif "stepvad.supervision.process" in words:
+            if "stepvad.supervision.process" in words:
                 found[words[-1]] = pid
         return found
 
@@ -144,27 +206,25 @@ class Running:
             return store.events(limit=None)[::-1]
 
     def wait_for_events(self, n: int, limit_s: float = 60.0) -> list[Record]:
-        wait_until(lambda: len(self.events()) >= n or self.process.poll() is not None, limit_s)
-        assert self.process.poll() is None, self.log.read_text()
+        over = self.service
+        wait_until(lambda: len(self.events()) >= n or over.exit_code is not None, limit_s)
+        assert over.exit_code is None, self.log.read_text()
         return self.events()
 
     def stop(self) -> int:
         """End it as systemd does; its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.service.send_signal(signal.SIGTERM)
 
     def __enter__(self) -> Running:
         return self
 
     def __exit__(self, *error: object) -> None:
-        left = list(_descendants(self.process.pid))
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        left = list(_descendants(self.service.process.pid))
+        self.service.send_signal(signal.SIGKILL)
         for pid in left:
             if "stepvad" in " ".join(_command(pid)):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -104,10 +104,7 @@ def test_a_camera_that_goes_away_and_comes_back(
         server.kill()
 
 
-@pytest.mark.parametrize("victims", [("site",), ("supervisor", "site")])
-def test_a_site_reads_no_pixel_and_its_death_leaves_none(
-    tmp_path: Path, victims: tuple[str, ...]
-) -> None:
+def test_a_site_reads_no_pixel_and_its_death_leaves_none(tmp_path: Path) -> None:
     networks = write_networks(tmp_path)
     cameras = [video_camera(name, tmp_path) for name in ("left", "right")]
     with Running(write_site(tmp_path, *cameras, networks)) as running:
@@ -118,9 +115,8 @@ def test_a_site_reads_no_pixel_and_its_death_leaves_none(
         site = processes["site"]
         assert len(_pools(site)) == 2
         assert NAME not in Path(f"/proc/{site}/maps").read_text(), "the site maps no image"
-        for victim in victims:
-            os.kill(processes[victim], signal.SIGKILL)
-        children = [pid for name, pid in processes.items() if name not in ("supervisor", "site")]
+        os.kill(site, signal.SIGKILL)
+        children = [pid for name, pid in processes.items() if name != "site"]
         wait_until(lambda: not any(map(_is_running, children)), 10 * SLOWER)
         assert not [*Path("/dev/shm").glob(f"*{NAME}*")]
 
@@ -188,7 +184,7 @@ def test_any_process_may_be_killed_under_load(tmp_path: Path) -> None:
             assert back <= 5.0 * SLOWER, victim
             wait_until(partial(_has_more, running, before), 30 * SLOWER)
         site = running.processes()["site"]
-        running.process.kill()  # without its supervisor the site ends in order
+        assert running.stop() == 0
         wait_until_nobody_is_left(site)
         events = {record.id: record for record in running.events()}
         assert all(not record.is_open for record in events.values())

@@ -59,7 +59,7 @@ def test_a_scoring_thread_that_hangs_is_restarted_and_open_events_end(tmp_path: 
         assert all(not record.is_open for record in running.events())
 
 
-def test_a_site_whose_supervising_thread_hangs_is_killed_and_started_again(tmp_path: Path) -> None:
+def test_systemd_kills_a_site_that_hangs_and_starts_it_again(tmp_path: Path) -> None:
     with Running(write_site(tmp_path, pose_camera("door", one_person(), tmp_path))) as running:
         running.wait_for_events(1)
         site = running.processes()["site"]
@@ -67,7 +67,6 @@ def test_a_site_whose_supervising_thread_hangs_is_killed_and_started_again(tmp_p
         back = wait_until(lambda: running.log.read_text().count("is watching, cameras") == 2, 90)
         assert back <= 30.0 * SLOWER
         assert running.processes()["site"] != site
-        assert "the site hangs: no heartbeat" in running.log.read_text()
         assert running.stop() == 0
 
 

@@ -16,7 +16,7 @@ from tests.site.soak.verdict import Line, of_events, of_faults, of_log, of_memor
 ROWS = [EventRow("a", "ape", 100.0, False), EventRow("b", "ape", 130.0, False)]
 SAMPLE = Sample(
     at_s=0.0, site_pid=7, site_age_s=100.0, site_rss_mb=300.0, site_threads=20, site_handles=20,
-    supervisor_rss_mb=40.0, supervisor_handles=4, children=3, children_rss_mb=270.0,
+    children=3, children_rss_mb=270.0,
     children_threads=18, children_handles=14, log_mb=0.0, events=0, open_long=0, frames_in=0,
     frames_scored=0, frames_shed=0, undelivered=0, free_mb=100.0, fault="",
 )  # fmt: skip

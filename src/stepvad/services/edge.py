@@ -1,59 +1,39 @@
-"""The edge process, supervised by `stepvad fleet edge`."""
+"""The process of an edge."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepvad.services.page import serve_page
-from stepvad.services.process import run_process
+from stepvad.services.process import Service
 
 if TYPE_CHECKING:
     from stepvad.fleet.settings import EdgeSite
-    from stepvad.supervision.parent_process import HeartbeatPipe
 
 
-def send(settings: Path) -> int:
+def send(path: Path) -> int:
     """Run an edge until SIGTERM or Ctrl-C; return the exit code."""
     from stepvad.fleet.broker.login import login
     from stepvad.fleet.settings import load_edge
     from stepvad.supervision.logs import set_up
-    from stepvad.supervision.parent_process import supervise
 
-    found = load_edge(settings)
-    set_up(found.logs)
-    login(found.fleet.bus)  # report errors before any camera is opened
-    return supervise([sys.executable, "-m", "stepvad.services.edge", str(settings)])
-
-
-def main() -> None:
-    """Run an edge until SIGTERM; the exit code tells the supervisor how it ended."""
-    parser = argparse.ArgumentParser(prog="stepvad.services.edge")
-    parser.add_argument("--heartbeat-fd", type=int)
-    parser.add_argument("place", type=Path, help="settings")
-    run_process(_run, parser.parse_args())
-
-
-def _run(
-    options: argparse.Namespace, stop: threading.Event, parent: HeartbeatPipe | None
-) -> list[str]:
-    from stepvad.fleet.settings import load_edge
-    from stepvad.site.app import alone
-    from stepvad.supervision.logs import set_up
-
-    settings = load_edge(options.place)
+    settings = load_edge(path)
     set_up(settings.logs)
+    login(settings.fleet.bus)  # report errors before any camera is opened
+    return Service().run(lambda service: _run(service, settings))
+
+
+def _run(service: Service, settings: EdgeSite) -> list[str]:
+    from stepvad.site.app import alone
+
     with alone(settings.data):
-        send = _send_poses if settings.fleet.publish == "poses" else _send_events
-        return send(settings, stop, parent)
+        if settings.fleet.publish == "poses":
+            return _send_poses(service, settings)
+        return _send_events(service, settings)
 
 
-def _send_poses(
-    settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
-) -> list[str]:
+def _send_poses(service: Service, settings: EdgeSite) -> list[str]:
     from stepvad.fleet.edge.edge import Edge, page_of
     from stepvad.settings.token import token_of
     from stepvad.supervision.stages import Page
@@ -61,12 +41,12 @@ def _send_poses(
     def open_page(edge: Edge) -> Page:
         return page_of(edge, serve_page, token_of(settings))
 
-    return Edge(settings).run(stop, parent, open_page if settings.web.enabled else None)
+    return Edge(settings).run(
+        service.stop, service.beat, open_page if settings.web.enabled else None
+    )
 
 
-def _send_events(
-    settings: EdgeSite, stop: threading.Event, parent: HeartbeatPipe | None
-) -> list[str]:
+def _send_events(service: Service, settings: EdgeSite) -> list[str]:
     from stepvad.fleet.broker.bus_thread import BusThread
     from stepvad.fleet.edge.sink import FleetSink
     from stepvad.site.app import Site
@@ -77,8 +57,4 @@ def _send_events(
         bus_thread, site=settings.name, subjects=fleet.bus.subjects, tenant=fleet.tenant
     )
     serve = serve_page if settings.web.enabled else None
-    return Site(settings, serve=serve, more=[sink]).run(stop, parent)
-
-
-if __name__ == "__main__":
-    main()
+    return Site(settings, serve=serve, more=[sink]).run(service.stop, service.beat)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -22,7 +21,7 @@ def main() -> None:
     parser.add_argument("kind", choices=("fit", "calibrate"))
     parser.add_argument("settings", type=Path)
     options = parser.parse_args()
-    die_with_parent(signal.SIGKILL)
+    die_with_parent()
     os.nice(NICE)
     from stepvad.site.learning import rounds
 

@@ -1,51 +1,119 @@
-"""Process setup shared by site and edge: signals, heartbeat and exit codes."""
+"""The process of a site or an edge: signals, systemd, exit codes, a start with new settings."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
 
 from stepvad.errors import StepvadError
-from stepvad.site.store.errors import StoreError
 from stepvad.supervision.limits import raise_file_limit
-from stepvad.supervision.parent_process import REFUSED, HeartbeatPipe
-from stepvad.supervision.process import die_with_parent
-from stepvad.supervision.stuck import STUCK, exit_stuck
+from stepvad.supervision.stuck import exit_no_more, exit_stuck, exit_unless_called_again
+from stepvad.supervision.watchdog import FROZEN_S
 
 logger = logging.getLogger(__name__)
 
-RunService = Callable[[argparse.Namespace, threading.Event, HeartbeatPipe | None], list[str]]
-"""Runs until the event is set; returns the names of stages that did not stop."""
+START_S = 180.0
+"""Longest time from the start to the first heartbeat: models are loaded."""
+STOP_S = 25.0
+"""Longest time from a stop signal to the exit."""
+NOTIFY_S = 1.0
+
+RunService = Callable[["Service"], list[str]]
+"""Runs until `stop` is set; returns the names of stages that did not stop."""
 
 
-def stop_on_signals() -> threading.Event:
-    """An event that is set on SIGTERM or SIGINT."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    return stop
+class Service:
+    """A process that whatever started it (systemd, Docker, a person) starts again if it fails.
+
+    It ends itself if its main thread hangs: a timer outside Python waits for the next `beat`.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._signalled = self._restarting = False  # a signal handler must not wait for a lock
+        self._systemd = SystemdNotifier(os.environ.get("NOTIFY_SOCKET"))
+
+    def run(self, run: RunService) -> int:
+        """Run until SIGTERM or Ctrl-C; return the exit code, or start again with new settings."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        raise_file_limit()
+        exit_unless_called_again(START_S)
+        try:
+            left = run(self)
+        except StepvadError:
+            raise
+        except Exception:
+            logger.exception("the site cannot continue")
+            left = ["main"]
+        finally:
+            exit_no_more()
+        if self._restarting:
+            self._start_again()
+        if left:  # hanging threads must not keep the process alive
+            exit_stuck(lambda: None, os._exit)
+        return 0
+
+    def beat(self) -> None:
+        """Report that every stage was checked; call this every second or so."""
+        if self._signalled or self._restarting:
+            if not self.stop.is_set():
+                self._systemd.notify("WATCHDOG=1" if self._restarting else "STOPPING=1")
+            self.stop.set()
+            exit_unless_called_again(STOP_S)
+        else:
+            self._systemd.alive()
+            exit_unless_called_again(FROZEN_S)
+
+    def restart(self) -> None:
+        """Stop, then start again with the settings in the file; thread-safe."""
+        self._restarting = True
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signalled = True
+
+    def _start_again(self) -> None:
+        """Replace the program by a new one; open files, sockets and threads end with this one."""
+        logger.info("the site restarts with new settings")
+        logging.shutdown()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)  # from here on a signal ends the process
+        if not self._signalled:
+            command = [sys.executable, *sys.orig_argv[1:]]
+            os.execv(sys.executable, command)  # noqa: S606  # the same command as now
 
 
-def run_process(run: RunService, options: argparse.Namespace) -> None:
-    """Run a site or an edge; the exit code tells the supervisor how it ended."""
-    stop = stop_on_signals()
-    die_with_parent(signal.SIGTERM)  # shut down cleanly if the supervisor dies
-    raise_file_limit()
-    fd = options.heartbeat_fd
-    try:
-        left = run(options, stop, None if fd is None else HeartbeatPipe(fd))
-    except StepvadError as error:
-        hint = f"\n\nhint: {error.hint}" if error.hint else ""
-        sys.stderr.write(f"error: {error.problem}{hint}\n")
-        may_pass = isinstance(error, StoreError) and error.remedy != "give up"
-        sys.exit(STUCK if may_pass else REFUSED)
-    except Exception:
-        logger.exception("the site cannot continue")
-        left = ["main"]
-    if left:  # hanging threads must not keep the process alive
-        exit_stuck(lambda: None, os._exit)
+class SystemdNotifier:
+    """Notifies systemd of the state of the service (sd_notify); does nothing without systemd."""
+
+    def __init__(self, address: str | None) -> None:
+        """`address`: NOTIFY_SOCKET of the environment."""
+        self._address = address and ("\0" + address[1:] if address[0] == "@" else address)
+        self._alive_at: float | None = None
+
+    def alive(self) -> None:
+        """Report that the service is alive and, the first time, ready; at most once a second."""
+        now = time.monotonic()
+        if self._alive_at is None:
+            self.notify("READY=1\nWATCHDOG=1")
+        elif now - self._alive_at >= NOTIFY_S:
+            self.notify("WATCHDOG=1")
+        else:
+            return
+        self._alive_at = now
+
+    def notify(self, text: str) -> None:
+        """Send a message."""
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.setblocking(False)
+            out.sendto(text.encode(), self._address)

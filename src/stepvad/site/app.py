@@ -31,7 +31,7 @@ from stepvad.site.pipeline import Pipeline
 from stepvad.site.replay import Replays
 from stepvad.site.sinks import connect, names, to_people
 from stepvad.site.store.eventstore import FILE_NAME, Store
-from stepvad.supervision.stages import PAGE_S, Page, Parent, Stage, Supervisor, watch_over
+from stepvad.supervision.stages import PAGE_S, Page, Stage, Supervisor, watch_over
 
 if TYPE_CHECKING:  # importing stepvad.explain takes a second
     from stepvad.explain.eventexplanation import EventExplanation
@@ -113,7 +113,7 @@ class Site:
                 unusable=self.pipeline.unusable,
             )
 
-    def run(self, stop: threading.Event, parent: Parent | None = None) -> list[str]:
+    def run(self, stop: threading.Event, beat: Callable[[], None] = lambda: None) -> list[str]:
         """Run until stopped; return the stages that failed to stop, usually none.
 
         If a stage hangs or dies, the process exits here without returning.
@@ -139,7 +139,7 @@ class Site:
             logger.info(
                 "site %s is watching, cameras: %d", self.settings.name, len(self.status.names())
             )
-            watch_over(self._supervisor, stop, parent)
+            watch_over(self._supervisor, stop, beat)
             logger.info("stopping")
             return self._stop(stages, deliveries)
         finally:

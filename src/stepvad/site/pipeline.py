@@ -15,8 +15,8 @@ their buffers, and the pose process reads them there (`intake/frame_buffers.py`)
 
 Each stage is a thread with a name and a heartbeat (`supervision/stages.py`); each queue is an
 object shared by its producer and consumer. A capture or pose process that dies or hangs is
-restarted by its stage. If a stage dies or hangs, the site exits and
-`supervision/parent_process.py` restarts it.
+restarted by its stage. If a stage dies or hangs, the site exits, and
+systemd or Docker restarts it.
 """
 
 from __future__ import annotations

@@ -301,16 +301,16 @@ def _as_socket(pipe: Connection[Any, Any]) -> Iterator[socket.socket]:
         line.detach()
 
 
-def die_with_parent(by: signal.Signals = signal.SIGKILL) -> None:
-    """Have the system signal this process when its parent exits."""
+def die_with_parent() -> None:
+    """Have the system kill this process when its parent exits; let Ctrl-C reach that one only."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     """Entry point of a child."""
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent stops children
     version, fd, name = sys.argv[1:4]
     if int(version) != PROTOCOL:
         sys.exit(OTHER_VERSION)

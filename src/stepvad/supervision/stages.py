@@ -112,7 +112,7 @@ class Supervisor:
     """Runs stages in threads and exits the whole process when one of them hangs or dies.
 
     A thread cannot be killed from outside, so nothing is unwound: joining the thread would hang as
-    well. The parent process restarts this one.
+    well. What started the process starts it again.
     """
 
     def __init__(self, end: Callable[[int], NoReturn] = os._exit) -> None:
@@ -212,17 +212,10 @@ class Page(Stage, Protocol):
         ...
 
 
-class Parent(Protocol):
-    """The parent process, which monitors the heartbeat of this one."""
-
-    def beat(self) -> None:
-        """Send it a heartbeat."""
-        ...
-
-
-def watch_over(supervisor: Supervisor, stop: threading.Event, parent: Parent | None = None) -> None:
-    """Check all stages until `stop` is set, and send the parent a heartbeat each time."""
+def watch_over(
+    supervisor: Supervisor, stop: threading.Event, beat: Callable[[], None] = lambda: None
+) -> None:
+    """Check all stages until `stop` is set; `beat` says each time that the check was made."""
     while not stop.wait(CHECK_S):
         supervisor.check()
-        if parent is not None:
-            parent.beat()
+        beat()

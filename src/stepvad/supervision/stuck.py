@@ -40,7 +40,8 @@ def exit_unless_called_again(within_s: float) -> None:
     The timer is not Python's: it also ends a process in which native code never gives the GIL back,
     so that no thread runs. It writes where they are to standard error; the exit code is 1.
     """
-    faulthandler.dump_traceback_later(within_s, exit=True, file=sys.__stderr__ or 2)
+    with suppress(RuntimeError):  # no thread can be started: no timer until the next call
+        faulthandler.dump_traceback_later(within_s, exit=True, file=sys.__stderr__ or 2)
 
 
 def exit_no_more() -> None:

@@ -42,8 +42,6 @@ class Sample:
     site_rss_mb: float
     site_threads: int
     site_handles: int
-    supervisor_rss_mb: float
-    supervisor_handles: int
     children: int
     children_rss_mb: float
     children_threads: int
@@ -75,7 +73,6 @@ class Sampler:
         """One more."""
         site, now = self._site, time.monotonic()
         processes = site.processes()
-        supervisor = held(processes.pop("supervisor"))
         pid = processes.pop("site", 0)
         own, children = held(pid), _sum(held(child) for child in processes.values())
         site.counts()
@@ -86,7 +83,6 @@ class Sampler:
         sample = Sample(
             at_s=round(now - self._began, 1), site_pid=pid, site_age_s=round(age_s(pid), 1),
             site_rss_mb=own.rss_mb, site_threads=own.threads, site_handles=own.handles,
-            supervisor_rss_mb=supervisor.rss_mb, supervisor_handles=supervisor.handles,
             children=len(processes), children_rss_mb=children.rss_mb,
             children_threads=children.threads, children_handles=children.handles,
             log_mb=site.log.stat().st_size / 1e6, events=len(rows),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from stepvad.incidents.review import Mark
     from stepvad.settings.sections import CameraSettings
     from stepvad.site.app import Serve
-    from stepvad.supervision.stages import Page, Parent
+    from stepvad.supervision.stages import Page
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class Edge:
     def run(
         self,
         stop: threading.Event,
-        parent: Parent | None = None,
+        beat: Callable[[], None] = lambda: None,
         open_page: Callable[[Edge], Page] | None = None,
     ) -> list[str]:
         """Send until `stop` is set; return the stages that failed to stop, usually none.
@@ -82,7 +82,7 @@ class Edge:
             logger.info(
                 "edge %s is sending poses, cameras: %d", self.settings.name, len(self.batchers)
             )
-            self._supervise(stop, parent, bus_thread, publisher)
+            self._supervise(stop, beat, bus_thread, publisher)
             return self._stop(publisher, packing, page)
         finally:
             bus_thread.close()
@@ -93,7 +93,7 @@ class Edge:
     def _supervise(
         self,
         stop: threading.Event,
-        parent: Parent | None,
+        beat: Callable[[], None],
         bus_thread: BusThread,
         publisher: Publisher,
     ) -> None:
@@ -101,8 +101,7 @@ class Edge:
         while not stop.wait(CHECK_S):
             bus_thread.check()
             self.supervisor.check()
-            if parent is not None:
-                parent.beat()
+            beat()
             if time.monotonic() >= status_at:
                 status_at = time.monotonic() + STATUS_S
                 self._tell(publisher)

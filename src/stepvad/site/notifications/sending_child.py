@@ -25,6 +25,7 @@ MOST_WORDS = 300
 
 def main() -> None:
     """Run one task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the site stops its children
     task = Fields.of("task", json.loads(sys.stdin.read()))
     # even without its parent this process ends; the default action works in any system call
     signal.alarm(task.whole("deadline_s") + 2)
