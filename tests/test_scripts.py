@@ -1,13 +1,15 @@
-"""Every script in Python answers --help, and does nothing then; a test that hangs is ended."""
+"""Scripts answer --help, pages call programs that exist, a test that hangs is ended."""
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from tests.pages import ROOT
 
@@ -16,58 +18,42 @@ SCRIPTS = sorted(
     for path in (ROOT / "scripts").iterdir()
     if path.is_file() and path.read_bytes().startswith(b"#!/usr/bin/env python")
 )
-ASK = """
-import contextlib, io, json, runpy, sys
-found, path = {}, [*sys.path]
-for script in sys.argv[1:]:
-    said, sys.argv = io.StringIO(), [script, "--help"]
-    try:
-        with contextlib.redirect_stdout(said):
-            runpy.run_path(script, run_name="__main__")
-    except SystemExit as end:
-        said.write("" if not end.code else f"exit status {end.code}")
-    except Exception as error:
-        said.write(f"{type(error).__name__}: {error}")
-    found[script] = said.getvalue()
-    sys.path[:] = path  # as a script finds them that is run alone
-    ours = ("tests", "measuring", "studies")
-    for name in [name for name in sys.modules if name.split(".")[0] in ours]:
-        del sys.modules[name]
-print(json.dumps(found))
-"""
+CALLED = re.compile(r"(?<![\w./-])(?:\./)?((?:\.ci/|scripts/|deploy/publish-)[\w-]*\w)")
+STUDY = re.compile(r"python -m studies (?:\\\n\s*)?([a-z][\w-]*)")
+CALLERS = [
+    ROOT / ".ci" / "run",
+    *(path for path in (ROOT / ".github").rglob("*") if path.is_file()),
+    *(path for path in (ROOT / "deploy").rglob("*") if path.is_file()),
+    *(path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(path for path in (ROOT / "scripts").iterdir() if path.is_file()),
+]
 
 
-def answers(directory: Path) -> dict[Path, str]:
-    """What each script answers to --help."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_asked_for_help_a_script_gives_its_first_line_and_does_nothing(
+    script: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(script), "--help"]
+    wide = os.environ | {"COLUMNS": "200"}
     made = subprocess.run(
-        [sys.executable, "-c", ASK, *map(str, SCRIPTS)],
-        capture_output=True,
-        text=True,
-        cwd=directory,
-        env=environment | {"COLUMNS": "200"},
-        timeout=300,
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, env=wide
     )
-    assert made.returncode == 0, made.stderr
-    found: dict[str, str] = json.loads(made.stdout.splitlines()[-1])
-    return {Path(script): said for script, said in found.items()}
-
-
-def test_asked_for_help_a_script_gives_its_first_line_and_does_nothing(tmp_path: Path) -> None:
-    found = answers(tmp_path)
-    assert len(found) > 40
-    wrong = {
-        script.name: said[-300:]
-        for script, said in found.items()
-        if first_line(script) not in said or "exit status" in said
-    }
-    assert wrong == {}
+    assert script.read_text("utf-8").split('"""')[1].splitlines()[0] in made.stdout
     assert [*tmp_path.iterdir()] == []
 
 
-def first_line(script: Path) -> str:
-    """The first line of its docstring."""
-    return script.read_text("utf-8").split('"""')[1].splitlines()[0]
+def test_every_program_that_pages_and_workflows_call_is_there() -> None:
+    called = {name for path in CALLERS for name in CALLED.findall(path.read_text("utf-8"))}
+    assert {".ci/run", "scripts/check", "scripts/versions", "deploy/publish-image"} <= called
+    assert [name for name in sorted(called) if not (ROOT / name).exists()] == []
+
+
+def test_every_study_that_pages_and_workflows_call_is_there() -> None:
+    called = {name for path in CALLERS for name in STUDY.findall(path.read_text("utf-8"))}
+    assert len(called) > 30
+    files = {name: ROOT / "studies" / f"{name.replace('-', '_')}.py" for name in called}
+    assert [name for name, path in sorted(files.items()) if not path.exists()] == []
 
 
 HANGS = """

@@ -26,6 +26,8 @@ TINY = "--width 16 --max-steps 4"
 MOTIONS = "{data_dir}/CMU-mocap/mocap_30fps_15j.npz"
 SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
     "ablations": (f"grid {{walker_dataset}} --seeds 1 --T 8,12 --K 6 {TINY} -o out", [SLOW]),
+    "capacity": ("", []),
+    "cost": ("", []),
     "footage": ("{hall} --max-steps 8", [SLOW]),
     "make-mocap": (
         f"m --size small --archive {MOTIONS} --contact-sheet s.png",
@@ -47,8 +49,54 @@ SMALLEST: dict[str, tuple[str, list[pytest.MarkDecorator]]] = {
         f"{{walker_dataset}} --fps 25 --seeds 1 --K 6 {TINY} --densities step,knn -o out",
         [SLOW],
     ),
+    "what-holds": ("", []),
 }
 """Arguments of each study, words in braces are fixtures; and what marks it, if it takes long."""
+
+HELP_ALONE = {
+    "animation": "draws the pictures of the README anew",
+    "archive": "writes and kills for minutes",
+    "body": "joints that are missing in real poses",
+    "brokers": "a NATS server for itself",
+    "camera": "a video and networks",
+    "chaos": "PostgreSQL, NATS and minutes",
+    "components": "labelled footage",
+    "confidence": "videos and networks",
+    "cuts": "root, and minutes; tests/fleet/test_cuts.py runs it",
+    "demo": "writes the model of the demo",
+    "descents": "recorded falls",
+    "drift": "motion capture",
+    "explanations": "labelled footage",
+    "extract": "a video and networks",
+    "feedback": "labelled footage",
+    "first-day": "a wheel, videos and networks",
+    "fit-memory": "minutes",
+    "fleet": "a NATS server for itself",
+    "following": "videos of falls and networks",
+    "frames": "two idle cores",
+    "hours": "motion capture",
+    "learn-body": "motion capture, and writes the model of the body",
+    "limits": "PostgreSQL and NATS for themselves",
+    "neighbours": "a video and networks",
+    "page-pictures": "Chromium, and draws the pictures of the guide anew",
+    "poses": "a video and networks",
+    "profiles": "an idle core for minutes",
+    "repeatability": "poses of two networks",
+    "site": "two idle cores for minutes",
+    "site-drift": "minutes",
+    "site-weeks": "motion capture",
+    "sizes": "labelled footage",
+    "soak": "root, and minutes",
+    "stream": "an idle core for minutes",
+    "tracking": "a video and networks",
+    "training-precision": "labelled footage",
+    "training-speed": "an idle core for minutes",
+    "upgrade": "an older commit, PostgreSQL and NATS",
+    "validation": "labelled footage",
+    "vary-video": "a video",
+    "view-cost": "an idle core for minutes",
+}
+"""What a study needs that a test has not."""
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +132,19 @@ def test_every_study_of_the_list_has_its_smallest_size_here() -> None:
         [sys.executable, "-m", "studies"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.splitlines()[2:]
     studies = dict(line.split(maxsplit=1) for line in listed)
-    assert studies.keys() == SMALLEST.keys()
+    assert sorted(studies) == sorted([*SMALLEST, *HELP_ALONE])
     assert all(said.endswith(".") for said in studies.values())
+
+
+@pytest.mark.parametrize("study", [*SMALLEST, *HELP_ALONE])
+def test_a_study_answers_help(study: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code: object = 0
+    try:
+        importlib.import_module(f"studies.{study.replace('-', '_')}").main(["--help"])
+    except SystemExit as end:
+        code = end.code
+    assert not code
+    assert "usage:" in capsys.readouterr().out.lower()
 
 
 def test_an_unknown_study_is_refused() -> None:

@@ -140,7 +140,7 @@ def test_hosts_reach_each_other_by_name_unless_they_are_cut_off() -> None:
 @pytest.mark.slow
 @needs_hosts
 def test_a_run_that_is_interrupted_leaves_no_host_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "scripts/cut-fleet", "--minutes", "0.5", "--keep", str(tmp_path)]
+    command = [sys.executable, "-m", "studies", "cuts", "--minutes", "0.5", "--keep", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
         hosts = f"cut{process.pid}-"
         deadline = time.monotonic() + 60
@@ -158,6 +158,6 @@ def test_a_run_that_is_interrupted_leaves_no_host_behind(tmp_path: Path) -> None
 @needs_hosts
 @needs_postgres
 def test_nothing_is_lost_or_twice_while_hosts_are_cut_off() -> None:
-    command = [sys.executable, "scripts/cut-fleet", "--minutes", "0.75", "--seed", "3"]
+    command = [sys.executable, "-m", "studies", "cuts", "--minutes", "0.75", "--seed", "3"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]

@@ -65,7 +65,7 @@ def test_every_recipe_is_short_and_in_the_guide() -> None:
 
 def test_nothing_imports_ultralytics() -> None:
     imports = re.compile(r"^\s*(import|from) ultralytics", re.MULTILINE)
-    for folder in ("src", "tests", "examples", "scripts", "measuring"):
+    for folder in ("src", "tests", "examples", "scripts", "studies"):
         for file in (ROOT / folder).rglob("*.py"):
             assert not imports.search(file.read_text("utf-8")), file
 

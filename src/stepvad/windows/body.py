@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stepvad.skeletons import COCO17, STEP18, Skeleton, convert
 
 FILE = Path(__file__).with_name("body.json")
-"""The model of COCO-17, learned from motion capture by `scripts/learn-body`."""
+"""The model of COCO-17, learned from motion capture by `python -m studies learn-body`."""
 SIZE_SPREAD = 0.5
 """Prior spread of a body's size, relative to the extent of the joints that were found."""
 SMALLEST = 1e-3

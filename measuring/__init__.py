@@ -1,1 +1,0 @@
-"""Helpers shared by the measuring scripts; the product does not import them."""

@@ -1,0 +1,1 @@
+"""Simulated cameras, and a fleet that takes what they send."""
