@@ -2,37 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
+from prometheus_client.core import CounterMetricFamily as Counter
+from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from stepvad.intake.delays import BUCKETS_S, Delays
-from stepvad.intake.status import CameraView, Field, LiveStatus, Snapshot
+from stepvad.intake.status import Field, LiveStatus
 from stepvad.supervision.stages import Health
 
 HEALTHY = Health()
+Measured = tuple[type[Counter] | type[Gauge], str, str, Callable[[Any], float | None]]
+"""A kind of metric, its name and its words, and the value of one camera, sink or stage."""
 
-COUNTED: dict[Field, tuple[str, str]] = {
-    "frames_in": ("stepvad_frames_in", "Frames that arrived."),
-    "scored": ("stepvad_frames_scored", "Frames that were scored."),
-    "shed": ("stepvad_frames_shed", "Frames dropped because of overload."),
-    "skipped": ("stepvad_frames_skipped", "Frames skipped to keep the rate of the settings."),
-    "windows": ("stepvad_windows", "Windows that were scored."),
-    "flat_windows": ("stepvad_windows_flat", "Windows without any motion."),
-    "muted_windows": ("stepvad_windows_muted", "Windows of mostly interpolated poses."),
-    "events": ("stepvad_events", "Events that started."),
-    "restarts": ("stepvad_restarts", "Processes that were restarted."),
-    "reconnects": ("stepvad_reconnects", "Times that the camera was reconnected."),
-}
+
+def _counted(field: Field, name: str, words: str) -> Measured:
+    """A counter of each camera."""
+    return Counter, name, words, lambda camera: camera.counts[field]
+
+
+CAMERAS: tuple[Measured, ...] = (
+    _counted("frames_in", "frames_in", "Frames that arrived."),
+    _counted("scored", "frames_scored", "Frames that were scored."),
+    _counted("shed", "frames_shed", "Frames dropped because of overload."),
+    _counted("skipped", "frames_skipped", "Frames skipped to keep the rate of the settings."),
+    _counted("windows", "windows", "Windows that were scored."),
+    _counted("flat_windows", "windows_flat", "Windows without any motion."),
+    _counted("muted_windows", "windows_muted", "Windows of mostly interpolated poses."),
+    _counted("events", "events", "Events that started."),
+    _counted("restarts", "restarts", "Processes that were restarted."),
+    _counted("reconnects", "reconnects", "Times that the camera was reconnected."),
+    (Gauge, "camera_up", "Whether a camera is online.", lambda one: one.state == "online"),
+    (Gauge, "camera_failed", "Whether a camera has failed.", lambda one: one.state == "failed"),
+    (Gauge, "camera_fps", "Frames a second that are scored.", lambda one: one.fps or 0.0),
+    (
+        *(Gauge, "camera_drifted", "Whether a camera no longer looks as it did in calibration."),
+        lambda one: one.drifted,
+    ),
+    (
+        *(Gauge, "camera_left_out_ratio"),
+        "Share of the frames of the last 10 s that were left out.",
+        lambda one: one.load.left_out,
+    ),
+    (Gauge, "people", "People in the latest frame.", lambda one: one.people),
+    (Gauge, "threshold", "Score above which a person raises an event.", lambda one: one.threshold),
+)
+SINKS: tuple[Measured, ...] = (
+    (Gauge, "sink_lag", "Messages waiting for a sink.", lambda one: one.lag),
+    (
+        *(Counter, "sink_failures", "Failed attempts to deliver a message to a sink."),
+        lambda one: one.failures,
+    ),
+    (Counter, "sink_refused", "Messages that became dead letters.", lambda one: one.refused),
+)
+STAGES: tuple[Measured, ...] = (
+    (
+        *(Gauge, "stage_heartbeat_age_seconds", "Time since a stage last made progress."),
+        lambda one: one.age_s,
+    ),
+    (
+        *(Gauge, "stage_heartbeat_deadline_seconds"),
+        "Heartbeat age at which a stage counts as hanging.",
+        lambda one: one.deadline_s,
+    ),
+)
 
 
 class SiteMetrics(Collector):
@@ -45,11 +84,10 @@ class SiteMetrics(Collector):
         """Yield the current metrics."""
         now = self.status.snapshot()
         yield InfoMetricFamily("stepvad", "The running version.", value={"version": self.version})
-        yield GaugeMetricFamily(
-            "stepvad_uptime_seconds", "Time since the start.", value=now.uptime_s
-        )
-        yield from _counters(now)
-        yield from _gauges(now)
+        yield Gauge("stepvad_uptime_seconds", "Time since the start.", value=now.uptime_s)
+        yield from _families(CAMERAS, "camera", now.cameras)
+        yield from _families(SINKS, "sink", now.sinks)
+        yield from _families(STAGES, "stage", self.health.stages)
         yield _histogram(
             "stepvad_latency_seconds",
             "From the arrival of a frame to its scores.",
@@ -60,9 +98,14 @@ class SiteMetrics(Collector):
             "From the arrival of a frame to the event that it starts.",
             ((camera.name, camera.alerts) for camera in now.cameras),
         )
-        yield from _sinks(now)
-        yield _dropped_tasks(now)
-        yield from _stages(self.health)
+        dropped = Counter(
+            "stepvad_background_tasks_dropped",
+            "Recordings, explanations and other background tasks dropped because of overload.",
+            labels=["kind"],
+        )
+        for kind, n in now.dropped_tasks.items():
+            dropped.add_metric([kind], n)
+        yield dropped
 
 
 def render(status: LiveStatus, version: str, health: Health = HEALTHY) -> bytes:
@@ -72,57 +115,16 @@ def render(status: LiveStatus, version: str, health: Health = HEALTHY) -> bytes:
     return generate_latest(registry)
 
 
-def _counters(now: Snapshot) -> Iterator[Metric]:
-    for field, (name, words) in COUNTED.items():
-        family = CounterMetricFamily(name, words, labels=["camera"])
-        for camera in now.cameras:
-            family.add_metric([camera.name], camera.counts[field])
+def _families(
+    measured: Iterable[Measured], label: str, things: Iterable[Any]
+) -> Iterator[Counter | Gauge]:
+    """Each metric for all cameras, sinks or stages that have a value."""
+    for kind, name, words, value in measured:
+        family = kind(f"stepvad_{name}", words, labels=[label])
+        for one in things:
+            if (now := value(one)) is not None:
+                family.add_metric([one.name], now)
         yield family
-
-
-def _gauges(now: Snapshot) -> Iterator[Metric]:
-    def gauge(name: str, words: str, values: Iterable[tuple[CameraView, float]]) -> Metric:
-        family = GaugeMetricFamily(name, words, labels=["camera"])
-        for camera, value in values:
-            family.add_metric([camera.name], value)
-        return family
-
-    cameras = now.cameras
-    yield gauge(
-        "stepvad_camera_up",
-        "Whether a camera is online.",
-        ((camera, float(camera.state == "online")) for camera in cameras),
-    )
-    yield gauge(
-        "stepvad_camera_failed",
-        "Whether a camera has failed.",
-        ((camera, float(camera.state == "failed")) for camera in cameras),
-    )
-    yield gauge(
-        "stepvad_camera_fps",
-        "Frames a second that are scored.",
-        ((camera, camera.fps or 0.0) for camera in cameras),
-    )
-    yield gauge(
-        "stepvad_camera_drifted",
-        "Whether a camera no longer looks as it did in calibration.",
-        ((camera, float(camera.drifted)) for camera in cameras),
-    )
-    yield gauge(
-        "stepvad_camera_left_out_ratio",
-        "Share of the frames of the last 10 s that were left out.",
-        ((camera, camera.load.left_out) for camera in cameras),
-    )
-    yield gauge(
-        "stepvad_people",
-        "People in the latest frame.",
-        ((camera, float(camera.people)) for camera in cameras),
-    )
-    yield gauge(
-        "stepvad_threshold",
-        "Score above which a person raises an event.",
-        ((camera, camera.threshold) for camera in cameras if camera.threshold is not None),
-    )
 
 
 def _histogram(name: str, words: str, delays: Iterable[tuple[str, Delays]]) -> Metric:
@@ -132,49 +134,3 @@ def _histogram(name: str, words: str, delays: Iterable[tuple[str, Delays]]) -> M
         counts = zip(ends, map(float, accumulate(some.counts)), strict=True)
         family.add_metric([camera], buckets=[*counts], sum_value=some.total_s)
     return family
-
-
-def _sinks(now: Snapshot) -> Iterator[Metric]:
-    lag = GaugeMetricFamily("stepvad_sink_lag", "Messages waiting for a sink.", labels=["sink"])
-    failures = CounterMetricFamily(
-        "stepvad_sink_failures", "Failed attempts to deliver a message to a sink.", labels=["sink"]
-    )
-    refused = CounterMetricFamily(
-        "stepvad_sink_refused", "Messages that became dead letters.", labels=["sink"]
-    )
-    for sink in now.sinks:
-        lag.add_metric([sink.name], sink.lag)
-        failures.add_metric([sink.name], sink.failures)
-        refused.add_metric([sink.name], sink.refused)
-    yield lag
-    yield failures
-    yield refused
-
-
-def _dropped_tasks(now: Snapshot) -> Metric:
-    dropped = CounterMetricFamily(
-        "stepvad_background_tasks_dropped",
-        "Recordings, explanations and other background tasks dropped because of overload.",
-        labels=["kind"],
-    )
-    for kind, n in now.dropped_tasks.items():
-        dropped.add_metric([kind], n)
-    return dropped
-
-
-def _stages(health: Health) -> Iterator[Metric]:
-    age = GaugeMetricFamily(
-        "stepvad_stage_heartbeat_age_seconds",
-        "Time since a stage last made progress.",
-        labels=["stage"],
-    )
-    deadline = GaugeMetricFamily(
-        "stepvad_stage_heartbeat_deadline_seconds",
-        "Heartbeat age at which a stage counts as hanging.",
-        labels=["stage"],
-    )
-    for stage in health.stages:
-        age.add_metric([stage.name], stage.age_s)
-        deadline.add_metric([stage.name], stage.deadline_s)
-    yield age
-    yield deadline
