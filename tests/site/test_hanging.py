@@ -95,15 +95,15 @@ Delays = dict[str, list[float]]
 def _delays(site: Site, seconds: float) -> Delays:
     """The delays of each camera's frames in the next seconds."""
     seen: Delays = {view.name: [] for view in site.status.snapshot().cameras}
-    until = time.monotonic() + seconds
-    before = {view.name: view.latency.n for view in site.status.snapshot().cameras}
-    while time.monotonic() < until:
-        time.sleep(0.5)
-        for view in site.status.snapshot().cameras:
-            new = view.latency.n - before[view.name]
-            before[view.name] = view.latency.n
-            if new:
-                seen[view.name] += view.latency.recent[-new:]
+    observe = site.status.observe_latency
+
+    def heard(name: str, delay_s: float) -> None:
+        seen[name].append(delay_s)
+        observe(name, delay_s)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(site.status, "observe_latency", heard)
+        time.sleep(seconds)
     return seen
 
 

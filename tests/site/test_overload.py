@@ -17,7 +17,7 @@ from stepvad.settings.file import load
 from stepvad.site.housekeeping import CALM_LOOKS, LoadWatch
 from stepvad.site.pipeline import Pipeline
 from stepvad.site.store.eventstore import FILE_NAME, Store
-from stepvad.web import answers
+from stepvad.web.live import people_of
 from tests.site.sites import one_person, pose_camera, write_site
 
 
@@ -44,7 +44,7 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
         if slot % every == 0:
             pipeline.scorer.step(pipeline.frames.next(0))
             for shown in reader.take().values():
-                sent: dict[str, Any] = answers.people(shown, 20.0)
+                sent: dict[str, Any] = people_of(shown, 20.0)
                 said |= {one.get("doubt", "") for one in sent["people"]}
     kinds = list[ChangeKind]()
     while (change := pipeline.changes.first(0)) is not None:
@@ -57,12 +57,12 @@ def played(directory: Path, *, every: int) -> tuple[LiveStatus, list[ChangeKind]
 def test_most_frames_dropped_raise_no_event_and_the_camera_is_not_watching(tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
     status, kinds, said = played(tmp_path, every=1)
-    camera = answers.CameraAnswer.of(status.snapshot().cameras[0])
+    camera = status.snapshot().cameras[0]
     assert "new" in kinds
     assert (camera.load.state, camera.load.words) == ("ok", "")
     assert said == {""}
     status, kinds, said = played(tmp_path / "few", every=5)
-    camera = answers.CameraAnswer.of(status.snapshot().cameras[0])
+    camera = status.snapshot().cameras[0]
     assert kinds == []
     assert camera.counts["shed"] > 3 * camera.counts["scored"]
     assert camera.load.state == "not watching"

@@ -15,7 +15,8 @@ from websockets.typing import Origin
 
 from stepvad.errors import ConfigError
 from stepvad.intake.status import ScoredFrame
-from stepvad.web import ServerThread, answers, serve
+from stepvad.web import ServerThread, serve
+from stepvad.web.live import people_of
 from tests.web.sites import BEARER, SIZE, Site, happen, person
 
 
@@ -92,7 +93,7 @@ def test_frames_and_health_are_pushed(mill: Site, server: ServerThread) -> None:
 def test_a_score_of_interpolated_poses_says_that_it_does_not_count() -> None:
     scores = {1: 4.5, 2: 9.0}
     frame = ScoredFrame(1, 50.0, SIZE, (person(1), person(2), person(3)), scores, {2: 0.3})
-    sent: dict[str, Any] = json.loads(json.dumps(answers.people(frame, 3.0)))
+    sent: dict[str, Any] = json.loads(json.dumps(people_of(frame, 3.0)))
     first, second, third = sent["people"]
     assert "doubt" not in first
     assert "doubt" not in third

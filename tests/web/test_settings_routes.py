@@ -76,11 +76,8 @@ def test_the_file_is_read_with_its_values(editing: Editing) -> None:
     assert told["text"] == TEXT
     assert told["wrong"] is None
     (gate,) = told["values"]["cameras"]
-    assert (gate["name"], gate["url"], gate["rate"], gate["threshold"]) == (
-        *("gate", "demo:", 12.5),
-        None,
-    )
-    assert gate["zones"] == {"left": [[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]}
+    left = {"left": [[0.0, 0.0], [0.5, 0.0], [0.5, 1.0], [0.0, 1.0]]}
+    assert gate == {"name": "gate", "url": "demo:", "rate": 12.5, "zones": left, "zone_hours": {}}
     assert told["values"]["sinks"] == ["file"]
     assert told["values"]["retention"]["events_days"] == 30
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from stepvad.incidents.record import Record
-from stepvad.incidents.review import Review
+from stepvad.incidents.review import Mark, Review
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,35 +20,29 @@ class WeekOfAlerts:
     alerts: int
     right: int
     normal: int
-
-    @property
-    def unjudged(self) -> int:
-        """Alerts that nobody judged."""
-        return self.alerts - self.right - self.normal
-
-    @property
-    def precision(self) -> float | None:
-        """Share of right alerts among those that were judged; None if none was."""
-        judged = self.right + self.normal
-        return self.right / judged if judged else None
+    unjudged: int
+    precision: float | None
+    """Share of right alerts among those that were judged; None if none was."""
 
 
 def by_week(events: Iterable[Record], reviews: Mapping[str, Review]) -> list[WeekOfAlerts]:
     """Count alerts by camera and week, the latest week first."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    marks: dict[tuple[str, str], list[Mark | None]] = {}
     for event in events:
+        review = reviews.get(event.id)
         key = monday_of(event.start_time), event.camera
-        mark = reviews[event.id].mark if event.id in reviews else None
-        counts[*key, "alerts"] += 1
-        counts[*key, mark or "unjudged"] += 1
-    keys = sorted({(week, camera) for week, camera, _ in counts}, key=lambda key: key[1])
+        marks.setdefault(key, []).append(review.mark if review else None)
+    by_camera = sorted(marks, key=lambda key: key[1])
     return [
-        WeekOfAlerts(camera, week, *(counts[week, camera, what] for what in WHAT))
-        for week, camera in sorted(keys, key=lambda key: key[0], reverse=True)
+        _week(camera, week, marks[week, camera])
+        for week, camera in sorted(by_camera, key=lambda key: key[0], reverse=True)
     ]
 
 
-WHAT = ("alerts", "right", "normal")
+def _week(camera: str, week: str, marks: list[Mark | None]) -> WeekOfAlerts:
+    right, normal, unjudged = (marks.count(one) for one in ("right", "normal", None))
+    precision = right / (right + normal) if right + normal else None
+    return WeekOfAlerts(camera, week, len(marks), right, normal, unjudged, precision)
 
 
 def monday_of(unix: float) -> str:

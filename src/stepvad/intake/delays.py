@@ -17,23 +17,16 @@ RECENT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Histogram of delays: counts by `BUCKETS_S` plus overflow, and the latest delays."""
+    """How long something took, in seconds; quantiles are those of the latest delays."""
 
+    n: int
+    p50: float | None
+    """None before the first delay."""
+    p95: float | None
+    p99: float | None
     counts: tuple[int, ...]
+    """How many there were in each step of the histogram of `/metrics`, and above its last."""
     total_s: float
-    recent: tuple[float, ...]
-
-    @property
-    def n(self) -> int:
-        """Number of delays observed."""
-        return sum(self.counts)
-
-    def quantiles(self, *shares: float) -> list[float | None]:
-        """Quantiles of the latest delays; None before the first."""
-        ranked = sorted(self.recent)
-        if not ranked:
-            return [None for _ in shares]
-        return [ranked[min(int(share * len(ranked)), len(ranked) - 1)] for share in shares]
 
 
 class DelayHistogram:
@@ -52,4 +45,8 @@ class DelayHistogram:
 
     def view(self) -> Delays:
         """An immutable copy."""
-        return Delays(tuple(self.counts), self.total_s, tuple(self.recent))
+        ranked = sorted(self.recent)
+        p50, p95, p99 = (
+            ranked[int(share * len(ranked))] if ranked else None for share in (0.5, 0.95, 0.99)
+        )
+        return Delays(sum(self.counts), p50, p95, p99, tuple(self.counts), self.total_s)

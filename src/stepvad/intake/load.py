@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 LoadState = Literal["ok", "overloaded", "not watching"]
@@ -27,18 +27,20 @@ class LoadListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a camera over the last seconds."""
+    """Whether the machine keeps up with a camera."""
 
     state: LoadState = "ok"
+    """`not watching`: too many frames are left out to judge anybody."""
     left_out: float = 0.0
-    """Share of its frames that nobody looked at."""
+    """Share of the frames of the last 10 s that were left out."""
+    words: str = field(init=False, default="")
+    """What an operator reads; empty while all is well."""
 
-    @property
-    def words(self) -> str:
-        """What an operator reads; empty while all is well."""
-        if self.state == "ok":
-            return ""
-        return f"{self.state}: {of_frames(self.left_out)} left out"
+    def __post_init__(self) -> None:
+        """Say it in words."""
+        if self.state != "ok":
+            words = f"{self.state}: {of_frames(self.left_out)} left out"
+            object.__setattr__(self, "words", words)
 
 
 def of_frames(share: float) -> str:
@@ -85,6 +87,7 @@ class FrameLoad:
         left_out = min(max(1 - scored / came, 0.0), 1.0) if came else 0.0
         if shed == 0 or left_out < OVERLOADED:
             return Load("ok", left_out if shed else 0.0)
+        left_out = round(left_out, 3)
         return Load("not watching" if left_out > blind else "overloaded", left_out)
 
     def _forget(self, now: float) -> None:

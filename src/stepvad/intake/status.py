@@ -14,7 +14,7 @@ from stepvad.intake.delays import DelayHistogram, Delays
 from stepvad.intake.load import FrameLoad, Load
 from stepvad.intake.recent import RecentFrames
 from stepvad.poses import Pose
-from stepvad.skeletons import COCO17, Skeleton
+from stepvad.skeletons import COCO17, Skeleton, strokes
 
 CaptureState = Literal["offline", "online", "failed"]
 Field = Literal[
@@ -59,11 +59,14 @@ class CameraView:
 
     name: str
     rate: float
+    """Frames a second that are asked for."""
     threshold: float | None
-    """None while the site has no model of the camera yet."""
+    """Score above which a person raises an event; None while the site has no model of it yet."""
     model: str
     zones: Zones
-    skeleton: Skeleton
+    """Corners as fractions of the picture."""
+    bones: list[list[int]]
+    """Lines between joints; one of three goes to the middle of the last two."""
     state: CaptureState
     reason: str
     """Why the camera is not online; empty if it is."""
@@ -73,13 +76,15 @@ class CameraView:
     fps: float | None
     """Measured rate of scored frames; None with fewer than two frames."""
     people: int
-    last_wall: float | None
+    last_frame: float | None
     """Unix time of the latest frame."""
     drift: str
+    """How it differs from calibration, in words."""
     drifted: bool
+    """Whether it is time to calibrate again."""
     limit: str
     """What the threshold promises, in words."""
-    is_provisional: bool
+    provisional: bool
     """Whether the threshold promises nothing yet."""
     latency: Delays
     """Delay from the arrival of a frame to its scores."""
@@ -87,8 +92,7 @@ class CameraView:
     """Delay from the arrival of a frame to the event it starts."""
     load: Load = field(default_factory=Load)
     drift_numbers: str = ""
-    max_interpolated: float = 0.5
-    """Share of interpolated poses above which nobody is judged."""
+    """The largest changes, in numbers."""
     place: int | None = None
     """Changes with the drawing of the place; None if there is none."""
 
@@ -99,6 +103,7 @@ class SinkView:
 
     name: str
     lag: int
+    """Messages that wait for it."""
     failures: int
     last_error: str
     refused: int = 0
@@ -154,6 +159,8 @@ class _Camera:
     """Mutable state of one camera."""
 
     view: CameraView
+    max_interpolated: float
+    """Share of interpolated poses above which nobody is judged."""
     counts: dict[Field, int] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0))
     latency: DelayHistogram = field(default_factory=DelayHistogram)
     alerts: DelayHistogram = field(default_factory=DelayHistogram)
@@ -171,7 +178,7 @@ class _Camera:
             counts=dict(self.counts),
             fps=self._fps(now),
             people=0 if frame is None else len(frame.poses),
-            last_wall=None if frame is None else frame.wall,
+            last_frame=None if frame is None else frame.wall,
             latency=self.latency.view(),
             alerts=self.alerts.view(),
             load=self._load(now),
@@ -181,7 +188,7 @@ class _Camera:
         view = self.view
         if view.state != "online":
             return Load()
-        return self.load.view(now, rate=view.rate, blind=view.max_interpolated)
+        return self.load.view(now, rate=view.rate, blind=self.max_interpolated)
 
     def _fps(self, now: float) -> float | None:
         """Recent frame rate; it decays when frames stop arriving."""
@@ -222,22 +229,21 @@ class LiveStatus:
             nothing = DelayHistogram().view()
             view = CameraView(
                 name=name, rate=rate, threshold=threshold, model=model, zones=zones,
-                skeleton=skeleton, state="offline", reason="not connected yet", since=None,
-                counts={}, fps=None, people=0, last_wall=None, drift="", drifted=False,
-                limit="", is_provisional=False, latency=nothing, alerts=nothing,
-                max_interpolated=max_interpolated,
+                bones=strokes(skeleton), state="offline", reason="not connected yet", since=None,
+                counts={}, fps=None, people=0, last_frame=None, drift="", drifted=False,
+                limit="", provisional=False, latency=nothing, alerts=nothing,
             )  # fmt: skip
             if known is None:
-                self._cameras[name] = _Camera(view)
+                self._cameras[name] = _Camera(view, max_interpolated)
                 return
+            known.max_interpolated = max_interpolated
             known.view = replace(
                 known.view,
                 rate=rate,
                 threshold=threshold,
                 model=model,
                 zones=zones,
-                skeleton=skeleton,
-                max_interpolated=max_interpolated,
+                bones=view.bones,
             )
 
     def state(self, name: str, state: CaptureState, reason: str, wall: float) -> None:
@@ -309,7 +315,7 @@ class LiveStatus:
         with self._lock:
             camera = self._of(name)
             camera.view = replace(
-                camera.view, threshold=threshold, limit=words, is_provisional=is_provisional
+                camera.view, threshold=threshold, limit=words, provisional=is_provisional
             )
 
     def sink(self, name: str, lag: int, failures: int, last_error: str, refused: int = 0) -> None:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from stepvad.errors import StepvadError
 from stepvad.formats import read_clip
 from stepvad.incidents.record import Record
-from stepvad.intake.recent import RecentFrame, whole_pixels
+from stepvad.intake.recent import UNSEEN, RecentFrame, whole_pixels
 from stepvad.intake.status import LiveStatus
 from stepvad.poses import Clip, Pose, Track
 from stepvad.site.explainer import unpacked
 from stepvad.site.recorder import PART_S
 from stepvad.site.store.eventstore import Store
-from stepvad.skeletons import Skeleton
+from stepvad.skeletons import strokes
 
 logger = logging.getLogger(__name__)
 
@@ -35,30 +35,32 @@ _STAMP = re.compile(r"-(\d{8}T\d{6})-(\d{3})$")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScenePerson:
-    """One person: joints `(n, V, 2)` in whole pixels, in these frames `(n,)`."""
+    """One person."""
 
     track: int
-    frames: NDArray[np.int64]
-    joints: NDArray[np.int16]
+    frames: list[int]
+    xy: list[list[int | None]]
+    """In each of these frames x and y of each joint in whole pixels, None where not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scene:
-    """Everybody in view of a camera for some seconds."""
+    """Everybody in view of a camera for some seconds, in pixels of its picture."""
 
     camera: str
     fps: float
     n_frames: int
     size: tuple[int, int]
     """Width and height of the picture in pixels."""
-    skeleton: Skeleton
+    bones: list[list[int]]
+    """Lines between joints."""
     people: tuple[ScenePerson, ...]
     at: int | None
-    """The frame that matters: the peak of an event, or the moment asked for."""
+    """The frame of the peak, or of the moment asked for."""
     first: int = 0
-    """Number of the first frame in the stored poses, by which explanations count."""
+    """Number of the first frame in the stored poses, as explanations count."""
     start: float | None = None
-    """Wall-clock time of the first frame, if known."""
+    """Unix time of the first frame, if known."""
     deciding: int | None = None
     """The person with the top score."""
     involved: tuple[int, ...] = ()
@@ -69,6 +71,7 @@ class Moment:
     """What there is of a moment: an event, a scene, or words for why there is neither."""
 
     event: str | None = None
+    """Id of the event at that time."""
     scene: Scene | None = None
     words: str = ""
 
@@ -125,7 +128,7 @@ class Replays:
             fps=view.rate,
             n_frames=slots[-1] + 1,
             size=frames[-1].size,
-            skeleton=view.skeleton,
+            bones=view.bones,
             people=tuple(_person(track, rows) for track, rows in found.items()),
             at=round((at - start) * view.rate),
             start=start,
@@ -159,7 +162,7 @@ class Replays:
             fps=rate,
             n_frames=max(end - first, 1),
             size=self._size(camera) or _reach(parts),
-            skeleton=clip.skeleton,
+            bones=strokes(clip.skeleton),
             people=tuple(_of_track(part, first) for part in parts if len(part)),
             at=None,
             first=first,
@@ -194,7 +197,7 @@ def recorded_at(path: Path) -> float | None:
 
 def _person(track: int, rows: Sequence[tuple[int, NDArray[np.int16]]]) -> ScenePerson:
     latest = dict(rows)  # two frames in one slot: the later one
-    return ScenePerson(track, np.array([*latest]), np.stack([*latest.values()]))
+    return _scene_person(track, [*latest], np.stack([*latest.values()]))
 
 
 def _of_track(track: Track, first: int) -> ScenePerson:
@@ -202,7 +205,13 @@ def _of_track(track: Track, first: int) -> ScenePerson:
         Pose(track.id, joints, sure)
         for joints, sure in zip(track.keypoints, track.confidence, strict=True)
     ]
-    return ScenePerson(track.id, track.frames - first, whole_pixels(poses))
+    return _scene_person(track.id, (track.frames - first).tolist(), whole_pixels(poses))
+
+
+def _scene_person(track: int, frames: list[int], joints: NDArray[np.int16]) -> ScenePerson:
+    rows = joints.reshape(len(frames), -1).tolist()
+    xy = [[None if place == UNSEEN else place for place in row] for row in rows]
+    return ScenePerson(track, frames, xy)
 
 
 def _reach(tracks: Iterable[Track]) -> tuple[int, int]:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from stepvad import skeletons
-from stepvad.codec import JsonObject, to_plain
+from stepvad.codec import to_plain
+from stepvad.incidents.precision import WeekOfAlerts
 from stepvad.incidents.record import EndedBy, Record, Severity
 from stepvad.incidents.recording import recording_url
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.stored import Inventory
-from stepvad.intake.delays import Delays
-from stepvad.intake.load import Load, LoadState
-from stepvad.intake.status import CameraView, ScoredFrame, SinkView
+from stepvad.intake.status import CameraView, SinkView
+from stepvad.site.learning.versions import LearnedFacts
+from stepvad.site.replay import Moment
 
-SEEN = 0.05
-"""Minimum confidence of a joint to be drawn."""
+for told in (CameraView, SinkView, Inventory, WeekOfAlerts, LearnedFacts, Moment):
+    # what the dataclasses say of their fields stands in the OpenAPI document, too
+    setattr(told, "__pydantic_config__", ConfigDict(use_attribute_docstrings=True))  # noqa: B010
 
 
-class _Answer(BaseModel):
+class Strict(BaseModel):
+    """A body with these fields and no others."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class SiteAnswer(_Answer):
+class SiteAnswer(Strict):
     """The site itself."""
 
     name: str
@@ -35,98 +36,7 @@ class SiteAnswer(_Answer):
     cameras: list[str]
 
 
-class DelaysAnswer(_Answer):
-    """How long something took, in seconds; None before the first."""
-
-    n: int
-    p50: float | None
-    p95: float | None
-    p99: float | None
-
-    @classmethod
-    def of(cls, delays: Delays) -> DelaysAnswer:
-        """Build from the quantiles of the latest delays and the total number."""
-        p50, p95, p99 = delays.quantiles(0.5, 0.95, 0.99)
-        return cls(n=delays.n, p50=p50, p95=p95, p99=p99)
-
-
-class LoadAnswer(_Answer):
-    """Whether the machine keeps up with a camera."""
-
-    state: LoadState = Field(
-        description="ok, overloaded, or not watching: too many frames left out to judge anybody."
-    )
-    left_out: float = Field(description="Share of the frames of the last 10 s left out.")
-    words: str = Field(description="The same in words; empty if all is well.")
-
-    @classmethod
-    def of(cls, load: Load) -> LoadAnswer:
-        """Build from the load of a camera."""
-        return cls(state=load.state, left_out=round(load.left_out, 3), words=load.words)
-
-
-class CameraAnswer(_Answer):
-    """One camera: its settings, its health and what was counted."""
-
-    name: str
-    state: str = Field(description="online, offline or failed.")
-    reason: str = Field(description="Why it is not online.")
-    since: float | None = Field(description="Unix time of the last change of state.")
-    rate: float = Field(description="Frames a second that are asked for.")
-    fps: float | None = Field(description="Frames a second that are scored.")
-    threshold: float | None = Field(
-        description="Score above which a person raises an event; None while the site learns."
-    )
-    limit: str = Field(description="What the threshold promises, in words.")
-    provisional: bool = Field(description="Whether the threshold promises nothing yet.")
-    model: str
-    zones: dict[str, list[tuple[float, float]]] = Field(
-        description="Corners as fractions of the picture."
-    )
-    bones: list[list[int]] = Field(
-        description="Lines between joints; one of three goes to the middle of the last two."
-    )
-    people: int
-    last_frame: float | None = Field(description="Unix time of the latest frame.")
-    counts: dict[str, int]
-    drift: str = Field(description="How it differs from calibration, in words.")
-    drifted: bool = Field(description="Whether it is time to calibrate again.")
-    drift_numbers: str = Field(description="The largest changes, in numbers.")
-    latency: DelaysAnswer = Field(description="From the arrival of a frame to its scores.")
-    alerts: DelaysAnswer = Field(description="From the arrival of a frame to its event.")
-    load: LoadAnswer = Field(description="Whether the machine keeps up with its frames.")
-    place: int | None = Field(description="Changes with the drawing of its place; None without.")
-
-    @classmethod
-    def of(cls, view: CameraView) -> CameraAnswer:
-        """Build from the status of a camera."""
-        return cls(
-            name=view.name,
-            state=view.state,
-            reason=view.reason,
-            since=view.since,
-            rate=view.rate,
-            fps=view.fps,
-            threshold=view.threshold,
-            limit=view.limit,
-            provisional=view.is_provisional,
-            model=view.model,
-            zones={name: [*corners] for name, corners in view.zones.items()},
-            bones=skeletons.strokes(view.skeleton),
-            people=view.people,
-            last_frame=view.last_wall,
-            counts=dict(view.counts),
-            drift=view.drift,
-            drifted=view.drifted,
-            drift_numbers=view.drift_numbers,
-            latency=DelaysAnswer.of(view.latency),
-            alerts=DelaysAnswer.of(view.alerts),
-            load=LoadAnswer.of(view.load),
-            place=view.place,
-        )
-
-
-class TimelineAnswer(_Answer):
+class TimelineAnswer(Strict):
     """The largest score of each second of the last hour, where there was one."""
 
     camera: str
@@ -134,7 +44,7 @@ class TimelineAnswer(_Answer):
     points: list[tuple[int, float]] = Field(description="Unix second and score.")
 
 
-class EventAnswer(_Answer):
+class EventAnswer(Strict):
     """One event; times are unix seconds, the box is in pixels."""
 
     id: str
@@ -183,7 +93,7 @@ class EventAnswer(_Answer):
         return cls.model_validate({**to_plain(record), **said})
 
 
-class EventsAnswer(_Answer):
+class EventsAnswer(Strict):
     """Some events, the newest first."""
 
     events: list[EventAnswer]
@@ -193,7 +103,7 @@ class EventsAnswer(_Answer):
     )
 
 
-class MarkRequest(_Answer):
+class MarkRequest(Strict):
     """What an event was: `mark`, or in the older form whether it was normal."""
 
     mark: Mark | None = None
@@ -212,7 +122,7 @@ class MarkRequest(_Answer):
         return "normal" if self.normal else self.mark
 
 
-class Word(_Answer):
+class Word(Strict):
     """Something unusual, and in which frames."""
 
     says: str
@@ -220,21 +130,21 @@ class Word(_Answer):
     last: int
 
 
-class PartAnswer(_Answer):
+class PartAnswer(Strict):
     """A part of the body and its share of the score."""
 
     name: str
     share: float
 
 
-class ScaleAnswer(_Answer):
+class ScaleAnswer(Strict):
     """A noise scale that decided, and how much it counted."""
 
     sigma: float
     weight: float
 
 
-class MotionAnswer(_Answer):
+class MotionAnswer(Strict):
     """The motion around the peak: tenths of pixels by frame, heat from 0 to 100 by joint."""
 
     first: int
@@ -269,60 +179,12 @@ class ExplanationAnswer(BaseModel):
     )
 
 
-class DeletedAnswer(_Answer):
-    """What a deletion did."""
-
-    events: int
-    kept_open: int = Field(description="Events that stay because they go on.")
-
-
-class KeptAnswer(_Answer):
-    """One kind of thing that is stored; times are unix seconds."""
-
-    what: str
-    holds: str
-    count: int
-    first: float | None
-    last: float | None
-    bytes: int
-
-
-class StoredAnswer(_Answer):
-    """Everything that is stored, and the files that it is in with their bytes."""
-
-    kept: list[KeptAnswer]
-    files: dict[str, int]
-    cameras: dict[str, int] = Field(description="Events of each camera.")
-
-    @classmethod
-    def of(cls, found: Inventory) -> StoredAnswer:
-        """Build from the inventory of the store."""
-        return cls(
-            kept=[KeptAnswer(**asdict(one)) for one in found.kept],
-            files={path.name: size for path, size in found.files.items()},
-            cameras=found.cameras,
-        )
-
-
-class SinkAnswer(_Answer):
-    """One sink: messages that wait for it, and what went wrong last."""
-
-    name: str
-    lag: int
-    failures: int
-    last_error: str
-    refused: int = Field(description="Messages refused for good since the start.")
-
-    @classmethod
-    def of(cls, view: SinkView) -> SinkAnswer:
-        """Build from the status of a sink."""
-        return cls(**asdict(view))
-
-
-class UndeliveredMessage(_Answer):
+class UndeliveredMessage(BaseModel):
     """A message that did not reach its sink."""
 
-    id: int
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+    id: int = Field(validation_alias="seq")
     sink: str
     event_id: str
     kind: str
@@ -330,21 +192,21 @@ class UndeliveredMessage(_Answer):
     error: str | None = Field(description="Why, the last time.")
 
 
-class Undelivered(_Answer):
+class Undelivered(Strict):
     """Messages that a sink refused for good, the oldest first, and how many there are."""
 
     refused: int
     messages: list[UndeliveredMessage]
 
 
-class Resend(_Answer):
+class Resend(Strict):
     """Which refused messages to queue again; all of them if neither is given."""
 
     sink: str | None = Field(None, max_length=200)
     ids: list[int] | None = Field(None, max_length=1000)
 
 
-class Resent(_Answer):
+class Resent(Strict):
     """How many messages are queued again."""
 
     messages: int
@@ -354,46 +216,3 @@ class Problem(BaseModel):
     """Why there is no answer."""
 
     detail: Any
-
-
-def people(frame: ScoredFrame, threshold: float | None) -> JsonObject:
-    """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
-    return {
-        "n": frame.number,
-        "t": round(frame.wall, 2),
-        "size": frame.size,
-        "people": [
-            {
-                "id": pose.track_id,
-                "xy": [
-                    place
-                    for (x, y), sure in zip(
-                        pose.keypoints.round().astype(int).tolist(),
-                        pose.confidence.tolist(),
-                        strict=True,
-                    )
-                    for place in ((x, y) if sure >= SEEN else (None, None))
-                ],
-                "score": _score(frame.scores, pose.track_id),
-                "of": _share(frame.scores, pose.track_id, threshold),
-                **_doubt(frame.muted, pose.track_id),
-            }
-            for pose in frame.poses
-        ],
-    }
-
-
-def _score(scores: Mapping[int, float], track: int) -> float | None:
-    return None if track not in scores else round(scores[track], 2)
-
-
-def _doubt(muted: Mapping[int, float], track: int) -> dict[str, str]:
-    """Why a person is not judged, if they are not."""
-    if track not in muted:
-        return {}
-    return {"doubt": f"not judged: seen in {round(10 * muted[track])} of 10 frames"}
-
-
-def _share(scores: Mapping[int, float], track: int, threshold: float | None) -> float | None:
-    """A score relative to the threshold."""
-    return None if threshold is None or track not in scores else round(scores[track] / threshold, 3)

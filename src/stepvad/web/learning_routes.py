@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import Annotated, Protocol
 
 from fastapi import FastAPI, HTTPException, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from stepvad.errors import StepvadError
-from stepvad.incidents.precision import by_week
-from stepvad.intake.status import LiveStatus
+from stepvad.incidents.precision import WeekOfAlerts, by_week
+from stepvad.intake.status import LearningView, LiveStatus
 from stepvad.site.learning.versions import LearnedFacts
+from stepvad.web.answers import Strict
 from stepvad.web.shown import Shown
 
 WEEK_S = 7 * 86400.0
@@ -35,26 +36,7 @@ class Learning(Protocol):
         ...
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ModelAnswer(_Answer):
-    """A model that the site has learned."""
-
-    name: str
-    made: float
-    hours: float = Field(description="Hours of motion that it was learned from.")
-    people: int
-    marks: int = Field(description="False alerts that it has learned from.")
-    threshold: float
-    promise: str
-    is_provisional: bool
-    changed: str = Field(description="What changed from the model before, in words.")
-    is_current: bool
-
-
-class LearningAnswer(_Answer):
+class LearningAnswer(Strict):
     """How far a site has learned; without words it has a model that others made."""
 
     words: str
@@ -62,25 +44,13 @@ class LearningAnswer(_Answer):
     people: int
     doing: str = Field(description="fit or calibrate while it does so, else empty.")
     problem: str = Field(description="Why the latest try failed.")
-    models: list[ModelAnswer]
+    models: list[LearnedFacts]
 
 
-class UseRequest(_Answer):
+class UseRequest(Strict):
     """The model to go back to."""
 
     model: str = Field(max_length=80)
-
-
-class WeekAnswer(_Answer):
-    """The alerts of one camera in one week, as far as people judged them."""
-
-    camera: str
-    week: str = Field(description="Its Monday.")
-    alerts: int
-    right: int
-    normal: int
-    unjudged: int
-    precision: float | None = Field(description="Right ones among those that were judged.")
 
 
 def add_learning_routes(app: FastAPI, status: LiveStatus, learner: Learning | None) -> None:
@@ -94,16 +64,9 @@ def add_learning_routes(app: FastAPI, status: LiveStatus, learner: Learning | No
     @app.get("/api/learning", tags=["learning"])
     def learning() -> LearningAnswer:
         """How far the site has learned, and its models."""
-        view = status.snapshot().learning
-        models = [] if learner is None else [asdict(one) for one in learner.versions()]
-        return LearningAnswer(
-            words="" if view is None else view.words,
-            hours=0.0 if view is None else view.hours,
-            people=0 if view is None else view.people,
-            doing="" if view is None else view.doing,
-            problem="" if view is None else view.problem,
-            models=[ModelAnswer(**one) for one in models],
-        )
+        view = status.snapshot().learning or LearningView(words="", hours=0.0, people=0)
+        models = [] if learner is None else learner.versions()
+        return LearningAnswer(**asdict(view), models=models)
 
     @app.post("/api/learning/fit", tags=["learning"], status_code=202)
     def fit() -> LearningAnswer:
@@ -127,11 +90,7 @@ def add_precision_route(app: FastAPI, store: Shown) -> None:
     @app.get("/api/precision", tags=["events"])
     def precision(
         since: Annotated[float | None, Query(ge=0, le=1e12, description="Unix time.")] = None,
-    ) -> list[WeekAnswer]:
+    ) -> list[WeekOfAlerts]:
         """Right and false alerts by camera and week, the latest first."""
         found = store.events(since=since, limit=MOST_JUDGED)
-        weeks = by_week(found, store.reviews())
-        return [
-            WeekAnswer(**asdict(one), unjudged=one.unjudged, precision=one.precision)
-            for one in weeks
-        ]
+        return by_week(found, store.reviews())

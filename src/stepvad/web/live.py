@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -15,8 +15,7 @@ from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
 from stepvad.codec import JsonObject, to_plain
-from stepvad.intake.status import LiveStatus
-from stepvad.web import answers
+from stepvad.intake.status import LiveStatus, ScoredFrame
 from stepvad.web.shown import Shown
 
 TICK_S = 1 / 25
@@ -25,6 +24,8 @@ HEALTH_S = 1.0
 """Interval of health messages and of polling for events."""
 MayWatch = Callable[[], Awaitable[bool]]
 MOST_WATCHERS = 32
+SEEN = 0.05
+"""Minimum confidence of a joint to be drawn."""
 AGAIN = 1012
 """Close code that makes the page connect again at once."""
 LATEST_EVENTS = 50
@@ -86,9 +87,7 @@ class Live:
             new = frames.take()
             if new:
                 thresholds = self.status.thresholds()
-                people = {
-                    name: answers.people(frame, thresholds[name]) for name, frame in new.items()
-                }
+                people = {name: people_of(frame, thresholds[name]) for name, frame in new.items()}
                 await socket.send_text(json.dumps({"frames": people}, separators=(",", ":")))
             await asyncio.sleep(TICK_S)
 
@@ -97,8 +96,8 @@ class Live:
         now = self.status.snapshot()
         return {
             "now": round(time.time(), 1),
-            "cameras": [answers.CameraAnswer.of(camera).model_dump() for camera in now.cameras],
-            "sinks": [answers.SinkAnswer.of(sink).model_dump() for sink in now.sinks],
+            "cameras": [asdict(camera) for camera in now.cameras],
+            "sinks": [asdict(sink) for sink in now.sinks],
         }
 
     async def version(self) -> str:
@@ -118,6 +117,49 @@ class Live:
             ]
         )
         return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+
+def people_of(frame: ScoredFrame, threshold: float | None) -> JsonObject:
+    """The people of a frame, as small as it gets: whole pixels, and the score by the threshold."""
+    return {
+        "n": frame.number,
+        "t": round(frame.wall, 2),
+        "size": frame.size,
+        "people": [
+            {
+                "id": pose.track_id,
+                "xy": [
+                    place
+                    for (x, y), sure in zip(
+                        pose.keypoints.round().astype(int).tolist(),
+                        pose.confidence.tolist(),
+                        strict=True,
+                    )
+                    for place in ((x, y) if sure >= SEEN else (None, None))
+                ],
+                "score": _score(frame.scores, pose.track_id),
+                "of": _share(frame.scores, pose.track_id, threshold),
+                **_doubt(frame.muted, pose.track_id),
+            }
+            for pose in frame.poses
+        ],
+    }
+
+
+def _score(scores: Mapping[int, float], track: int) -> float | None:
+    return None if track not in scores else round(scores[track], 2)
+
+
+def _doubt(muted: Mapping[int, float], track: int) -> dict[str, str]:
+    """Why a person is not judged, if they are not."""
+    if track not in muted:
+        return {}
+    return {"doubt": f"not judged: seen in {round(10 * muted[track])} of 10 frames"}
+
+
+def _share(scores: Mapping[int, float], track: int, threshold: float | None) -> float | None:
+    """A score relative to the threshold."""
+    return None if threshold is None or track not in scores else round(scores[track] / threshold, 3)
 
 
 async def _listen(socket: WebSocket) -> None:

@@ -7,29 +7,25 @@ from importlib.resources import files
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from stepvad.accounts.users import TOKEN_USER
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, DataError
-from stepvad.settings.notify import NotifySettings, concern_of, limits_of
+from stepvad.settings.notify import concern_of, limits_of
 from stepvad.settings.sections import SiteSettings
-from stepvad.site.notifications.people import people, send_test
+from stepvad.site.notifications.people import TestResult, people, send_test
 from stepvad.site.notifications.push_subscriptions import (
     LONGEST_ENDPOINT,
     PushSubscriptions,
     check_endpoint,
 )
-from stepvad.web import answers
+from stepvad.web.answers import Problem, Strict
 
 PAGE, WORKER = "notifications.html", "sw.js"
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PeopleAnswer(_Answer):
+class People(BaseModel):
     """People who get messages."""
 
     name: str
@@ -38,22 +34,11 @@ class PeopleAnswer(_Answer):
     limits: list[str] = Field(description="When they get messages, in words.")
     browsers: bool = Field(description="Whether browsers get them, too.")
 
-    @classmethod
-    def of(cls, settings: NotifySettings) -> PeopleAnswer:
-        """Build from the settings; they hold references, no secrets."""
-        return cls(
-            name=settings.name,
-            to=settings.to,
-            events=concern_of(settings),
-            limits=limits_of(settings),
-            browsers=settings.browsers,
-        )
 
-
-class NotificationsAnswer(_Answer):
+class NotificationsAnswer(BaseModel):
     """Who gets messages."""
 
-    people: list[PeopleAnswer]
+    people: list[People]
     browsers: int = Field(description="Browsers that are notified.")
     public_key: str | None = Field(
         description="The key that a browser subscribes with; None if no browser gets messages."
@@ -74,28 +59,18 @@ class SubscriptionRequest(BaseModel):
     keys: KeysRequest
 
 
-class EndRequest(_Answer):
+class EndRequest(Strict):
     """A subscription to end."""
 
     endpoint: str = Field(max_length=LONGEST_ENDPOINT)
 
 
-class TestRequest(_Answer):
+class TestRequest(Strict):
     """Whom to send a test message."""
 
     __test__ = False  # no test class of pytest
 
     name: str = Field(max_length=64)
-
-
-class TestAnswer(_Answer):
-    """What came back from one target."""
-
-    __test__ = False
-
-    to: str
-    ok: bool
-    words: str
 
 
 def add_notifications(app: FastAPI, settings: SiteSettings) -> None:
@@ -121,7 +96,16 @@ def _add_browsers(app: FastAPI, settings: SiteSettings, subscriptions: PushSubsc
     def notifications() -> NotificationsAnswer:
         """Who gets messages, and the key for a browser to subscribe with."""
         return NotificationsAnswer(
-            people=[PeopleAnswer.of(one) for one in settings.sinks.notify],
+            people=[
+                People(
+                    name=one.name,
+                    to=one.to,
+                    events=concern_of(one),
+                    limits=limits_of(one),
+                    browsers=one.browsers,
+                )
+                for one in settings.sinks.notify
+            ],
             browsers=len(subscriptions.all()) if notified else 0,
             public_key=subscriptions.key().x962_str if notified else None,
         )
@@ -130,7 +114,7 @@ def _add_browsers(app: FastAPI, settings: SiteSettings, subscriptions: PushSubsc
         "/api/notifications/subscriptions",
         tags=["notifications"],
         status_code=204,
-        responses={409: {"model": answers.Problem, "description": "No browser gets messages."}},
+        responses={409: {"model": Problem, "description": "No browser gets messages."}},
     )
     def subscribe(chosen: SubscriptionRequest, request: Request) -> Response:
         """Notify a browser from now on."""
@@ -162,11 +146,11 @@ def _add_test(app: FastAPI, settings: SiteSettings) -> None:
         "/api/notifications/test",
         tags=["notifications"],
         responses={
-            404: {"model": answers.Problem, "description": "There are no such people."},
-            409: {"model": answers.Problem, "description": "Another test is under way."},
+            404: {"model": Problem, "description": "There are no such people."},
+            409: {"model": Problem, "description": "Another test is under way."},
         },
     )
-    def test(chosen: TestRequest) -> list[TestAnswer]:
+    def test(chosen: TestRequest) -> list[TestResult]:
         """Send a test message to people, and say what came back."""
         try:
             whom = people(settings, chosen.name)
@@ -175,10 +159,9 @@ def _add_test(app: FastAPI, settings: SiteSettings) -> None:
         if not busy.acquire(blocking=False):
             raise HTTPException(409, "expected no other test, got one under way; try again")
         try:
-            found = [*send_test(settings, whom)]
+            return [*send_test(settings, whom)]
         finally:
             busy.release()
-        return [TestAnswer(to=one.to, ok=one.ok, words=one.words) for one in found]
 
 
 def _add_files(app: FastAPI) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
@@ -15,8 +16,9 @@ from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record
 from stepvad.incidents.review import Mark, Review
 from stepvad.incidents.search import EVERY, ReviewState, Search
+from stepvad.incidents.stored import Deleted, Inventory
 from stepvad.intake.place_drawings import PlaceDrawings
-from stepvad.intake.status import CameraView, LiveStatus
+from stepvad.intake.status import CameraView, LiveStatus, SinkView
 from stepvad.site.editor import SettingsEditor
 from stepvad.site.replay import Replays
 from stepvad.site.store.outbox import Outbox
@@ -102,14 +104,14 @@ def _of_cameras(app: FastAPI, site: Running, version: str) -> None:
         )
 
     @app.get("/api/cameras", tags=["cameras"])
-    def cameras() -> list[answers.CameraAnswer]:
+    def cameras() -> tuple[CameraView, ...]:
         """All cameras: settings, health, counts and drift."""
-        return [answers.CameraAnswer.of(camera) for camera in site.status.snapshot().cameras]
+        return site.status.snapshot().cameras
 
     @app.get("/api/cameras/{name}", tags=["cameras"], responses=NOT_THERE)
-    def camera(name: CameraPath) -> answers.CameraAnswer:
+    def camera(name: CameraPath) -> CameraView:
         """One camera."""
-        return answers.CameraAnswer.of(site.camera(name))
+        return site.camera(name)
 
     @app.get("/api/cameras/{name}/timeline", tags=["cameras"], responses=NOT_THERE)
     def timeline(name: CameraPath) -> answers.TimelineAnswer:
@@ -188,13 +190,13 @@ def _of_events(app: FastAPI, site: Running) -> None:
         camera: CameraName = None,
         since: Time = None,
         until: Time = None,
-    ) -> answers.DeletedAnswer:
+    ) -> Deleted:
         """Delete the events of a camera or a span of time that are over, with their poses."""
         if camera is None and since is None and until is None:
             raise HTTPException(422, "expected a camera, since or until, got none of them")
         done = site.store.delete(camera=camera, before=until, after=since)
         request.state.audit_subject = f"{done.events} events of {camera or 'all cameras'}"
-        return answers.DeletedAnswer(events=done.events, kept_open=done.kept_open)
+        return done
 
 
 def _of_one_event(app: FastAPI, site: Running) -> None:
@@ -260,14 +262,15 @@ def missing(error: StepvadError) -> Exception:
 
 def _of_what_is_kept(app: FastAPI, site: Running) -> None:
     @app.get("/api/stored", tags=["site"])
-    def stored() -> answers.StoredAnswer:
+    def stored() -> Inventory:
         """What the site keeps: how many of what, from when to when, in how many bytes."""
-        return answers.StoredAnswer.of(site.store.stored())
+        found = site.store.stored()
+        return replace(found, files={FilePath(path.name): n for path, n in found.files.items()})
 
     @app.get("/api/sinks", tags=["site"])
-    def sinks() -> list[answers.SinkAnswer]:
+    def sinks() -> tuple[SinkView, ...]:
         """Where events go, how many wait, and what went wrong."""
-        return [answers.SinkAnswer.of(sink) for sink in site.status.snapshot().sinks]
+        return site.status.snapshot().sinks
 
 
 def _of_dead_letters(app: FastAPI, site: Running) -> None:
@@ -280,15 +283,7 @@ def _of_dead_letters(app: FastAPI, site: Running) -> None:
         return answers.Undelivered(
             refused=len(dead_letters),
             messages=[
-                answers.UndeliveredMessage(
-                    id=one.seq,
-                    sink=one.sink,
-                    event_id=one.event_id,
-                    kind=one.kind,
-                    created=one.created,
-                    error=one.error,
-                )
-                for one in dead_letters[:MOST_EVENTS]
+                answers.UndeliveredMessage.model_validate(one) for one in dead_letters[:MOST_EVENTS]
             ],
         )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from stepvad.accounts.accounts import Accounts, link_path
+from stepvad.accounts.audit import AuditEntry
 from stepvad.accounts.users import NAME, Account, Role, User
 from stepvad.errors import ConfigError, DataError
-from stepvad.web.answers import Problem
+from stepvad.web.answers import Problem, Strict
 from stepvad.web.identity import Identity, KnownBy
 
 MOST_ENTRIES = 500
@@ -23,11 +25,8 @@ TAKEN: dict[int | str, dict[str, Any]] = {
 }
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class MeAnswer(_Answer):
+@dataclass(frozen=True, slots=True)
+class Me:
     """Who is logged in."""
 
     name: str
@@ -36,8 +35,10 @@ class MeAnswer(_Answer):
     """By the token, by a session, or by the word of a proxy."""
 
 
-class UserAnswer(_Answer):
-    """An account."""
+class UserAnswer(BaseModel):
+    """An account without its secrets."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True, use_attribute_docstrings=True)
 
     name: str
     role: Role
@@ -47,35 +48,19 @@ class UserAnswer(_Answer):
     link_expires: float | None
     """Until when its log-in link can be used."""
 
-    @classmethod
-    def of(cls, account: Account) -> UserAnswer:
-        """The account without its secrets."""
-        return cls.model_validate({name: getattr(account, name) for name in cls.model_fields})
 
-
-class LinkAnswer(_Answer):
+class LinkAnswer(BaseModel):
     """A log-in link; it is shown once."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     user: UserAnswer
     path: str
     """The link, without the address of the page."""
 
 
-class AuditAnswer(_Answer):
-    """One line of the audit log."""
-
-    seq: int
-    time: float
-    user: str
-    address: str
-    action: str
-    subject: str
-
-
-class RoleRequest(BaseModel):
+class RoleRequest(Strict):
     """A role to have."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Role
 
@@ -98,30 +83,25 @@ def add_user_routes(app: FastAPI, accounts: Accounts) -> None:
             int | None, Query(description="`seq` of the last line seen.", ge=0, le=2**62)
         ] = None,
         limit: Annotated[int, Query(ge=1, le=MOST_ENTRIES)] = 50,
-    ) -> list[AuditAnswer]:
+    ) -> list[AuditEntry]:
         """Who looked at what, who changed what, and who logged in; the newest first."""
-        found = accounts.audit.entries(before=before, limit=limit)
-        names = AuditAnswer.model_fields
-        return [
-            AuditAnswer.model_validate({name: getattr(one, name) for name in names})
-            for one in found
-        ]
+        return accounts.audit.entries(before=before, limit=limit)
 
 
 def _of_me(app: FastAPI) -> None:
     @app.get("/api/me", tags=["users"])
-    def me(request: Request) -> MeAnswer:
+    def me(request: Request) -> Me:
         """Who asks."""
         identity: Identity = request.state.identity
         user = identity.user
-        return MeAnswer(name=user.name, role=user.role, known_by=identity.known_by)
+        return Me(user.name, user.role, identity.known_by)
 
 
 def _of_users(app: FastAPI, accounts: Accounts) -> None:
     @app.get("/api/users", tags=["users"])
     def users() -> list[UserAnswer]:
         """All accounts by name."""
-        return [UserAnswer.of(account) for account in accounts.all()]
+        return [UserAnswer.model_validate(account) for account in accounts.all()]
 
     @app.post("/api/users", tags=["users"], status_code=201, responses=TAKEN)
     def add(wanted: UserRequest, request: Request) -> LinkAnswer:
@@ -141,7 +121,7 @@ def _of_one_user(app: FastAPI, accounts: Accounts) -> None:
         account = _known(accounts, name)
         _check_other(request, account)
         request.state.audit_subject = f"{account.name}: {wanted.role}"
-        return UserAnswer.of(accounts.set_role(account.name, wanted.role))
+        return UserAnswer.model_validate(accounts.set_role(account.name, wanted.role))
 
     @app.post("/api/users/{name}/link", tags=["users"], responses=NO_USER)
     def link(name: UserName) -> LinkAnswer:
@@ -175,4 +155,4 @@ def _check_other(request: Request, account: Account) -> None:
 
 def _link(accounts: Accounts, name: str) -> LinkAnswer:
     key = accounts.new_link(name)
-    return LinkAnswer(user=UserAnswer.of(accounts.account(name)), path=link_path(key))
+    return LinkAnswer(user=UserAnswer.model_validate(accounts.account(name)), path=link_path(key))

@@ -162,12 +162,15 @@ class LearnedFacts:
     name: str
     made: float
     hours: float
+    """Hours of motion that it was learned from."""
     people: int
     marks: int
+    """False alerts that it has learned from."""
     threshold: float
     promise: str
     is_provisional: bool
     changed: str
+    """What changed from the model before, in words."""
     is_current: bool
 
 
