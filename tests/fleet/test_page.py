@@ -120,10 +120,10 @@ def test_the_fleet_tells_its_cameras_and_what_is_stored(client: TestClient) -> N
 def test_an_event_is_shown_marked_and_deleted(client: TestClient) -> None:
     assert client.get(f"/api/events/{GATE.id}").json()["camera"] == "north/gate"
     assert client.get("/api/events/nobody").status_code == 404
-    mark = client.put(f"/api/events/{GATE.id}/mark", json={"normal": True})
-    assert mark.json()["normal"] is True
-    client.put(f"/api/events/{GATE.id}/mark", json={"normal": False})
-    assert client.get(f"/api/events/{GATE.id}").json()["normal"] is False
+    mark = client.put(f"/api/events/{GATE.id}/mark", json={"mark": "normal"})
+    assert mark.json()["mark"] == "normal"
+    client.put(f"/api/events/{GATE.id}/mark", json={"mark": None})
+    assert client.get(f"/api/events/{GATE.id}").json()["mark"] is None
     missing = client.get(f"/api/events/{GATE.id}/explanation")
     assert missing.status_code == 404
     assert "a fleet keeps no poses" in missing.json()["detail"]
@@ -168,7 +168,7 @@ def test_a_page_that_may_only_read_says_that_it_may_not_delete(
     try:
         client = TestClient(app_of(reader), base_url=HERE, headers=BEARER)
         assert ids(client)
-        assert client.put(f"/api/events/{GATE.id}/mark", json={"normal": True}).status_code == 200
+        assert client.put(f"/api/events/{GATE.id}/mark", json={"mark": "normal"}).status_code == 200
         refused = client.delete(f"/api/events/{GATE.id}")
         assert (refused.status_code, refused.json()["detail"]) == (403, "this page may not do that")
     finally:

@@ -56,6 +56,8 @@ EXPLANATION: dict[str, Any] = {
     "ghost_is_normal": True,
     "words": [{"says": "left arm raised", "first": 100, "last": 101}],
     "parts": [{"name": "left arm", "share": 1.0}],
+    "views": [],
+    "schema": 1,
 }
 
 

@@ -120,11 +120,11 @@ def test_a_changed_role_counts_with_the_next_request(
 ) -> None:
     one, client = happen(mill, 1), browser_of(app, "lena")
     mark = f"/api/events/{one.id}/mark"
-    assert client.put(mark, json={"normal": True}).status_code == 403
+    assert client.put(mark, json={"mark": "normal"}).status_code == 403
     command_line.set_role("lena", "judge")
-    assert client.put(mark, json={"normal": True}).status_code == 200
+    assert client.put(mark, json={"mark": "normal"}).status_code == 200
     command_line.set_role("lena", "look")
-    assert client.put(mark, json={"normal": False}).status_code == 403
+    assert client.put(mark, json={"mark": None}).status_code == 403
 
 
 def test_another_password_ends_all_log_ins_but_the_one_that_chose_it(app: FastAPI) -> None:
@@ -160,7 +160,7 @@ def test_the_audit_log_names_the_look(app: FastAPI, mill: Site, accounts: Accoun
     client.get(f"/api/events/{one.id}/explanation")  # there is none
     with client.websocket_connect(THERE + "/ws/live") as socket:
         socket.receive_json()
-    client.put(f"/api/events/{one.id}/mark", json={"normal": True})
+    client.put(f"/api/events/{one.id}/mark", json={"mark": "normal"})
     client.delete(f"/api/events/{one.id}")
     assert lines(accounts, user="jan") == [
         ("jan", "logged in", ""),

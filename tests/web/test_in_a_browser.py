@@ -243,7 +243,7 @@ def test_an_event_is_marked_as_normal_and_that_is_undone(
     page.run("document.querySelector('#event .mark-normal').click()")
     page.wait("document.querySelector('#event .said').textContent === 'Marked as normal.'")
     assert id_ in life[0].store.marked()
-    page.wait(f"document.querySelector('#list li[data-id=\"{id_}\"]').dataset.normal === 'true'")
+    page.wait(f"document.querySelector('#list li[data-id=\"{id_}\"]').dataset.mark === 'normal'")
     page.run("document.querySelector('#event .undo').click()")
     page.wait("document.querySelector('#event .said').textContent === 'Mark removed.'")
     assert id_ not in life[0].store.marked()

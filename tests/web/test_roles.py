@@ -81,7 +81,7 @@ MAY: dict[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/logout"): LOOK,  # last: it ends the session
 }
 BODIES: dict[tuple[str, str], dict[str, Any]] = {
-    ("PUT", "/api/events/{id}/mark"): {"normal": True},
+    ("PUT", "/api/events/{id}/mark"): {"mark": "normal"},
     ("POST", "/api/undelivered/resend"): {},
     ("POST", "/api/users"): {"name": "zoe", "role": "look"},
     ("PUT", "/api/users/{name}/role"): {"role": "look"},
@@ -138,14 +138,14 @@ def test_every_route_asks_for_its_role(app: FastAPI, mill: Site, who: str) -> No
 def test_what_is_refused_is_not_done(app: FastAPI, mill: Site) -> None:
     one = happen(mill, 1)
     looker = browser_of(app, "lena")
-    asked = looker.put(f"/api/events/{one.id}/mark", json={"normal": True})
+    asked = looker.put(f"/api/events/{one.id}/mark", json={"mark": "normal"})
     assert (asked.status_code, asked.text) == (403, "expected the role judge, got look\n")
     judge = browser_of(app, "jan")
     assert judge.delete(f"/api/events/{one.id}").status_code == 403
     assert judge.delete("/api/events?camera=yard").status_code == 403
     assert mill.store.event(one.id) is not None
     assert mill.store.marked() == {}
-    assert judge.put(f"/api/events/{one.id}/mark", json={"normal": True}).status_code == 200
+    assert judge.put(f"/api/events/{one.id}/mark", json={"mark": "normal"}).status_code == 200
     assert {*mill.store.marked()} == {one.id}
 
 

@@ -124,17 +124,17 @@ def test_an_event_is_marked_as_normal_and_that_is_taken_back(
     mill: Site, client: TestClient
 ) -> None:
     one = happen(mill, 1)
-    assert client.get(f"/api/events/{one.id}").json()["normal"] is False
-    marked = client.put(f"/api/events/{one.id}/mark", json={"normal": True})
-    assert marked.json()["normal"] is True
+    assert client.get(f"/api/events/{one.id}").json()["mark"] is None
+    marked = client.put(f"/api/events/{one.id}/mark", json={"mark": "normal"})
+    assert marked.json()["mark"] == "normal"
     assert one.id in mill.store.marked()
-    client.put(f"/api/events/{one.id}/mark", json={"normal": False})
-    assert client.get(f"/api/events/{one.id}").json()["normal"] is False
-    assert client.put("/api/events/nobody/mark", json={"normal": True}).status_code == 404
-    for wrong in ({}, {"normal": None}, {"mark": "odd"}, {"mark": "right", "normal": True}):
+    client.put(f"/api/events/{one.id}/mark", json={"mark": None})
+    assert client.get(f"/api/events/{one.id}").json()["mark"] is None
+    assert client.put("/api/events/nobody/mark", json={"mark": "normal"}).status_code == 404
+    for wrong in ({}, {"mark": "odd"}, {"mark": "right", "normal": True}):
         assert client.put(f"/api/events/{one.id}/mark", json=wrong).status_code == 422
     right = client.put(f"/api/events/{one.id}/mark", json={"mark": "right"}).json()
-    assert (right["mark"], right["normal"]) == ("right", False)
+    assert right["mark"] == "right"
     assert client.put(f"/api/events/{one.id}/mark", json={"mark": None}).json()["mark"] is None
 
 

@@ -152,7 +152,7 @@ def test_programs_with_the_token_may_use_any_name(client: TestClient) -> None:
 def test_other_pages_change_nothing(mill: Site, client: TestClient, origin: str) -> None:
     one = happen(mill, 1)
     for headers in ({"Origin": origin}, {"Origin": origin, **BEARER}):
-        answer = client.put(f"/api/events/{one.id}/mark", json={"normal": True}, headers=headers)
+        answer = client.put(f"/api/events/{one.id}/mark", json={"mark": "normal"}, headers=headers)
         assert answer.status_code == 403
         assert client.delete(f"/api/events/{one.id}", headers=headers).status_code == 403
     assert mill.store.marked() == {}
@@ -167,10 +167,10 @@ def test_a_cookie_changes_nothing_without_an_origin(mill: Site, stranger: TestCl
     one = happen(mill, 1)
     log_in(stranger)
     mark = f"/api/events/{one.id}/mark"
-    assert stranger.put(mark, json={"normal": True}).status_code == 403
+    assert stranger.put(mark, json={"mark": "normal"}).status_code == 403
     with pytest.raises(WebSocketDisconnect), stranger.websocket_connect(THERE + "/ws/live"):
         pass
-    assert stranger.put(mark, json={"normal": True}, headers={"Origin": HERE}).status_code == 200
+    assert stranger.put(mark, json={"mark": "normal"}, headers={"Origin": HERE}).status_code == 200
     with stranger.websocket_connect(THERE + "/ws/live", headers={"Origin": HERE}) as socket:
         assert "cameras" in socket.receive_json()
     with stranger.websocket_connect(THERE + "/ws/live", headers={**BEARER}) as socket:
@@ -204,7 +204,7 @@ def test_large_bodies_are_refused_at_the_open_form_as_well(stranger: TestClient)
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b'{"normal": 3}', b"\xff\xfe", b'{"normal": true, "x": 1}']
+    "body", [b"", b"{", b"[]", b"null", b'{"mark": 3}', b"\xff\xfe", b'{"mark": "normal", "x": 1}']
 )
 def test_malformed_bodies_are_refused(mill: Site, client: TestClient, body: bytes) -> None:
     one = happen(mill, 1)

@@ -120,7 +120,7 @@ def test_the_word_of_a_proxy_is_no_word_of_another_page(tmp_path: Path) -> None:
     with behind(tmp_path) as made:
         one = happen(made[0], 1)
         client = at(*made, Remote_User="jan")
-        mark, normal = f"/api/events/{one.id}/mark", {"normal": True}
+        mark, normal = f"/api/events/{one.id}/mark", {"mark": "normal"}
         elsewhere = {"Origin": "https://evil.example"}
         assert client.put(mark, json=normal, headers=elsewhere).status_code == 403
         del client.headers["Origin"]

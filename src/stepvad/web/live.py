@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.concurrency import run_in_threadpool
 
-from stepvad.codec import JsonObject, to_plain
+from stepvad.codec import JsonObject, encode
 from stepvad.intake.status import LiveStatus, ScoredFrame
 from stepvad.web.shown import Shown
 
@@ -83,21 +81,21 @@ class Live:
                 newest = await self.version()
                 if newest != version:
                     message["events"] = version = newest
-                await socket.send_text(json.dumps(message, separators=(",", ":")))
+                await socket.send_text(encode(message).decode())
             new = frames.take()
             if new:
                 thresholds = self.status.thresholds()
                 people = {name: people_of(frame, thresholds[name]) for name, frame in new.items()}
-                await socket.send_text(json.dumps({"frames": people}, separators=(",", ":")))
+                await socket.send_text(encode({"frames": people}).decode())
             await asyncio.sleep(TICK_S)
 
-    def _health(self) -> JsonObject:
+    def _health(self) -> dict[str, object]:
         """Cameras and sinks now."""
         now = self.status.snapshot()
         return {
             "now": round(time.time(), 1),
-            "cameras": [asdict(camera) for camera in now.cameras],
-            "sinks": [asdict(sink) for sink in now.sinks],
+            "cameras": now.cameras,
+            "sinks": now.sinks,
         }
 
     async def version(self) -> str:
@@ -110,13 +108,7 @@ class Live:
     def _look(self) -> str:
         newest = self.store.events(limit=LATEST_EVENTS)
         said = self.store.reviews([record.id for record in newest])
-        facts = json.dumps(
-            [
-                [to_plain(record) for record in newest],
-                {id: asdict(review) for id, review in said.items()},
-            ]
-        )
-        return hashlib.sha256(facts.encode()).hexdigest()[:16]
+        return hashlib.sha256(encode([newest, said])).hexdigest()[:16]
 
 
 def people_of(frame: ScoredFrame, threshold: float | None) -> JsonObject:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request, Response
 
-from stepvad.codec import to_plain
 from stepvad.errors import DataError, StepvadError
 from stepvad.explain.eventexplanation import EventExplanation
 from stepvad.incidents.record import Record
@@ -23,6 +22,7 @@ from stepvad.site.editor import SettingsEditor
 from stepvad.site.replay import Replays
 from stepvad.site.store.outbox import Outbox
 from stepvad.web import answers
+from stepvad.web.answers import JudgedEvent
 from stepvad.web.learning_routes import Learning
 from stepvad.web.shown import Deployment, Shown
 
@@ -71,9 +71,9 @@ class Running:
                 return camera
         raise HTTPException(404, f"camera: expected one of the site, got {name!r}")
 
-    def answer(self, record: Record, review: Review | None) -> answers.EventAnswer:
-        """An event as the API tells it."""
-        return answers.EventAnswer.of(record, review, self.recorders.get(record.camera))
+    def judged(self, record: Record, review: Review | None) -> JudgedEvent:
+        """An event, and what was said of it."""
+        return answers.judged(record, review, self.recorders.get(record.camera))
 
     def event(self, id: str) -> Record:
         """The event with this id; 404 if there is none."""
@@ -179,7 +179,7 @@ def _of_events(app: FastAPI, site: Running) -> None:
         shown = found[:limit]
         reviews = site.store.reviews([record.id for record in shown])
         return answers.EventsAnswer(
-            events=[site.answer(one, reviews.get(one.id)) for one in shown],
+            events=[site.judged(one, reviews.get(one.id)) for one in shown],
             next=shown[-1].id if len(found) > limit else None,
             to_review=site.store.to_review(),
         )
@@ -201,37 +201,32 @@ def _of_events(app: FastAPI, site: Running) -> None:
 
 def _of_one_event(app: FastAPI, site: Running) -> None:
     @app.get("/api/events/{id}", tags=["events"], responses=NOT_THERE)
-    def event(id: EventIdPath) -> answers.EventAnswer:
+    def event(id: EventIdPath) -> JudgedEvent:
         """One event."""
-        return site.answer(site.event(id), site.store.reviews([id]).get(id))
+        return site.judged(site.event(id), site.store.reviews([id]).get(id))
 
-    @app.get(
-        "/api/events/{id}/explanation",
-        tags=["events"],
-        responses=NOT_THERE,
-        response_model_exclude_none=True,
-    )
-    def explanation(id: EventIdPath) -> answers.ExplanationAnswer:
+    @app.get("/api/events/{id}/explanation", tags=["events"], responses=NOT_THERE)
+    def explanation(id: EventIdPath) -> EventExplanation:
         """Why an event has its score, made from its poses when it is asked for."""
         site.event(id)
         try:
-            return answers.ExplanationAnswer.model_validate(to_plain(site.explain(id)))
+            return site.explain(id)
         except StepvadError as error:
             raise missing(error) from error.__cause__
 
     @app.put("/api/events/{id}/mark", tags=["events"], responses=NOT_THERE)
-    def mark(id: EventIdPath, mark: answers.MarkRequest, request: Request) -> answers.EventAnswer:
+    def mark(id: EventIdPath, mark: answers.MarkRequest, request: Request) -> JudgedEvent:
         """Say that an event was normal, or a right alert, or take that back."""
-        request.state.audit_subject = f"{id}: {mark.judged or 'taken back'}"
+        request.state.audit_subject = f"{id}: {mark.mark or 'taken back'}"
         site.event(id)
         try:
-            site.mark(id, mark.judged, user_of(request))
+            site.mark(id, mark.mark, user_of(request))
         except StepvadError as error:
             raise missing(error) from error.__cause__
         return event(id)
 
     @app.put("/api/events/{id}/review", tags=["events"], responses=NOT_THERE)
-    def review(id: EventIdPath, request: Request) -> answers.EventAnswer:
+    def review(id: EventIdPath, request: Request) -> JudgedEvent:
         """Note that somebody has seen an event."""
         site.event(id)
         try:

@@ -163,7 +163,7 @@ export class Events {
     const share = one.top_score / one.threshold;
     const { kind, says } = stateOf(one);
     row.dataset.open = one.end_time === null;
-    row.dataset.normal = one.normal;
+    row.dataset.mark = one.mark ?? "";
     row.dataset.state = kind;
     row.dataset.unseen = one.reviewed === null;
     const length = one.end_time === null ? "" : ` · ${duration(one.end_time - one.start_time)}`;
