@@ -96,7 +96,10 @@ _WORDS = {
     "bool": "true or false",
     "array": "a list",
     "object": "an object",
+    "Number out of range": "a finite number",
+    "Invalid base64 encoded string": "base64",
 }
+"""What msgspec says, and what we say."""
 
 
 def _refused(kind: Any, value: Any, what: str, reason: str) -> DataError:
@@ -110,8 +113,8 @@ def _refused(kind: Any, value: Any, what: str, reason: str) -> DataError:
         expected = " or ".join(_WORDS.get(one, one) for one in types[1].split(" | "))
         is_finite = "e+308" in types[2]  # the bound of a `Number`
         expected = expected.replace("a n", "a finite n") if is_finite else expected + types[2]
-    elif reason == "Number out of range":
-        expected = "a finite number"
+    elif reason in _WORDS:
+        expected = _WORDS[reason]
     elif choices:
         expected = ", ".join(choices[:-1]) + " or " * (len(choices) > 1) + choices[-1]
     else:  # from a constructor

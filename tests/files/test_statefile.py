@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from stepvad.codec import Fields, NewerVersionError
+from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError
 from stepvad.files import statefile
 from tests.files.unreadable import REASON, unreadable
 
 
-def names(facts: object) -> tuple[str, ...]:
-    own = Fields.of("names", facts)
-    own.version(1)
-    return own.texts("names")
+@dataclass(frozen=True)
+class Names:
+    """A file for tests."""
+
+    names: tuple[str, ...]
+    version: Literal[1] = 1
 
 
 def read(path: Path) -> tuple[str, ...] | None:
-    return statefile.read(path, names, most=100, lost="names are forgotten")
+    found = statefile.read(path, Names, "names", most=100, lost="names are forgotten")
+    return None if found is None else found.names
 
 
 def test_a_missing_file_is_empty(tmp_path: Path) -> None:

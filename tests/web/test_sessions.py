@@ -186,8 +186,7 @@ def test_a_file_holds_at_most_as_many_as_the_site(tmp_path: Path) -> None:
     file = tmp_path / "sessions"
     one = {"user": "anna", "stamp": "", "used": NOW}
     many = {f"{n:x}": one | {"ends": NOW + n + 1} for n in range(2 * MOST_SESSIONS)}
-    nan = {"nan": one | {"ends": float("nan")}}
-    file.write_text(json.dumps({"version": 2, "sessions": many | nan}))
+    file.write_text(json.dumps({"version": 2, "sessions": many}))
     assert len(Sessions(TOKEN, file, wall=lambda: NOW)) <= MOST_SESSIONS
     assert file.stat().st_size < MAX_FILE
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from stepvad.codec import NewerVersionError
+from stepvad.codec import NewerVersionError, decode, encode
 from stepvad.errors import DataError
 from stepvad.files import bounded
+from stepvad.files.atomic import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -19,16 +18,11 @@ DAMAGED = ".damaged"
 MOST_DAMAGED = 9
 """Files set aside per name; beyond that the latest replaces the one before it."""
 
-_UNPARSABLE = (
-    *(ValueError, TypeError, LookupError, AttributeError),
-    *(OverflowError, RecursionError, DataError),
-)
-
 Value = TypeVar("Value")
 
 
-def read(path: Path, parse: Callable[[object], Value], *, most: int, lost: str) -> Value | None:
-    """The parsed JSON of a file of up to `most` bytes; None if there is none.
+def read(path: Path, kind: type[Value], what: str, *, most: int, lost: str) -> Value | None:
+    """Decode a file of up to `most` bytes; None if there is none.
 
     Only a missing file counts as empty, since callers write back what they got. If the file cannot
     be read now, `OSError` is raised; if it is of a newer version, `NewerVersionError`. Neither
@@ -36,16 +30,23 @@ def read(path: Path, parse: Callable[[object], Value], *, most: int, lost: str) 
     `lost`.
     """
     try:
-        return parse(json.loads(bounded.read(path, most=most)))
+        return decode(kind, bounded.read(path, most=most), what)
     except FileNotFoundError:
         return None
     except NewerVersionError as error:
         raise NewerVersionError(f"{path}: {error.problem}", hint=error.hint) from None
-    except _UNPARSABLE as error:
+    except DataError as error:
         kept = set_aside(path)
-        words = str(error)[:200] or type(error).__name__
+        words = error.problem[:200]
         logger.warning("%s: damaged, so %s; kept as %s: %s", path, lost, kept.name, words)
         return None
+
+
+def write(path: Path, value: object) -> None:
+    """Write a value that `read` reads; it is on disk when this returns."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_bytes(encode(value))
 
 
 def set_aside(path: Path) -> Path:

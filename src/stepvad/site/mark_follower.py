@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from stepvad.calibration import Marked
 from stepvad.calibration.marks import Marks, recalibrate
-from stepvad.codec import Fields, NewerVersionError
+from stepvad.codec import NewerVersionError
 from stepvad.errors import DataError
 from stepvad.files import statefile
-from stepvad.files.atomic import replacing
 from stepvad.formats import file_stem, normal_set
 from stepvad.incidents.review import Mark
 from stepvad.intake.models import Loaded, Models
@@ -29,8 +27,15 @@ logger = logging.getLogger(__name__)
 
 DIRECTORY = "marks"
 """Directory of the data directory: a file of marks and a set of poses for each model."""
-VERSION = 1
 MAX_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class MarksFile:
+    """The events that a model found and somebody marked as normal."""
+
+    normal: dict[str, Marked]
+    version: Literal[1] = 1
 
 
 class MarkFollower:
@@ -184,23 +189,11 @@ def read(path: Path) -> dict[str, Marked]:
     Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
     """
     lost = "marks of deleted events are lost"
-    return statefile.read(path, _parsed, most=MAX_BYTES, lost=lost) or {}
-
-
-def _parsed(facts: object) -> dict[str, Marked]:
-    own = Fields.of("marks", facts)
-    own.version(VERSION)
-    return {
-        id: Marked(camera=one.text("camera"), peak=one.number("peak"))
-        for id, one in own.objects("normal").items()
-    }
+    found = statefile.read(path, MarksFile, "marks", most=MAX_BYTES, lost=lost)
+    return {} if found is None else found.normal
 
 
 def write(normal: Mapping[str, Marked], path: Path) -> None:
     """Write the events marked as normal."""
-    if not normal and not path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    facts = {"version": VERSION, "normal": {id: asdict(one) for id, one in normal.items()}}
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(facts), encoding="utf-8")
+    if normal or path.exists():
+        statefile.write(path, MarksFile({**normal}))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from stepvad.accounts.users import TOKEN_USER
-from stepvad.codec import Fields, NewerVersionError
-from stepvad.errors import DataError, StepvadError
+from stepvad.codec import NewerVersionError
+from stepvad.errors import StepvadError
 from stepvad.files import statefile
-from stepvad.files.atomic import replacing
 from stepvad.supervision.logs import FailureLog
 
 logger = logging.getLogger(__name__)
@@ -32,7 +30,6 @@ SAVE_S = 300.0
 MOST_SESSIONS = 256
 """Maximum number of sessions; a new one evicts the oldest."""
 MAX_FILE = 128 * 1024
-VERSION = 2
 
 
 class Owner(NamedTuple):
@@ -52,6 +49,24 @@ class _Session:
     owner: Owner
     ends: float
     used: float
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSession:
+    """One session, in times of the wall clock."""
+
+    user: str
+    stamp: str
+    ends: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsFile:
+    """Sessions by hash, for the next run."""
+
+    sessions: dict[str, SavedSession]
+    version: Literal[2] = 2
 
 
 class Sessions:
@@ -143,7 +158,9 @@ class Sessions:
                 return
             lost = "all browsers must log in again"
             try:
-                found = statefile.read(self._file, _sessions, most=MAX_FILE, lost=lost)
+                found = statefile.read(
+                    self._file, SessionsFile, "sessions", most=MAX_FILE, lost=lost
+                )
             except NewerVersionError as error:
                 logger.warning("sessions will not survive a restart: %s", error)
                 self._file = None
@@ -152,15 +169,15 @@ class Sessions:
                 self._failures.log("sessions of the last run cannot be read yet", error)
                 return
             with self._lock:
-                self._sessions = self._active(found or {}) | self._sessions
+                self._sessions = self._active(found.sessions if found else {}) | self._sessions
             self._is_loaded = True
 
-    def _active(self, found: dict[str, _Session]) -> dict[str, _Session]:
+    def _active(self, found: Mapping[str, SavedSession]) -> dict[str, _Session]:
         """The sessions of a file that have not ended, in times of the monotonic clock."""
         now, since, kept = self._clock(), self._wall(), dict[str, _Session]()
         for hash, one in sorted(found.items(), key=lambda item: item[1].ends)[-MOST_SESSIONS:]:
             ends, used = min(one.ends - since, self.longest_s), min(one.used - since, 0.0)
-            moved = _Session(one.owner, now + ends, now + used)
+            moved = _Session(Owner(one.user, one.stamp), now + ends, now + used)
             if self._is_active(moved, now):
                 kept[hash] = moved
         return kept
@@ -174,30 +191,11 @@ class Sessions:
             with self._lock:
                 self._saved = self._clock()
                 later = self._wall() - self._saved
-                facts = {
-                    hash: {
-                        "user": one.owner.name,
-                        "stamp": one.owner.stamp,
-                        "ends": round(one.ends + later),
-                        "used": round(one.used + later),
-                    }
+                saved = {
+                    hash: SavedSession(*one.owner, round(one.ends + later), round(one.used + later))
                     for hash, one in self._sessions.items()
                 }
             try:
-                with replacing(self._file) as temporary:  # readable by its owner only
-                    temporary.write_text(json.dumps({"version": VERSION, "sessions": facts}))
+                statefile.write(self._file, SessionsFile(saved))
             except StepvadError as error:
                 logger.warning("sessions will not survive a restart: %s", error)
-
-
-def _sessions(facts: object) -> dict[str, _Session]:
-    """The sessions of a file, in times of the wall clock."""
-    own = Fields.of("sessions", facts)
-    if (version := own.version(VERSION)) < VERSION:  # without the owner of a session
-        raise DataError(f"sessions: expected version {VERSION}, got {version}")
-    return {hash: _session(one) for hash, one in own.fields("sessions").values.items()}
-
-
-def _session(facts: Any) -> _Session:
-    owner = Owner(str(facts["user"]), str(facts["stamp"]))
-    return _Session(owner, float(facts["ends"]), float(facts["used"]))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stepvad.codec import Count
 from stepvad.errors import StepvadError
 from stepvad.formats import read_clip
 from stepvad.incidents.record import Record
@@ -72,9 +73,9 @@ class Amount:
 
     hours: float = 0.0
     """Hours of recordings with people in them."""
-    people: int = 0
+    people: Count = 0
     """Tracks, of which a person may have several."""
-    poses: int = 0
+    poses: Count = 0
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from stepvad.codec import Fields
+from stepvad.codec import Count, decode
 from stepvad.errors import ConfigError, DataError, StepvadError
 from stepvad.files import bounded, statefile
-from stepvad.files.atomic import replacing
 from stepvad.settings.learning import CURRENT, DIRECTORY, MODEL_NAME
 from stepvad.site.learning.recordings import Amount
 
 FACTS = "learned.json"
-VERSION = 1
 MAX_BYTES = 1 << 20
 _PART = ".part"
 
@@ -34,7 +32,7 @@ class Learned:
     """What it was fitted on."""
     measured: Amount
     """What its threshold was measured on: footage that it was not fitted on."""
-    marks: int
+    marks: Count
     """Alerts marked as false that it has learned from."""
     threshold: float
     words: str
@@ -42,41 +40,26 @@ class Learned:
     is_provisional: bool
     changed: str
     """What changed from the model before, for an operator."""
-    held_out: tuple[str, ...] = field(default=())
+    held_out: tuple[str, ...] = ()
     """Names of the recordings that it was not fitted on."""
     until: float = 0.0
     """When the latest recording that it was fitted on begins; later ones are new to it."""
     measured_until: float = 0.0
     """The same for the recordings that its threshold was measured on."""
 
+    version: Literal[1] = 1
+
     def write(self, directory: Path) -> None:
         """Write it beside the model."""
-        with replacing(directory / FACTS) as temporary:
-            temporary.write_text(json.dumps({"version": VERSION, **asdict(self)}), "utf-8")
+        statefile.write(directory / FACTS, self)
 
     @classmethod
     def read(cls, directory: Path) -> Learned:
         """Read what `write` wrote."""
         try:
-            own = Fields.of(
-                "learned model", json.loads(bounded.read(directory / FACTS, most=MAX_BYTES))
-            )
-            own.version(VERSION)
-            return cls(
-                name=own.text("name"),
-                made=own.number("made"),
-                fitted=_amount(own.fields("fitted")),
-                measured=_amount(own.fields("measured")),
-                marks=own.whole("marks"),
-                threshold=own.number("threshold"),
-                words=own.text("words"),
-                is_provisional=own.flag("is_provisional"),
-                changed=own.text("changed"),
-                held_out=own.texts("held_out"),
-                until=own.number("until"),
-                measured_until=own.number("measured_until"),
-            )
-        except (OSError, ValueError, RecursionError, StepvadError) as error:
+            data = bounded.read(directory / FACTS, most=MAX_BYTES)
+            return decode(cls, data, "learned model")
+        except (OSError, StepvadError) as error:
             raise DataError(
                 f"{directory}: expected a learned model, got: {str(error)[:200]}",
                 hint="the site can go back to another one: stepvad learning list",
@@ -149,10 +132,6 @@ class Versions:
         link.unlink(missing_ok=True)
         link.symlink_to(name)
         link.replace(self.directory / CURRENT)
-
-
-def _amount(own: Fields) -> Amount:
-    return Amount(own.number("hours"), own.whole("people"), own.whole("poses"))
 
 
 @dataclass(frozen=True, slots=True)

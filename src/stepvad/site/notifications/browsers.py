@@ -13,12 +13,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from stepvad.codec import Fields, Json, JsonObject
 from stepvad.errors import MissingExtraError
 from stepvad.incidents.sink import DeliveryError
 from stepvad.settings.notify import BROWSERS
 from stepvad.site.notifications.push_subscriptions import PushSubscription, PushSubscriptions
 from stepvad.site.notifications.sending import SendingProcess
+from stepvad.site.notifications.sending_child import Answer, PushRequest, Task
 from stepvad.site.notifications.words import Notice
 
 if TYPE_CHECKING:
@@ -115,13 +115,11 @@ class BrowserTarget:
 
     def _post(self, notice: Notice, to: Sequence[PushSubscription]) -> _Counted:
         key = self._subscriptions.key()
-        requests: list[Json] = [self._request(key, notice, one) for one in to]
-        answers = {
-            answer.whole("request"): answer
-            for answer in self._process.run("post", requests=requests)
-        }
+        requests = tuple(self._request(key, notice, one) for one in to)
+        said = self._process.run(Task("post", requests=requests))
+        answers = {answer.request: answer for answer in said}
         found = {
-            one.endpoint: outcome(answers[n].whole("status") if n in answers else 0)
+            one.endpoint: outcome(answers[n].status if n in answers else 0)
             for n, one in enumerate(to)
         }
         reasons = [
@@ -148,7 +146,7 @@ class BrowserTarget:
 
     def _request(
         self, key: ApprisePEMController, notice: Notice, to: PushSubscription
-    ) -> JsonObject:
+    ) -> PushRequest:
         """A post to a push service.
 
         Apprise encrypts and signs. Its own post keeps a message for a minute at most, states no
@@ -156,18 +154,15 @@ class BrowserTarget:
         """
         body = key.encrypt_webpush(payload(notice), *to.keys)
         topic = hashlib.sha256(notice.tag.encode()).digest()[:24]
-        return {
-            "url": to.endpoint,
-            "body": base64.b64encode(body).decode(),
-            "headers": {
-                "Authorization": authorization(to.endpoint, key, time.time(), self._contact),
-                "Content-Encoding": "aes128gcm",
-                "Content-Type": "application/octet-stream",
-                "TTL": str(LIFETIME_S),
-                "Topic": _base64(topic),  # a newer message replaces one not yet delivered
-                "Urgency": "high",
-            },
+        headers = {
+            "Authorization": authorization(to.endpoint, key, time.time(), self._contact),
+            "Content-Encoding": "aes128gcm",
+            "Content-Type": "application/octet-stream",
+            "TTL": str(LIFETIME_S),
+            "Topic": _base64(topic),  # a newer message replaces one not yet delivered
+            "Urgency": "high",
         }
+        return PushRequest(to.endpoint, headers, body)
 
 
 def authorization(endpoint: str, key: ApprisePEMController, now: float, contact: str) -> str:
@@ -197,14 +192,14 @@ def payload(notice: Notice) -> bytes:
         body = body[: len(body) - max((len(raw) - MOST_PLAIN) // 4, 1)]
 
 
-def _reason(one: PushSubscription, answer: Fields | None) -> str:
+def _reason(one: PushSubscription, answer: Answer | None) -> str:
     """Why a push service did not take a message; of its address the host only."""
     host = urlsplit(one.endpoint).hostname
     if answer is None:
         return f"{host} did not answer in time"
-    if "words" in answer:
-        return f"{host} did not answer ({answer.text('words')})"
-    return f"{host} answered {answer.whole('status')}"
+    if answer.words:
+        return f"{host} did not answer ({answer.words})"
+    return f"{host} answered {answer.status}"
 
 
 def _words(known: int, counted: _Counted) -> str:

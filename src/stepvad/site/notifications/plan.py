@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from stepvad.codec import Fields, JsonObject
+from stepvad.codec import Count
 from stepvad.incidents.hours import WatchHours
 from stepvad.settings.notify import NotifySettings
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from stepvad.incidents.events import ChangeKind
     from stepvad.incidents.record import Record
 
-VERSION = 1
 WORDS_S = 4.0
 """How long the first message waits for the words that explain the event."""
 HOUR_S = 3600.0
@@ -70,7 +69,7 @@ class TrackedEvent:
     id: str
     due: float | None
     """Time of the next message; None if there is none to come."""
-    told: int = 0
+    told: Count = 0
     """Messages sent about it."""
     ended: bool = False
     over_due: bool = False
@@ -103,6 +102,7 @@ class NotificationPlan:
     events: tuple[TrackedEvent, ...] = ()
     sent: tuple[float, ...] = ()
     """Times of the messages of the last hour, the oldest first."""
+    version: Literal[1] = 1
 
     def of(self, id: str) -> TrackedEvent | None:
         """The event with this id."""
@@ -116,38 +116,6 @@ class NotificationPlan:
         else:
             kept = [event if one.id == event.id else one for one in self.events]
         return replace(self, events=tuple(one for one in kept if not one.is_done)[-MOST_EVENTS:])
-
-    def to_json(self) -> JsonObject:
-        """Plain values for JSON."""
-        events: list[JsonObject] = [
-            {
-                "id": one.id,
-                "due": one.due,
-                "told": one.told,
-                "ended": one.ended,
-                "over_due": one.over_due,
-            }
-            for one in self.events
-        ]
-        return {"version": VERSION, "events": events, "sent": [*self.sent]}
-
-    @classmethod
-    def from_json(cls, facts: object) -> NotificationPlan:
-        """Parse the output of `to_json`; raise `DataError` if it is of another kind."""
-        own = Fields.of("notifications", facts)
-        own.version(VERSION)
-        events = [Fields.of("notification", one) for one in own.items("events")]
-        return cls(tuple(map(_tracked, events[-MOST_EVENTS:])), own.numbers("sent"))
-
-
-def _tracked(own: Fields) -> TrackedEvent:
-    return TrackedEvent(
-        own.text("id"),
-        None if own.value("due") is None else own.number("due"),
-        own.whole("told"),
-        own.flag("ended"),
-        own.flag("over_due"),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from stepvad.files import statefile
-from stepvad.files.atomic import replacing
 from stepvad.site.notifications.plan import NotificationPlan
 
 DIRECTORY = "notifications"
@@ -26,12 +24,5 @@ def load_plan(path: Path) -> NotificationPlan:
     Raise `OSError` if it cannot be read now, `NewerVersionError` if it is of a newer version.
     """
     lost = "due messages are forgotten, and repeats and limits start afresh"
-    found = statefile.read(path, NotificationPlan.from_json, most=MAX_BYTES, lost=lost)
+    found = statefile.read(path, NotificationPlan, "notifications", most=MAX_BYTES, lost=lost)
     return NotificationPlan() if found is None else found
-
-
-def save_plan(path: Path, plan: NotificationPlan) -> None:
-    """Save the plan; it is on disk when this returns."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(plan.to_json()), encoding="utf-8")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import ipaddress
-import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from stepvad.accounts.accounts import Accounts
 from stepvad.accounts.database import FILE_NAME as ACCOUNTS
-from stepvad.codec import Fields
 from stepvad.errors import ConfigError, DataError
 from stepvad.files import statefile
 from stepvad.files.atomic import replacing
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from apprise.utils.pem import ApprisePEMController
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
-VERSION = 1
 MOST_BROWSERS = 64
 """Maximum number of browsers; a new one replaces the oldest."""
 LONGEST_ENDPOINT = 1024
@@ -55,6 +52,19 @@ class PushSubscription:
         if read.public_key is None or read.auth_secret is None:
             raise DataError("subscription: expected the keys of a browser, got others")
         return read.public_key, read.auth_secret
+
+
+@dataclass(frozen=True, slots=True)
+class _BrowsersFile:
+    """The browsers of a site, the oldest first."""
+
+    browsers: tuple[PushSubscription, ...]
+    version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        """Check the keys of all."""
+        for one in self.browsers:
+            _ = one.keys
 
 
 def check_endpoint(endpoint: str) -> None:
@@ -170,12 +180,11 @@ class PushSubscriptions:
     def _read(self) -> list[PushSubscription]:
         """The browsers in the file; call it with the lock held, as a damaged file is set aside."""
         lost = "every browser must subscribe again"
-        return statefile.read(self._file, _subscriptions, most=MAX_BYTES, lost=lost) or []
+        found = statefile.read(self._file, _BrowsersFile, "browsers", most=MAX_BYTES, lost=lost)
+        return [] if found is None else [*found.browsers]
 
     def _write(self, subscriptions: list[PushSubscription]) -> None:
-        browsers = [asdict(one) for one in subscriptions]
-        with replacing(self._file) as temporary:
-            temporary.write_text(json.dumps({"version": VERSION, "browsers": browsers}))
+        statefile.write(self._file, _BrowsersFile(tuple(subscriptions)))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -200,22 +209,3 @@ def _new_key() -> bytes:
 
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _subscriptions(facts: object) -> list[PushSubscription]:
-    own = Fields.of("browsers", facts)
-    own.version(VERSION)
-    return [_subscription(one) for one in own.items("browsers")]
-
-
-def _subscription(facts: object) -> PushSubscription:
-    own = Fields.of("browser", facts)
-    made = PushSubscription(
-        own.text("endpoint"),
-        own.text("p256dh"),
-        own.text("auth"),
-        own.number("since"),
-        own.text("account") if "account" in own else "",
-    )
-    _ = made.keys
-    return made

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from dataclasses import replace
 
-from stepvad.codec import Fields, Json, JsonObject
+from stepvad.codec import decode, encode
 from stepvad.incidents.sink import DeliveryError
+from stepvad.site.notifications.sending_child import Answer, Task
 
 DEADLINE_S = 30
 """Longest time for one message; far below the heartbeat of a delivery."""
@@ -24,14 +24,15 @@ class SendingProcess:
     """
 
     def __init__(self, deadline_s: int = DEADLINE_S) -> None:
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
+        """Longest time for one task."""
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._cancelled = False
 
-    def run(self, task: str, **facts: Json) -> list[Fields]:
+    def run(self, task: Task) -> list[Answer]:
         """Run a task; return its answers, those before the deadline if it was killed."""
-        order: JsonObject = {"task": task, "deadline_s": self._deadline_s, **facts}
+        order = encode(replace(task, deadline_s=self.deadline_s))
         with self._lock:
             if self._cancelled:
                 raise DeliveryError("expected to send, got: the site is stopping")
@@ -42,19 +43,15 @@ class SendingProcess:
                 stderr=subprocess.DEVNULL,  # of a library that may write secrets into it
             )
         try:
-            said, _ = child.communicate(json.dumps(order).encode(), self._deadline_s)
+            said, _ = child.communicate(order, self.deadline_s)
         except subprocess.TimeoutExpired:
             child.kill()
             said, _ = child.communicate()
         finally:
             with self._lock:
                 self._child = None
-        return [*_lines(said)]
-
-    @property
-    def deadline_s(self) -> int:
-        """Longest time for one task."""
-        return self._deadline_s
+        whole = said.split(b"\n")[:-1]  # a killed process may leave half a line
+        return [decode(Answer, line, "answer") for line in whole]
 
     def cancel(self) -> None:
         """Kill the running task and refuse further ones; thread-safe."""
@@ -62,9 +59,3 @@ class SendingProcess:
             self._cancelled = True
             if self._child is not None:
                 self._child.kill()
-
-
-def _lines(said: bytes) -> Iterator[Fields]:
-    """The whole lines of an answer; a killed process may leave half a line."""
-    for line in said.split(b"\n")[:-1]:
-        yield Fields.of("answer", json.loads(line))

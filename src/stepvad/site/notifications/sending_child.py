@@ -5,14 +5,13 @@ It reads one task as JSON from stdin and answers with lines of JSON.
 
 from __future__ import annotations
 
-import base64
-import json
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from stepvad.codec import Fields, JsonObject
+from stepvad.codec import Count, decode, encode
 
 if TYPE_CHECKING:
     from apprise import AppriseAsset
@@ -23,36 +22,72 @@ POST_S = 10.0
 MOST_WORDS = 300
 
 
+@dataclass(frozen=True, slots=True)
+class PushRequest:
+    """A message to a browser, encrypted, and the address of its push service."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A message to a service, the check of its address, or messages to browsers."""
+
+    task: Literal["check", "notify", "post"]
+    url: str = ""
+    title: str = ""
+    body: str = ""
+    requests: tuple[PushRequest, ...] = ()
+    deadline_s: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a task, or of one of its requests."""
+
+    ok: bool = False
+    words: str = ""
+    """A reason, if there is one."""
+    request: Count = 0
+    status: Count = 0
+    """Of HTTP; 0 without an answer."""
+
+
 def main() -> None:
     """Run one task."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the site stops its children
-    task = Fields.of("task", json.loads(sys.stdin.read()))
+    task = decode(Task, sys.stdin.buffer.read(), "task")
     # even without its parent this process ends; the default action works in any system call
-    signal.alarm(task.whole("deadline_s") + 2)
-    match task.text("task"):
+    signal.alarm(task.deadline_s + 2)
+    match task.task:
         case "check":
-            _answer(_checked(task.text("url")))
+            _answer(_checked(task.url))
         case "notify":
-            _answer(_notified(task.text("url"), task.text("title"), task.text("body")))
+            _answer(_notified(task.url, task.title, task.body))
         case "post":
-            _post_all([Fields.of("request", one) for one in task.items("requests")])
+            with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+                posted = [pool.submit(_post, n, one) for n, one in enumerate(task.requests)]
+                for done in as_completed(posted):
+                    _answer(done.result())
 
 
-def _answer(facts: JsonObject) -> None:
-    sys.stdout.write(json.dumps(facts) + "\n")
-    sys.stdout.flush()
+def _answer(answer: Answer) -> None:
+    sys.stdout.buffer.write(encode(answer) + b"\n")
+    sys.stdout.buffer.flush()
 
 
-def _checked(url: str) -> JsonObject:
+def _checked(url: str) -> Answer:
     """Whether Apprise understands an address; makes no connection."""
     from apprise import Apprise, LogCapture
 
     with LogCapture(level=30, fmt="%(message)s") as log:
         known = Apprise(asset=_asset()).add(url)
-        return {"ok": bool(known), "words": _last_line(log.getvalue())}
+        return Answer(bool(known), _last_line(log.getvalue()))
 
 
-def _notified(url: str, title: str, body: str) -> JsonObject:
+def _notified(url: str, title: str, body: str) -> Answer:
     """Send one message through Apprise."""
     from apprise import Apprise, LogCapture, NotifyFormat, NotifyType
 
@@ -66,7 +101,7 @@ def _notified(url: str, title: str, body: str) -> JsonObject:
                 body_format=NotifyFormat.TEXT,
             )
         )
-        return {"ok": done, "words": _last_line(log.getvalue())}
+        return Answer(done, _last_line(log.getvalue()))
 
 
 def _asset() -> AppriseAsset:
@@ -91,27 +126,20 @@ def _last_line(log: str) -> str:
     return lines[-1][:MOST_WORDS] if lines else ""
 
 
-def _post_all(requests: list[Fields]) -> None:
-    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
-        posted = {pool.submit(_post, request): n for n, request in enumerate(requests)}
-        for done in as_completed(posted):
-            _answer({"request": posted[done]} | done.result())
-
-
-def _post(request: Fields) -> JsonObject:
+def _post(number: int, request: PushRequest) -> Answer:
     """Post once, without following redirects; the answer's body is not read."""
     import httpx
 
-    headers = {str(name): str(value) for name, value in request.fields("headers").values.items()}
-    body = base64.b64decode(request.text("body"))
     try:
         with (
             httpx.Client(timeout=POST_S, follow_redirects=False) as client,
-            client.stream("POST", request.text("url"), content=body, headers=headers) as answer,
+            client.stream(
+                "POST", request.url, content=request.body, headers=request.headers
+            ) as answer,
         ):
-            return {"status": answer.status_code}
+            return Answer(request=number, status=answer.status_code)
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        return {"status": 0, "words": type(error).__name__}
+        return Answer(request=number, words=type(error).__name__)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from stepvad.files.redaction import HIDDEN, redact
 from stepvad.files.secrets import secret
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.notifications.sending import SendingProcess
+from stepvad.site.notifications.sending_child import Task
 from stepvad.site.notifications.words import Notice
 
 SHORTEST_HIDDEN = 3
@@ -59,7 +60,7 @@ class AppriseTarget:
 
     def check(self) -> str:
         """Whether Apprise understands the address."""
-        ok, words = self._run("check")
+        ok, words = self._run(Task("check", self._url))
         if not ok:
             raise ConfigError(
                 f"{self.label}: expected an address that Apprise knows, got: "
@@ -70,7 +71,7 @@ class AppriseTarget:
 
     def send(self, notice: Notice) -> str:
         """Send one message."""
-        ok, words = self._run("notify", title=notice.title, body=notice.text)
+        ok, words = self._run(Task("notify", self._url, notice.title, notice.text))
         if not ok:
             raise DeliveryError(
                 f"{self._service} of {self.label}: expected the service to take a message, got: "
@@ -83,11 +84,11 @@ class AppriseTarget:
         """Kill a running send."""
         self._process.cancel()
 
-    def _run(self, task: str, **facts: str) -> tuple[bool, str]:
-        answers = self._process.run(task, url=self._url, **facts)
+    def _run(self, task: Task) -> tuple[bool, str]:
+        answers = self._process.run(task)
         if not answers:
             return False, f"no answer in {self._process.deadline_s} s"
-        return answers[0].flag("ok"), without(self._url, answers[0].text("words"))
+        return answers[0].ok, without(self._url, answers[0].words)
 
 
 def service_of(url: str) -> str:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from stepvad.codec import NewerVersionError
 from stepvad.errors import ConfigError, os_reason
+from stepvad.files import statefile
 from stepvad.incidents.sink import DeliveryError
 from stepvad.site.notifications.plan import Notification, NotificationPlan, Scheduler
-from stepvad.site.notifications.planfile import load_plan, save_plan
+from stepvad.site.notifications.planfile import load_plan
 from stepvad.site.notifications.targets import Target
 from stepvad.site.notifications.words import NoticeWords
 from stepvad.supervision.backoff import Backoff
@@ -148,7 +149,7 @@ class Notify:
     def _keep(self, plan: NotificationPlan) -> None:
         """Save the plan if it has changed."""
         if plan != self._plan:
-            save_plan(self._file, plan)
+            statefile.write(self._file, plan)
             self._read_plan = plan
 
 
